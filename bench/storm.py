@@ -81,7 +81,7 @@ async def storm(store: SqlStore, count: int) -> tuple[float, float]:
     clock.advance(3_600_000)
     events = Recorder()
     elector = ElectorIgnoringClockSkew(store, clock, events, LeaderSettings(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, TickerSettings())
+    ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
     await elector.step()
     began = perf_counter()
     while not await ticker.step():
@@ -145,7 +145,7 @@ async def ticking(store: SqlStore, count: int, period_s: int, seconds: float) ->
         await store.add(made, actor="bench", tzdata="")
     events = Recorder()
     elector = Elector(store, clock, events, LeaderSettings(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, TickerSettings())
+    ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
     # What came due while the schedules were registered is caught up first; then the time counts.
     await ticker.step()
     while (await store.next_due_at(shards=frozenset(range(256))) or 0) < clock.now() - 100:

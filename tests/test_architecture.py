@@ -115,3 +115,37 @@ def test_the_oracle_knows_nothing_of_the_code_it_checks() -> None:
 def test_the_public_names_are_listed_once_and_exist() -> None:
     assert sorted(set(gnomon.__all__)) == sorted(gnomon.__all__)
     assert all(hasattr(gnomon, name) for name in gnomon.__all__)
+
+
+def foreign_assignments(tree: ast.AST) -> set[str]:
+    """The assignments in a module to attributes of any object but `self`."""
+    nodes = list(ast.walk(tree))
+    stored = [one for one in nodes if isinstance(one, ast.Attribute) and not isinstance(one.ctx, ast.Load)]
+    calls = [one for one in nodes if isinstance(one, ast.Call) and ast.unparse(one.func) in ("setattr", "delattr")]
+    return {ast.unparse(one) for one in stored if ast.unparse(one.value) != "self"} | set(map(ast.unparse, calls))
+
+
+def test_no_way_to_assign_to_another_object_goes_unseen() -> None:
+    source = """
+self.own = 1
+other.plain = 1
+one, self.own, other.in_a_tuple = 1, 2, 3
+other.typed: int = 1
+other.counted += 1
+self.part.nested = 1
+setattr(other, "name", 1)
+found[0] = 1
+"""
+    assert foreign_assignments(ast.parse(source)) == {
+        "other.plain",
+        "other.in_a_tuple",
+        "other.typed",
+        "other.counted",
+        "self.part.nested",
+        "setattr(other, 'name', 1)",
+    }
+
+
+@pytest.mark.parametrize("path", modules("app"), ids=name_of)
+def test_composition_passes_collaborators_to_constructors(path: Path) -> None:
+    assert foreign_assignments(ast.parse(path.read_text())) == set()

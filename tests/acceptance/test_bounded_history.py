@@ -12,6 +12,7 @@ from gnomon.adapters.sql import SqlStore, open_sqlite, schema
 from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.services.coordination import SoleNode
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.scheduling.elector import Elector
@@ -39,9 +40,9 @@ class LoadedNode:
         self.crew = ExecutionHarness(store=store, clock=clock, flags=flags)
         settings, events = self.crew.settings, self.crew.events
         elector = Elector(store, clock, events, settings.leader, holder="node", alone=True)
-        self.ticker = Ticker(store, elector, clock, events, settings.ticker)
+        self.ticker = Ticker(store, elector, clock, events, settings.ticker, on_runs_created=lambda: None)
         place = FolderArchive(archive)
-        self.cleaner = Cleaner(store, store, store, place, clock, events, settings=settings, holder="node")
+        self.cleaner = Cleaner(store, store, place, clock, events, settings=settings, lease=SoleNode())
 
     async def register(self) -> None:
         said = [

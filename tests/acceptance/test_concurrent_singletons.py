@@ -73,7 +73,12 @@ async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Concurrent
     for task_id, _ in held:
         await fleet.plant("attempt", "task_id", task_id, "lease_until", 0)
     settings = load(flags={"reconciler.batch": 7})
-    reconcilers = [Reconciler(one, WorkflowCache(one), fleet.clock, fleet.events, settings) for one in fleet.stores]
+    reconcilers = [
+        Reconciler(
+            one, WorkflowCache(one), fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None
+        )
+        for one in fleet.stores
+    ]
 
     await asyncio.gather(*(one.step() for one in reconcilers))
 
@@ -89,7 +94,10 @@ async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: Conc
         await fleet.plant("task", "run_id", run, "state", "SUCCEEDED")
     fleet.clock.advance(120_000)
     settings = load(flags={"reconciler.batch": 7}).reconciler
-    menders = [RunRepairer(one, SoleNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores]
+    menders = [
+        RunRepairer(one, fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None)
+        for one in fleet.stores
+    ]
 
     await asyncio.gather(*(one.step() for one in menders))
 
@@ -103,9 +111,7 @@ async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -
     await fleet.runs(3)
     await fleet.plant("schedule", "schedule_id", "report", "active_runs", 17)
     settings = load().alive
-    wardens = [
-        InvariantChecker(one, SoleNode(), fleet.clock, fleet.events, settings, holder="x") for one in fleet.stores
-    ]
+    wardens = [InvariantChecker(one, fleet.clock, fleet.events, settings, lease=SoleNode()) for one in fleet.stores]
 
     await asyncio.gather(*(one.step() for one in wardens))
 
@@ -120,7 +126,7 @@ async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Con
     fleet.clock.advance(100 * DAY_MS)
     settings = load(flags={"cleaner.batch": 7, "cleaner.portion": 5})
     cleaners = [
-        Cleaner(one, one, SoleNode(), FolderArchive(tmp_path), fleet.clock, fleet.events, settings=settings)
+        Cleaner(one, one, FolderArchive(tmp_path), fleet.clock, fleet.events, settings=settings, lease=SoleNode())
         for one in fleet.stores
     ]
 
@@ -142,7 +148,9 @@ async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_
     await fleet.store.add([schedule], actor="ada", tzdata="")
     desk = BackfillService(fleet.store, fleet.store, fleet.clock, RandomIds())
     await desk.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
-    backfillers = [Backfiller(one, one, fleet.clock, fleet.events) for one in fleet.stores]
+    backfillers = [
+        Backfiller(one, one, fleet.clock, fleet.events, lease=SoleNode(), on_ready=lambda: None) for one in fleet.stores
+    ]
     ran: list[int] = []
     while True:
         await asyncio.gather(*(one.step() for one in backfillers))

@@ -15,6 +15,7 @@ from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
+from gnomon.services.coordination import SoleNode
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.task_steps import LEASE, admission, completion_of
@@ -64,7 +65,7 @@ asyncio.run(main())
 
 def cleaner(store: SqlStore, archive: Path) -> Cleaner:
     place, settings = FolderArchive(archive), load(flags=FLAGS)
-    return Cleaner(store, store, store, place, VirtualClock(LATER), Recorder(), settings=settings)
+    return Cleaner(store, store, place, VirtualClock(LATER), Recorder(), settings=settings, lease=SoleNode())
 
 
 async def prepared(database: str) -> None:

@@ -28,7 +28,7 @@ class TickerOnFile:
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
         self.store, self.clock, self.events = store, clock, Recorder()
         elector = Elector(store, clock, self.events, LeaderSettings(), holder="node")
-        self.ticker = Ticker(store, elector, clock, self.events, TickerSettings())
+        self.ticker = Ticker(store, elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None)
 
     async def pass_minutes(self, minutes: int) -> None:
         """Let time pass, stepping every second."""

@@ -11,6 +11,7 @@ from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.app.node import Node
 from gnomon.app.operations import Operations
+from gnomon.app.stores import ConnectedStore
 from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
@@ -38,7 +39,7 @@ async def running(tmp_path: Path, ahead_ms: int) -> AsyncIterator[tuple[Node, Re
     functions, events, stop = Functions(), Recorder(), asyncio.Event()
     functions.add(_nothing, "nothing")
     settings = load(flags={"database.url": f"sqlite:///{path}"})
-    node = Node(store, settings, lock=None, events=events, functions=functions)
+    node = Node(ConnectedStore(store=store), settings, lock=None, events=events, functions=functions)
     await node.set_clock()
     work = asyncio.create_task(node.run(stop))
     try:

@@ -8,6 +8,7 @@ import pytest
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.app.stores import ConnectedStore
 from gnomon.app.worker import WorkerOptions, WorkerProcess
 from gnomon.config.settings import load
 from gnomon.runners.registry import Functions
@@ -28,7 +29,9 @@ async def test_it_says_once_how_wrong_its_own_is(tmp_path: Path, ahead: int) -> 
     store = await open_sqlite(path, now=lambda: SystemClock().now() + ahead)
     events, stop = Recorder(), asyncio.Event()
     settings = load(flags={"database.url": f"sqlite:///{path}"})
-    shop = WorkerProcess(store, WorkerOptions(settings=settings, functions=Functions(), events=events))
+    shop = WorkerProcess(
+        ConnectedStore(store=store), WorkerOptions(settings=settings, functions=Functions(), events=events)
+    )
     work = asyncio.create_task(shop.run(stop))
     await wait_until(lambda: _anybody(store))
     stop.set()

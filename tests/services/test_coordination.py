@@ -5,12 +5,16 @@ from typing import Protocol
 
 import pytest
 
+from gnomon.adapters.archive import NoArchive
 from gnomon.adapters.memory import MemoryStore
 from gnomon.errors import StoreUnavailable, Unavailable
-from gnomon.services.coordination import LeasedSingletons, SingletonLease, SoleNode
+from gnomon.services.coordination import LeasedSingletons, Singleton, SingletonLease, SoleNode
 from gnomon.services.loop import Backoff
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.maintenance.backfiller import Backfiller
+from gnomon.services.maintenance.cleaner import Cleaner
+from gnomon.services.maintenance.invariant_checker import InvariantChecker
+from gnomon.services.maintenance.run_repairer import RunRepairer
 from gnomon.services.operations.events import EventBatcher
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.execution import ExecutionHarness
@@ -85,9 +89,7 @@ async def test_whoever_goes_on_asking_keeps_it_and_whoever_falls_silent_is_succe
 
 
 async def test_the_only_node_asks_nobody() -> None:
-    only = SoleNode()
-    assert await only.acquire_singleton("seal", "a", ttl_ms=TTL)
-    await only.release_singletons("a")
+    assert await SoleNode().ours()
 
 
 # ---- turns by leases -----------------------------------------------------------------------------
@@ -154,7 +156,8 @@ async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -
     crew = ExecutionHarness()
     turns = LeasedSingletons(MemoryLeases(crew.clock.now), crew.store, crew.clock, crew.events)
     poll_ms = crew.settings.reconciler.poll_ms
-    crew.reconciler.singleton_lease = SingletonLease(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
+    lease = SingletonLease(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
+    crew.reconciler = crew.new_reconciler(lease=lease)
     assert await turns.acquire_singleton("reconciler", "a", ttl_ms=2 * poll_ms)
     await crew.run(await crew.job())
     await crew.run_until_idle()
@@ -167,50 +170,69 @@ async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -
     assert "attempt_ended_by_reconciler" in crew.events.names()
 
 
-class Away(SoleNode):
-    """Nobody says whose turn it is."""
+class UnsteadyLease(SingletonLease):
+    """A lease whose keeper can be unavailable."""
 
-    async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        raise StoreUnavailable(f"away: {name}, {holder}, {ttl_ms}")
+    away = False
+
+    async def ours(self) -> bool:
+        if self.away:
+            raise StoreUnavailable("away")
+        return await super().ours()
 
 
 class SingletonService(Protocol):
-    """Somebody who does what one is enough for."""
+    """A service that one node of all is enough for."""
 
-    singleton_lease: SingletonLease | None
     backoff: Backoff
 
     async def step(self) -> float: ...
 
 
-DOERS: dict[str, Callable[[ExecutionHarness], SingletonService]] = {
-    "sealer": lambda crew: AuditSealer(crew.store, crew.clock, crew.events),
-    "gatherer": lambda crew: EventBatcher(crew.store, crew.clock, crew.events),
-    "backfiller": lambda crew: Backfiller(crew.store, crew.store, crew.clock, crew.events),
-    "reconciler": lambda crew: crew.reconciler,
+def ignore() -> None:
+    pass
+
+
+SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] = {
+    "sealer": lambda crew, lease: AuditSealer(crew.store, crew.clock, crew.events, lease=lease),
+    "gatherer": lambda crew, lease: EventBatcher(crew.store, crew.clock, crew.events, lease=lease, on_ready=ignore),
+    "backfiller": lambda crew, lease: Backfiller(
+        crew.store, crew.store, crew.clock, crew.events, lease=lease, on_ready=ignore
+    ),
+    "reconciler": lambda crew, lease: crew.new_reconciler(lease=lease),
+    "mender": lambda crew, lease: RunRepairer(
+        crew.store, crew.clock, crew.events, crew.settings.reconciler, lease=lease, on_ready=ignore
+    ),
+    "warden": lambda crew, lease: InvariantChecker(
+        crew.store, crew.clock, crew.events, crew.settings.alive, lease=lease
+    ),
+    "cleaner": lambda crew, lease: Cleaner(
+        crew.store, crew.store, NoArchive(), crew.clock, crew.events, settings=crew.settings, lease=lease
+    ),
 }
 
 
 @pytest.mark.req("Z-11")
-@pytest.mark.parametrize("name", DOERS)
+@pytest.mark.parametrize("name", SERVICES)
 async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
     crew = ExecutionHarness()
-    doer = DOERS[name](crew)
+    lease = UnsteadyLease(crew.store, crew.clock, name, "b", ttl_ms=TTL)
+    service = SERVICES[name](crew, lease)
     await crew.store.acquire_singleton(name, "a", ttl_ms=TTL)
-    doer.singleton_lease = SingletonLease(Away(), crew.clock, name, "b", ttl_ms=TTL)
-    await doer.step()
-    assert doer.backoff.failing
+    lease.away = True
+    await service.step()
+    assert service.backoff.failing
 
-    doer.singleton_lease = SingletonLease(crew.store, crew.clock, name, "b", ttl_ms=TTL)
-    await doer.step()
-    assert not doer.backoff.failing
+    lease.away = False
+    await service.step()
+    assert not service.backoff.failing
 
 
 async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
     crew = ExecutionHarness()
     await crew.job()
-    sealer = AuditSealer(crew.store, crew.clock, crew.events)
-    sealer.singleton_lease = SingletonLease(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
+    lease = UnsteadyLease(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
+    sealer = AuditSealer(crew.store, crew.clock, crew.events, lease=lease)
     await crew.store.acquire_singleton("sealer", "a", ttl_ms=TTL)
 
     assert await sealer.step() == TTL / 1000 / 4
@@ -219,7 +241,7 @@ async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_k
     await sealer.step()
     assert (await crew.store.audit_head())[1] == 0
 
-    sealer.singleton_lease = SingletonLease(Away(), crew.clock, "sealer", "b", ttl_ms=TTL)
+    lease.away = True
     await sealer.step()
     assert sealer.backoff.failing
 

@@ -1,6 +1,6 @@
 """A dispatcher, a worker and a reconciler on a memory store, a virtual clock and a runner that does as it is told."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from contracts.store import NOON, minutely
@@ -14,8 +14,10 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.schedules import JobChangeset
-from gnomon.ports.tasks import AttemptRef
+from gnomon.ports.tasks import AttemptRef, HostLoad
+from gnomon.services.coordination import Singleton, SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.handover import LocalDispatch, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -82,21 +84,77 @@ class ExecutionHarness:
         self.settings: Settings = load(flags=flags or {})
         self.shelf = WorkflowCache(self.store)
         self.gate = gate or OpenGate()
-        self.dispatcher = Dispatcher(self.store, self.shelf, self.gate, self.clock, self.events, self.settings)
+        self.taker = TakerLink()
+        #: The services that asked for a step of the dispatcher, in order.
+        self.woken: list[str] = []
+        self.ticker_behind = False
+        self.dispatcher = self.new_dispatcher()
         self.runner = FakeRunner()
         self.worker = self.new_worker("w1", self.runner)
-        self.reconciler = Reconciler(self.store, self.shelf, self.clock, self.events, self.settings)
+        self.reconciler = self.new_reconciler()
 
-    def new_worker(self, name: str, runner: FakeRunner) -> Worker:
-        return Worker(
-            self.store, self.shelf, runner, self.gate, self.clock, self.events, settings=self.settings, worker=name
+    def new_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.store,
+            self.shelf,
+            self.gate,
+            self.clock,
+            self.events,
+            self.settings,
+            taker=self.taker,
+            wake=lambda: self.woken.append("dispatcher"),
+            ticker_behind=lambda: self.ticker_behind,
         )
 
-    def share_process(self) -> None:
+    def new_worker(
+        self,
+        name: str,
+        runner: FakeRunner,
+        *,
+        shared: bool = False,
+        alone: bool = False,
+        measure_load: Callable[[], HostLoad] = HostLoad,
+    ) -> Worker:
+        """A worker; if `shared`, in the process of the dispatcher."""
+        write_and_admit = self.dispatcher.write_and_admit if shared else None
+        return Worker(
+            self.store,
+            self.shelf,
+            runner,
+            self.gate,
+            self.clock,
+            self.events,
+            settings=self.settings,
+            worker=name,
+            wake=lambda: None,
+            measure_load=measure_load,
+            dispatch=LocalDispatch(wake=lambda: self.woken.append("worker"), write_and_admit=write_and_admit),
+            alone=alone,
+        )
+
+    def new_reconciler(
+        self,
+        *,
+        lease: Singleton | None = None,
+        own_worker: str | None = None,
+        await_reports: Callable[[], Awaitable[None]] | None = None,
+    ) -> Reconciler:
+        return Reconciler(
+            self.store,
+            self.shelf,
+            self.clock,
+            self.events,
+            self.settings,
+            lease=lease or SoleNode(),
+            on_ready=lambda: self.woken.append("reconciler"),
+            own_worker=own_worker,
+            await_reports=await_reports,
+        )
+
+    def share_process(self, *, alone: bool = False) -> None:
         """Dispatcher and worker are in one process, and hand over to each other what they need not look for."""
-        self.dispatcher.take_with_commit = self.worker.take_with_admission
-        self.dispatcher.admission_cache = self.worker.admission_cache
-        self.worker.write_and_admit = self.dispatcher.write_and_admit
+        self.worker = self.new_worker(self.worker.worker, self.runner, shared=True, alone=alone)
+        self.taker.connect(self.worker)
 
     async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
         """A job that runs when it is asked to."""

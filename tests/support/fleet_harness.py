@@ -1,5 +1,6 @@
 """A server and workers elsewhere on a memory store, a bus in memory, a virtual clock and runners that do as told."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +8,8 @@ from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
-from gnomon.ports.tasks import AttemptRef
+from gnomon.ports.tasks import AttemptRef, HostLoad
+from gnomon.services.execution.handover import LocalDispatch, NoTaker
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
@@ -16,6 +18,17 @@ from support.memory_bus import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 
 #: What lets another attempt of the same task start.
 RETRYABLE_RESULTS = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
+
+
+class NotifiedPublisher(NoTaker):
+    """A publisher that is told of admissions but takes tasks in its own steps only."""
+
+    def __init__(self, publisher: TaskPublisher) -> None:
+        super().__init__(publisher.tasks_admitted)
+        self._publisher = publisher
+
+    def expect_directed_tasks(self) -> None:
+        self._publisher.expect_directed_tasks()
 
 
 class FleetHarness(ExecutionHarness):
@@ -33,22 +46,46 @@ class FleetHarness(ExecutionHarness):
     def new_server(self) -> tuple[TaskPublisher, ResultConsumer]:
         side = MemoryServerBus(self.bus)
         courier = TaskPublisher(
-            self.store, self.shelf, side, self.clock, self.events, settings=self.settings, courier="courier_1"
+            self.store,
+            self.shelf,
+            side,
+            self.clock,
+            self.events,
+            settings=self.settings,
+            name="courier_1",
+            wake_dispatcher=lambda: self.woken.append("publisher"),
         )
         collector = ResultConsumer(
-            self.store, self.shelf, side, self.gate, self.guard, self.clock, self.events, settings=self.settings
+            self.store,
+            self.shelf,
+            side,
+            self.gate,
+            self.guard,
+            self.clock,
+            self.events,
+            settings=self.settings,
+            publisher=courier,
+            dispatch=LocalDispatch(wake=lambda: self.woken.append("consumer")),
+            on_started=lambda _: None,
+            on_workers_changed=lambda: None,
         )
-        collector.sent = courier.sent
-        collector.on_ended = courier.record_returned
-        collector.on_workers_changed = courier.check_soon
-        self.dispatcher.router.on_directed = courier.expect_directed_tasks
-        self.dispatcher.on_scheduled = courier.on_admitted
+        self.taker.connect(NotifiedPublisher(courier))
         return courier, collector
 
     def new_remote_worker(self, name: str, runner: FakeRunner, **said: object) -> RemoteWorker:
         settings = load(flags={**self.flags, **{f"worker.{key}": value for key, value in said.items()}})
         side = MemoryWorkerBus(self.bus, worker=name, pool=settings.worker.pool)
-        return RemoteWorker(side, runner, self.clock, self.events, settings=settings, worker=name)
+        return RemoteWorker(
+            side,
+            runner,
+            self.clock,
+            self.events,
+            settings=settings,
+            worker=name,
+            wake=asyncio.Event(),
+            measure_load=HostLoad,
+            on_server_time=lambda _theirs_at, _asked_at: None,
+        )
 
     async def open(self) -> None:
         """A server answers, and the worker is known."""

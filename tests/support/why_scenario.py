@@ -15,6 +15,7 @@ from gnomon.core.model import Result, RunId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
+from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -59,9 +60,9 @@ class WhyScenario:
         self.executions = ExecutionService(store, store, store, store, clock)
         self.letters = DeadLetterService(store, store, self.launcher, clock)
         self.events = EventService(store, clock, ids)
-        self.gatherer = EventBatcher(store, clock, events)
+        self.gatherer = EventBatcher(store, clock, events, lease=SoleNode(), on_ready=lambda: None)
         elector = Elector(store, clock, events, LeaderSettings(), holder="node", alone=True)
-        self.ticker = Ticker(store, elector, clock, events, TickerSettings())
+        self.ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
         self.crew = ExecutionHarness(store=store, clock=clock)
         self.runner = self.crew.runner
         self.explainer = Explainer(store, store, store, store, store, store, clock)

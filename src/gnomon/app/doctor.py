@@ -1,14 +1,13 @@
 """`gnomon doctor`: a look at a database from outside, whatever state it is in. Nothing is changed, nor made."""
 
 import time
-from pathlib import Path
 
 from gnomon.adapters.host import SystemClock, tzdata_version
-from gnomon.adapters.sql.connect import open_store, sqlite_path
+from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.migrator import SCHEMA
 from gnomon.adapters.sql.stats import SqlStoreStatsReader
 from gnomon.app.observability import free_bytes
-from gnomon.app.operations import redact_password
+from gnomon.app.stores import redact_password, require_database_file
 from gnomon.config.settings import Settings
 from gnomon.core.health import ledger_stall_limit_ms
 from gnomon.errors import Unavailable, UsageError
@@ -18,15 +17,10 @@ from gnomon.services.observability.health import Finding, Severity, disk_finding
 async def diagnose(settings: Settings) -> list[Finding]:
     """Everything that was found. UsageError if there is nothing to look at."""
     url = settings.database.url
-    _refuse_missing(sqlite_path(url))
+    require_database_file(settings)
     found = await _store_findings(settings, redact_password(url))
     space = disk_finding(free_bytes(settings))
     return [*found, *([space] if space is not None else []), _timezone_finding()]
-
-
-def _refuse_missing(path: str | None) -> None:
-    if path is not None and not Path(path).exists():
-        raise UsageError(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
 
 
 async def _store_findings(settings: Settings, shown: str) -> list[Finding]:

@@ -1,196 +1,285 @@
-"""Those who bring tasks to workers elsewhere: gatherer, backfiller, dispatcher and reconciler, but no worker."""
+"""The services that bring tasks to their end: those of a node that executes them, and of one that only dispatches."""
 
 import asyncio
-import os
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.app.coordination import Coordination
+from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
+from gnomon.ports.messaging import ReportInbox
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.registry import Functions
-from gnomon.runners.runner import FunctionRunner, NotifyingRunner
-from gnomon.runners.secrets import SecretSource
-from gnomon.services.execution.admission_cache import NoAdmissionCache
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.handover import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.events import EventBatcher
+from gnomon.services.remote.result_consumer import ResultConsumer
+from gnomon.services.remote.task_publisher import TaskPublisher
+
+#: How long the lease of a service lasts that is stepped all the time: if its holder dies, its work waits for so long.
+_SHORT_LEASE_MS = 10_000
+#: The lease of the reconciler lasts for so many of its steps.
+_STEPS_PER_LEASE = 2
 
 
-class RemoteDispatch:
-    """What a scheduler does about tasks that it does not execute."""
+class WakeUps:
+    """The events that wake the loops of a node before their time. They exist before the services that set them."""
 
-    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events, gate: Gate) -> None:
-        self._events = events
-        #: Set to say that tasks may be ready.
+    def __init__(self) -> None:
+        #: There may be ticks to decide.
+        self.tick = asyncio.Event()
+        #: Tasks may be ready to be admitted.
         self.dispatch = asyncio.Event()
-        #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
-        self.gather, self.backfill = asyncio.Event(), asyncio.Event()
-        shelf = WorkflowCache(store)
-        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
-        self.dispatcher.on_unadmitted = self.dispatch.set
-        self.dispatcher.admission_cache = NoAdmissionCache()
-        self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.reconciler.on_ready = self.dispatch.set
-        self.gatherer = EventBatcher(store, clock, events)
-        self.backfiller = Backfiller(store, store, clock, events)
-        self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
-
-    @property
-    def backoffs(self) -> Mapping[str, Backoff]:
-        """How each of them stands with the store."""
-        return {
-            "dispatcher": self.dispatcher.backoff,
-            "reconciler": self.reconciler.backoff,
-            "gatherer": self.gatherer.backoff,
-        }
-
-    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops, until told to stop."""
-        return [
-            run_loop("dispatcher", self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            run_loop("reconciler", self.reconciler.step, stop=stop, events=self._events),
-            run_loop("gatherer", self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
-            run_loop("backfiller", self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
-        ]
-
-    def workers_changed(self) -> None:
-        """Somebody may have come who can take what nobody could."""
-        self.dispatcher.retry_unroutable()
-        self.dispatch.set()
-
-    def check_soon(self) -> None:
-        """Someone may have written something: look at all of it."""
-        self.dispatch.set()
-        self.gather.set()
-        self.backfill.set()
+        #: There may be tasks to take, or attempts that have ended.
+        self.work = asyncio.Event()
+        #: There may be event batches to close.
+        self.event_batches = asyncio.Event()
+        #: There may be a new backfill, or room for more runs of one.
+        self.backfill = asyncio.Event()
 
 
-class LocalExecution:
-    """Those who bring tasks to their end: gatherer, backfiller, dispatcher, worker, reconciler, and what wakes them."""
+class ExecutionServices:
+    """Dispatcher, reconciler, event batcher and backfiller of a node, and their loops."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         store: SqlStore,
         settings: Settings,
         clock: Clock,
         events: Events,
-        functions: Functions,
-        imports: Sequence[str],
         gate: Gate,
+        *,
+        wake_ups: WakeUps,
+        coordination: Coordination,
+        ticker_behind: Callable[[], bool] = lambda: False,
+        own_worker: str | None = None,
+        await_reports: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._events = events
-        self._alone = False
-        #: Set to say that tasks may be ready, and that there may be something to take or to report.
-        self.dispatch, self.work = asyncio.Event(), asyncio.Event()
-        #: Set to say that there may be events that wait for others, and a backfill or room for more of one.
-        self.gather, self.backfill = asyncio.Event(), asyncio.Event()
-        shelf = WorkflowCache(store)
-        runner = self.runner = build_runner(functions, settings, imports, wake=self.work)
-        self.dispatcher = Dispatcher(store, shelf, gate, clock, events, settings)
-        self.dispatcher.on_scheduled = self.work.set
-        name = RandomIds().new("worker", clock.now())
-        self.worker = Worker(store, shelf, runner, gate, clock, events, settings=settings, worker=name)
-        self.load_meter = LoadSampler()
-        self.worker.registration.measure = self.load_meter.load
-        self.dispatcher.on_unadmitted = self.dispatch.set
-        self._wire_dispatcher_and_worker()
-        self.worker.on_taken = self.work.set
-        self.worker.on_ready = self.dispatch.set
-        self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.reconciler.on_ready = self.dispatch.set
-        self.reconciler.own = name
-        self.gatherer = EventBatcher(store, clock, events)
-        self.backfiller = Backfiller(store, store, clock, events)
-        self.gatherer.on_ready = self.backfiller.on_ready = self.dispatch.set
+        self._wake_ups = wake_ups
+        self._admitting = False
+        wake = wake_ups.dispatch.set
+        self.gate, self.workflow_cache = gate, WorkflowCache(store)
+        self._taker = TakerLink()
+        self.dispatcher = Dispatcher(
+            store,
+            self.workflow_cache,
+            self.gate,
+            clock,
+            events,
+            settings,
+            taker=self._taker,
+            wake=wake,
+            ticker_behind=ticker_behind,
+        )
+        #: The dispatcher, as the services of this process see it that make tasks ready.
+        self.local_dispatch = LocalDispatch(wake=wake, write_and_admit=self.dispatcher.write_and_admit)
+        self.reconciler = Reconciler(
+            store,
+            self.workflow_cache,
+            clock,
+            events,
+            settings,
+            lease=coordination.singleton("reconciler", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
+            on_ready=wake,
+            own_worker=own_worker,
+            await_reports=await_reports,
+        )
+        self._event_batcher = EventBatcher(
+            store, clock, events, lease=coordination.singleton("gatherer", ttl_ms=_SHORT_LEASE_MS), on_ready=wake
+        )
+        self._backfiller = Backfiller(
+            store,
+            store,
+            clock,
+            events,
+            lease=coordination.singleton("backfiller", ttl_ms=_SHORT_LEASE_MS),
+            on_ready=wake,
+        )
 
     @property
     def backoffs(self) -> Mapping[str, Backoff]:
-        """How each of them stands with the store."""
+        """The backoffs of the services, by the names of their health components."""
         return {
             "dispatcher": self.dispatcher.backoff,
-            "worker": self.worker.backoff,
             "reconciler": self.reconciler.backoff,
-            "gatherer": self.gatherer.backoff,
+            "gatherer": self._event_batcher.backoff,
         }
 
-    def _wire_dispatcher_and_worker(self) -> None:
-        """Dispatcher and worker know of each other: what one has let through the other need not look for."""
-        dispatcher, worker = self.dispatcher, self.worker
-        dispatcher.take_with_commit = worker.take_with_admission
-        dispatcher.admission_cache = worker.admission_cache
-        worker.admission_cache.on_low = self.dispatch.set
-        # Tasks that the gate allows at once are passed on in the commit that creates them.
-        worker.write_and_admit = dispatcher.write_and_admit
+    async def begin(self) -> None:
+        """Prepare for the loops; from now on tasks are admitted in the commits that make them."""
+        self._admitting = True
 
-    async def _work(self) -> float:
-        """A step of the worker; what has ended may have made room for more of a backfill."""
-        wait = await self.worker.step()
-        if self.backfiller.busy:
-            self.backfill.set()
-        return wait
-
-    async def begin(self, *, alone: bool) -> None:
-        """The worker is known, and what others left behind, if nobody else can be alive, is taken up again."""
-        self._alone = self.worker.registration.alone = self.worker.admission_cache.sole_dispatcher = alone
-        await self.worker.step()
-        self.workers_changed()
-        if alone:
-            await self.reconciler.recover(alive={self.worker.worker})
-
-    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops, until told to stop."""
-        # Nobody else could be given what is ours if we are alone.
-        watching = [] if self._alone else [run_loop("worker", self.worker.watch_lease, stop=stop, events=self._events)]
+    def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops of the services, until `stop` is set."""
+        events, wake_ups = self._events, self._wake_ups
         return [
-            *watching,
-            run_loop("dispatcher", self.dispatcher.step, stop=stop, wake=self.dispatch, events=self._events),
-            run_loop("worker", self._work, stop=stop, wake=self.work, events=self._events),
-            run_loop("reconciler", self.reconciler.step, stop=stop, events=self._events),
-            run_loop("gatherer", self.gatherer.step, stop=stop, wake=self.gather, events=self._events),
-            run_loop("backfiller", self.backfiller.step, stop=stop, wake=self.backfill, events=self._events),
+            run_loop("dispatcher", self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events),
+            run_loop("reconciler", self.reconciler.step, stop=stop, events=events),
+            run_loop("gatherer", self._event_batcher.step, stop=stop, wake=wake_ups.event_batches, events=events),
+            run_loop("backfiller", self._backfiller.step, stop=stop, wake=wake_ups.backfill, events=events),
         ]
 
+    def end(self) -> None:
+        """Admit nothing more outside of the dispatcher's steps: the loops have ended."""
+        self._admitting = False
+        self.dispatcher.close()
+
+    async def write_and_admit(
+        self, made: Sequence[ReadyTask], write: Callable[[], Awaitable[Done]], outputs: Outputs = NO_OUTPUTS
+    ) -> Done:
+        """See WriteAndAdmit. While the loops do not run, nothing is admitted: a standby node must take no tasks."""
+        if not self._admitting:
+            return await write()
+        return await self.dispatcher.write_and_admit(made, write, outputs)
+
     def workers_changed(self) -> None:
-        """Somebody may have come who can take what nobody could."""
+        """Look again at tasks that no worker could take: one may have come that can."""
         self.dispatcher.retry_unroutable()
-        self.dispatch.set()
+        self._wake_ups.dispatch.set()
 
     def check_soon(self) -> None:
-        """Someone may have written something: look at all of it."""
-        self.worker.check_soon()
-        self.gather.set()
-        self.backfill.set()
-        self.dispatch.set()
-        if self.worker.in_hand or not self._alone:
-            # Alone, there is nothing to take but what our own dispatcher admits, and that says so.
-            self.work.set()
+        """Look at everything soon: another process may have written something."""
+        self._wake_ups.event_batches.set()
+        self._wake_ups.backfill.set()
+        self._wake_ups.dispatch.set()
 
 
-def build_runner(
-    functions: Functions, settings: Settings, imports: Sequence[str], *, wake: asyncio.Event
-) -> NotifyingRunner:
-    """What runs functions and commands in this process; the event is set when one has ended."""
-    return NotifyingRunner(
-        FunctionRunner(
-            functions,
-            settings.worker,
-            default_timeout_ms=settings.execution.default_timeout_ms,
-            secrets=SecretSource(settings.secrets, os.environ),
-            shell=settings.shell,
-            on_finished=partial(_set_threadsafe, asyncio.get_running_loop(), wake),
-            imports=imports,
+class LocalExecution(ExecutionServices):
+    """The services of a node that executes tasks itself: the same, and a worker."""
+
+    def __init__(  # noqa: PLR0913 - the collaborators of all services
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        gate: Gate,
+        *,
+        wake_ups: WakeUps,
+        coordination: Coordination,
+        functions: Functions,
+        imports: Sequence[str],
+        on_started: Callable[[Sequence[Assignment]], None],
+        alone: bool,
+    ) -> None:
+        """`on_started` is called with the assignments that start; with `alone`, no other process uses the store."""
+        name = RandomIds().new("worker", clock.now())
+        super().__init__(
+            store, settings, clock, events, gate, wake_ups=wake_ups, coordination=coordination, own_worker=name
         )
-    )
+        self._alone = alone
+        self._load_sampler = LoadSampler()
+        self.worker = Worker(
+            store,
+            self.workflow_cache,
+            build_runner(functions, settings, imports, wake=wake_ups.work, on_start=on_started),
+            self.gate,
+            clock,
+            events,
+            settings=settings,
+            worker=name,
+            wake=wake_ups.work.set,
+            measure_load=self._load_sampler.load,
+            dispatch=self.local_dispatch,
+            alone=alone,
+        )
+        self._taker.connect(self.worker)
+
+    @property
+    def backoffs(self) -> Mapping[str, Backoff]:
+        """See ExecutionServices.backoffs."""
+        return {**super().backoffs, "worker": self.worker.backoff}
+
+    async def begin(self) -> None:
+        """Register the worker; if no other process can be alive, also end the attempts that others left behind."""
+        await self.worker.step()
+        self.workers_changed()
+        if self._alone:
+            await self.reconciler.recover(alive={self.worker.worker})
+        await super().begin()
+
+    def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """See ExecutionServices.loops."""
+        worker = run_loop("worker", self._work, stop=stop, wake=self._wake_ups.work, events=self._events)
+        if self._alone:
+            # No other worker could be given our attempts, so that there is no lease to watch.
+            return [*super().loops(stop), worker]
+        lease = run_loop("worker", self.worker.watch_lease, stop=stop, events=self._events)
+        return [lease, *super().loops(stop), worker]
+
+    async def _work(self) -> float:
+        """Step the worker. An attempt that has ended may have made room for more runs of a backfill."""
+        wait = await self.worker.step()
+        if self._backfiller.busy:
+            self._wake_ups.backfill.set()
+        return wait
+
+    def check_soon(self) -> None:
+        """See ExecutionServices.check_soon."""
+        self.worker.check_soon()
+        super().check_soon()
+        if self.worker.in_hand or not self._alone:
+            # Alone, there are no tasks but those that our own dispatcher admits, and it wakes the worker itself.
+            self._wake_ups.work.set()
+
+    def close(self) -> None:
+        """Stop measuring the load of this machine."""
+        self._load_sampler.close()
 
 
-def _set_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-        loop.call_soon_threadsafe(event.set)
+class RemoteDispatch(ExecutionServices):
+    """The services of a node whose tasks are executed by other processes.
+
+    Workers that share the store take tasks there. Others get them over a message bus, once it is connected.
+    """
+
+    def __init__(  # noqa: PLR0913 - all of its collaborators
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        gate: Gate,
+        *,
+        wake_ups: WakeUps,
+        coordination: Coordination,
+        ticker_behind: Callable[[], bool],
+    ) -> None:
+        self._inbox: ReportInbox | None = None
+        self._bus_backoffs: Mapping[str, Backoff] = {}
+        super().__init__(
+            store,
+            settings,
+            clock,
+            events,
+            gate,
+            wake_ups=wake_ups,
+            coordination=coordination,
+            ticker_behind=ticker_behind,
+            await_reports=self._await_reports,
+        )
+
+    def connect(self, inbox: ReportInbox, publisher: TaskPublisher, consumer: ResultConsumer) -> None:
+        """Send tasks with the publisher from now on, and wait for reports at the inbox before attempts are lost."""
+        self._inbox = inbox
+        self._taker.connect(publisher)
+        self._bus_backoffs = {"courier": publisher.backoff, "collector": consumer.backoff}
+
+    @property
+    def backoffs(self) -> Mapping[str, Backoff]:
+        """See ExecutionServices.backoffs."""
+        return {**super().backoffs, **self._bus_backoffs}
+
+    async def _await_reports(self) -> None:
+        if self._inbox is not None:
+            await self._inbox.wait_caught_up()

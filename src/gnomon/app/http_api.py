@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from gnomon.adapters.auth.policies import AnonymousAdminAuthenticator, RejectingAuthenticator
 from gnomon.adapters.host import SystemClock
-from gnomon.adapters.sql.after_commit import ObservedTransactions
 from gnomon.api.route import ApiServices
 from gnomon.api.server import address_of, check_tls, listen, serve_api
 from gnomon.app.auth import LocalAccess, TokenVerifier, ensure_local_access, key_path, open_token_verifier
@@ -16,7 +15,7 @@ from gnomon.app.operations import Operations
 from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
 from gnomon.ports.runtime import Events
-from gnomon.services.observability.change_stream import ChangeStream, RunChangeObserver
+from gnomon.services.observability.change_stream import ChangeStream
 
 
 class HttpApi:
@@ -41,8 +40,6 @@ class HttpApi:
         def surprised(error: BaseException) -> None:
             node.events.emit("request_failed", error=repr(error))
 
-        node.ticker.on_decided = self.change_stream.decided
-        node.store.transactions = ObservedTransactions(node.store.transactions, RunChangeObserver(self.change_stream))
         node.events.emit("answering", address=self.address)
         self._emit_access_mode(node)
         try:

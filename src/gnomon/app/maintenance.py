@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,12 +10,15 @@ from gnomon.adapters.archive import FolderArchive, NoArchive
 from gnomon.adapters.http_client import HttpPingSender
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.app.coordination import Coordination
 from gnomon.config.settings import Settings
-from gnomon.ports.maintenance import Archive, SingletonLeases
+from gnomon.ports.maintenance import Archive
 from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.secrets import SecretSource
+from gnomon.services.coordination import Singleton
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import run_loop
+from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.services.maintenance.pinger import Pinger
@@ -24,52 +27,76 @@ from gnomon.services.maintenance.run_repairer import RunRepairer
 #: What stands for no archive at all.
 _NO_ARCHIVE = "none"
 _FIRST_CLEANING_SECONDS = 300.0
-
-
-class EventTap:
-    """Events that someone else hears, too."""
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
-        self.listener: Callable[[str, Mapping[str, object]], None] = lambda _, __: None
-
-    def emit(self, name: str, **facts: object) -> None:
-        """See Events.emit."""
-        self._events.emit(name, **facts)
-        self.listener(name, facts)
+#: A lease lasts for so many steps, so that one node keeps it while it lives.
+_STEPS_PER_LEASE = 2
+#: The lease is renewed once a quarter of it has passed: in the rest, 120 s, a bundle is archived and removed.
+_CLEANER_LEASE_MS = 160_000
+#: The lease of a service that is stepped all the time: if its holder dies, its work waits for so long.
+_SEALER_LEASE_MS = 10_000
 
 
 class Maintenance:
-    """The cleaner, the mender, the warden, the pinger, and the loops around them."""
+    """Cleaner, run repairer, invariant checker and audit sealer of a node, and their loops."""
 
     def __init__(
-        self, store: SqlStore, turns: SingletonLeases, settings: Settings, clock: Clock, events: Events, *, holder: str
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        events: Events,
+        *,
+        coordination: Coordination,
+        on_ready: Callable[[], None],
+        busy: Callable[[], bool],
     ) -> None:
+        """`on_ready` is called when tasks may have become ready; `busy` says whether others have urgent writes."""
         self._events = events
         self._poll_seconds = settings.cleaner.poll_ms / 1000
-        self.cleaner = build_cleaner(store, settings, clock, events, holder=holder, turns=turns)
-        self.run_repairer = RunRepairer(store, turns, clock, events, settings.reconciler, holder=holder)
-        self.invariant_checker = InvariantChecker(store, turns, clock, events, settings.alive, holder=holder)
-        self.pinger = build_pinger(store, settings, clock, events)
+        lease = coordination.singleton
+        cleaner_ms = max(_CLEANER_LEASE_MS, _STEPS_PER_LEASE * settings.cleaner.pause_ms)
+        self._cleaner = build_cleaner(store, settings, clock, events, lease=lease("cleaner", ttl_ms=cleaner_ms))
+        self._run_repairer = RunRepairer(
+            store,
+            clock,
+            events,
+            settings.reconciler,
+            lease=lease("mender", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
+            on_ready=on_ready,
+        )
+        self._invariant_checker = InvariantChecker(
+            store,
+            clock,
+            events,
+            settings.alive,
+            lease=lease("warden", ttl_ms=_STEPS_PER_LEASE * settings.alive.poll_ms),
+        )
+        self._audit_sealer = AuditSealer(
+            store, clock, events, lease=lease("sealer", ttl_ms=_SEALER_LEASE_MS), busy=busy
+        )
 
-    def services(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops, until told to stop."""
+    def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        """The loops of the services, until `stop` is set."""
         return [
+            run_loop("audit_sealer", self._audit_sealer.step, stop=stop, events=self._events),
             self._delayed_cleaner(stop),
-            run_loop("run_repairer", self.run_repairer.step, stop=stop, events=self._events),
-            run_loop("invariant_checker", self.invariant_checker.step, stop=stop, events=self._events),
-            run_loop("pinger", self.pinger.step, stop=stop, wake=self.pinger.wake, events=self._events),
+            run_loop("run_repairer", self._run_repairer.step, stop=stop, events=self._events),
+            run_loop("invariant_checker", self._invariant_checker.step, stop=stop, events=self._events),
         ]
 
     async def _delayed_cleaner(self, stop: asyncio.Event) -> None:
-        """Old history can wait until everything else has begun."""
+        """Start the cleaner's loop late: old history can wait until everything else has started."""
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(_FIRST_CLEANING_SECONDS, self._poll_seconds))
-        await run_loop("cleaner", self.cleaner.step, stop=stop, events=self._events)
+        await run_loop("cleaner", self._cleaner.step, stop=stop, events=self._events)
 
 
-def build_pinger(store: SqlStore, settings: Settings, clock: Clock, events: Events) -> Pinger:
-    """Who calls what jobs want to be called when their runs start and end."""
+def build_pinger(
+    store: SqlStore, settings: Settings, clock: Clock, events: Events, *, deciding: Callable[[], bool]
+) -> Pinger:
+    """The service that calls the addresses of jobs when their runs start and end.
+
+    It calls the scheduler's own address while `deciding` says that this process decides ticks.
+    """
     secrets = SecretSource(settings.secrets, os.environ)
     return Pinger(
         store,
@@ -78,22 +105,14 @@ def build_pinger(store: SqlStore, settings: Settings, clock: Clock, events: Even
         clock,
         events,
         settings.alive,
+        deciding=deciding,
         secrets=lambda url: str(secrets.resolve({"url": url})[0]["url"]),
     )
 
 
-def build_cleaner(
-    store: SqlStore,
-    settings: Settings,
-    clock: Clock,
-    events: Events,
-    *,
-    holder: str,
-    turns: SingletonLeases | None = None,
-) -> Cleaner:
-    """The cleaner of a store, which takes its turns there if nothing else is said."""
-    archive = open_archive(settings)
-    return Cleaner(store, store, turns or store, archive, clock, events, settings=settings, holder=holder)
+def build_cleaner(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, lease: Singleton) -> Cleaner:
+    """The cleaner of a store, with the archive that the settings name."""
+    return Cleaner(store, store, open_archive(settings), clock, events, settings=settings, lease=lease)
 
 
 def open_archive(settings: Settings) -> Archive | None:

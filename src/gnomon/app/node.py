@@ -1,4 +1,4 @@
-"""The only place that knows everybody: it builds the parts and hands them to each other."""
+"""One node: the process that decides ticks on a store, and dispatches or executes the tasks that they make."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
@@ -7,17 +7,17 @@ from functools import partial
 from typing import Self
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.sql.connect import open_sqlite, sqlite_path
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher, FileLock
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
-from gnomon.app.coordination import Coordination, attach_hints, sync_clock
-from gnomon.app.execution import LocalExecution, RemoteDispatch
+from gnomon.app.coordination import Coordination, sync_clock
+from gnomon.app.execution import ExecutionServices, LocalExecution, RemoteDispatch, WakeUps
 from gnomon.app.gate import build_gate
-from gnomon.app.maintenance import EventTap, Maintenance
-from gnomon.app.observability import Observability, free_bytes
-from gnomon.app.operations import open_server_store, redact_password, schedule_defaults
+from gnomon.app.maintenance import Maintenance, build_pinger
+from gnomon.app.observability import EventObservers, Observability
+from gnomon.app.operations import schedule_defaults
+from gnomon.app.stores import ConnectedStore, redact_password
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic
@@ -25,26 +25,27 @@ from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.loop import run_loop
-from gnomon.services.maintenance.audit_sealer import AuditSealer
+from gnomon.services.observability.change_stream import ChangeStream, RunChangeObserver
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
+from gnomon.services.telemetry import ObservedEvents
 
-#: How often a process that stands by asks for the right to schedule.
+#: How often a standby process tries to get the lock of the database file.
 _STANDBY_SECONDS = 0.5
-#: How long what was decided just now may keep everybody busy.
+#: How long after a decision the node counts as busy.
 _BURST_SECONDS = 0.1
-#: How often to look at a server for what others have written there.
+#: How often to look at a database server for writes of other processes.
 _POLL_SECONDS = 1.0
 
 
 class Node:
     """One process's share: a store, a registrar for operators, and the services that decide, dispatch and execute."""
 
-    def __init__(  # noqa: PLR0913 - the choices that a process has
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        store: SqlStore,
+        opened: ConnectedStore,
         settings: Settings,
         *,
         lock: FileLock | None,
@@ -53,48 +54,97 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
         gate: Gate | None = None,
+        changes: ChangeStream | None = None,
+        address: str | None = None,
     ) -> None:
-        clock, ids = StoreSyncedClock(), RandomIds()
-        self.store, self.settings, self._lock = store, settings, lock
-        #: On a server, set by its clock, as all are who share it; on a file it is the machine's.
-        self.clock = clock
-        self.gate = gate or build_gate(settings)
-        self._hints = attach_hints(store, settings, events)
-        self.observability = Observability(store, settings, clock, events)
-        self.events = events = EventTap(self.observability.events)
+        """`lock` is that of the database file, None on a server; the other arguments are those of `open`."""
+        store, alone = opened.store, lock is not None
+        self.store, self.settings = store, settings
+        self._opened, self._lock = opened, lock
+        #: On a server, synchronized with its clock, as in all processes that share it; on a file, the machine's.
+        self.clock = clock = StoreSyncedClock()
+        self._wake_ups = WakeUps()
+        observers = EventObservers(clock, events, opened.metrics)
+        self._pinger = build_pinger(store, settings, clock, observers.events, deciding=self._is_deciding)
+        self.events: Events = ObservedEvents(observers.events, [self._pinger.heard])
+        ids = RandomIds()
         holder = ids.new("node", clock.now())
-        # By the machine's own clock, whatever others go by: it says how wrong that is.
-        self._elector = Elector(store, SystemClock(), events, settings.leader, holder=holder, alone=lock is not None)
-        self.set_clock = partial(sync_clock, clock, store, events, node=holder)
-        self.ticker = Ticker(store, self._elector, clock, events, settings.ticker)
+        self.set_clock = partial(sync_clock, clock, store, self.events, node=holder)
+        self.coordination = Coordination(store, settings, clock, self.events, holder=holder, alone=alone)
+        self._gate = gate or build_gate(settings)
+        self.execution = self._build_execution(functions, imports, dispatches=dispatches)
+        write_and_admit = None if self.execution is None else self.execution.write_and_admit
+        # It compares the clock of this machine, and not the synchronized one, with that of the store.
+        self._elector = Elector(store, SystemClock(), self.events, settings.leader, holder=holder, alone=alone)
+        self.ticker = Ticker(
+            store,
+            self._elector,
+            clock,
+            self.events,
+            settings.ticker,
+            on_runs_created=self._wake_ups.dispatch.set,
+            on_decided=(lambda _: None) if changes is None else changes.decided,
+            write_and_admit=write_and_admit,
+        )
         self.registrar = Registrar(
             store, store, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
         )
-        self.coordination = Coordination(store, settings, clock, events, holder=holder, alone=lock is not None)
-        self.maintenance = Maintenance(store, self.coordination.singletons, settings, clock, events, holder=holder)
-        self.maintenance.pinger.deciding = lambda: self.ticker.health is TickerHealth.OK
-        events.listener = self.maintenance.pinger.heard
-        self.local_execution = (
-            None if functions is None else LocalExecution(store, settings, clock, events, functions, imports, self.gate)
+        self.launcher = Launcher(store, store, store, store, clock, ids, write_and_admit=write_and_admit)
+        self._maintenance = Maintenance(
+            store,
+            settings,
+            clock,
+            self.events,
+            coordination=self.coordination,
+            on_ready=self._wake_ups.dispatch.set,
+            busy=lambda: self.local_execution is None or self.local_execution.worker.in_hand > 0,
         )
-        self.remote_dispatch = (
-            RemoteDispatch(store, settings, clock, events, self.gate)
-            if dispatches and self.local_execution is None
-            else None
+        self.observability = Observability(
+            store,
+            settings,
+            clock,
+            observers,
+            backoffs=lambda: {} if self.execution is None else self.execution.backoffs,
+            ticker=self.ticker,
+            elector=self._elector,
         )
-        self.launcher = Launcher(store, store, store, store, clock, ids)
-        doers = self.local_execution or self.remote_dispatch
-        backoffs = {} if doers is None else doers.backoffs
-        self.observability.health.attach(self.ticker, self._elector, backoffs, partial(free_bytes, settings))
-        #: Where it answers requests, if it does.
-        self.address: str | None = None
-        #: Whether it does its share, and does not stand by.
+        #: The address of its HTTP API, if it has one.
+        self.address = address
+        #: Whether it runs its services and does not stand by.
         self.scheduling = False
-        #: Set it to say that there may be something new to decide.
-        self.wake = asyncio.Event()
+
+    def _build_execution(
+        self, functions: Functions | None, imports: Sequence[str], *, dispatches: bool
+    ) -> ExecutionServices | None:
+        if functions is not None:
+            return LocalExecution(
+                self.store,
+                self.settings,
+                self.clock,
+                self.events,
+                self._gate,
+                wake_ups=self._wake_ups,
+                coordination=self.coordination,
+                functions=functions,
+                imports=imports,
+                on_started=self._pinger.started,
+                alone=self._lock is not None,
+            )
+        if not dispatches:
+            return None
+        return RemoteDispatch(
+            self.store,
+            self.settings,
+            self.clock,
+            self.events,
+            self._gate,
+            wake_ups=self._wake_ups,
+            coordination=self.coordination,
+            ticker_behind=lambda: self.ticker.behind,
+        )
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 - the choices that a process has
         cls,
         settings: Settings,
         *,
@@ -103,114 +153,117 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
         gate: Gate | None = None,
+        changes: ChangeStream | None = None,
+        address: str | None = None,
     ) -> Self:
-        """A node on the store that the settings name. With functions it executes, too; else it may dispatch.
+        """A node on the store that the settings name.
 
-        Without a gate it has the one that the settings ask for.
+        With `functions` it executes tasks; otherwise, with `dispatches`, it dispatches them to other processes.
+        Without `gate` it has the one that the settings ask for.
+        `changes` is the stream of changes that clients of its API follow, at `address`.
         """
+        events = events or LoggedEvents()
         path = sqlite_path(settings.database.url)
-        if path is not None:
-            store, lock = await open_sqlite(path), FileLock(path)
-        else:
-            store, lock = await open_server_store(settings.database), None
+        observers = [] if changes is None else [RunChangeObserver(changes)]
+        opened = await ConnectedStore.open(settings, events, create=True, observers=observers)
         node = cls(
-            store,
+            opened,
             settings,
-            lock=lock,
-            events=events or LoggedEvents(),
+            lock=None if path is None else FileLock(path),
+            events=events,
             functions=functions,
             imports=imports,
             dispatches=dispatches,
             gate=gate,
+            changes=changes,
+            address=address,
         )
-        if lock is None:
+        if path is None:
             await node.set_clock()
         return node
 
+    @property
+    def local_execution(self) -> LocalExecution | None:
+        """The services that execute tasks in this process, if it does."""
+        return self.execution if isinstance(self.execution, LocalExecution) else None
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Do our share until told to stop; on a file that another process has, stand by until it is free."""
+        """Run all services until `stop` is set; stand by while another process has the database file."""
         if not await self._acquire_file_lock(stop):
             return
-        database = redact_password(self.settings.database.url)
-        self.events.emit("scheduling", database=database)
+        self.events.emit("scheduling", database=redact_password(self.settings.database.url))
         self.scheduling = True
-        sealer = AuditSealer(self.store, self.clock, self.events)
-        sealer.busy = lambda: self.local_execution is None or self.local_execution.worker.in_hand > 0
-        self.coordination.assign_singleton_leases(self.local_execution or self.remote_dispatch, sealer)
-        services = [
-            run_loop("ticker", self.ticker.step, stop=stop, wake=self.wake, events=self.events),
-            run_loop("audit_sealer", sealer.step, stop=stop, events=self.events),
-            *self.maintenance.services(stop),
+        loops = [
+            run_loop("ticker", self.ticker.step, stop=stop, wake=self._wake_ups.tick, events=self.events),
+            run_loop("pinger", self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
+            *self._maintenance.loops(stop),
         ]
         if self._lock is None:
-            services.append(run_loop("clock", self.set_clock, stop=stop, events=self.events))
-        services += await self._execution_loops(stop)
-        self.observability.health.active = True
-        if self._hints is not None:
-            await self._hints.listen(self.heard)
+            loops.append(run_loop("clock", self.set_clock, stop=stop, events=self.events))
+        loops += await self._execution_loops(stop)
+        self.observability.health.started()
+        if self._opened.hints is not None:
+            await self._opened.hints.listen(self.heard)
         try:
-            await asyncio.gather(*services)
+            await asyncio.gather(*loops)
         finally:
             self.scheduling = False
-            self.launcher.write_and_admit = None
+            if self.execution is not None:
+                self.execution.end()
             await self._shut_down()
 
     async def _execution_loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
-        """The loops of those who bring tasks to their end, here or elsewhere; everybody knows of them."""
-        if self.local_execution is not None:
-            self.ticker.on_runs_created = self.local_execution.dispatch.set
-            self.maintenance.run_repairer.on_ready = self.local_execution.dispatch.set
-            self.local_execution.runner.on_start = self.maintenance.pinger.started
-            # Tasks that the gate allows at once are passed on in the commit that creates them.
-            self.ticker.write_and_admit = self.local_execution.dispatcher.write_and_admit
-            # On a file that is ours alone, whatever others had in hand died with them.
-            await self.local_execution.begin(alone=self._lock is not None)
-            # Who only stands by must not hand anything over to itself.
-            self.launcher.write_and_admit = self.local_execution.dispatcher.write_and_admit
-            return [*self.local_execution.services(stop), self._watch(stop)]
-        if self.remote_dispatch is None:
+        if self.execution is None:
             return []
-        self.ticker.on_runs_created = self.remote_dispatch.dispatch.set
-        self.remote_dispatch.dispatcher.yield_to_ticker = lambda: self.ticker.behind
-        self.maintenance.run_repairer.on_ready = self.remote_dispatch.dispatch.set
-        self.ticker.write_and_admit = self.launcher.write_and_admit = self.remote_dispatch.dispatcher.write_and_admit
-        services = [*self.remote_dispatch.services(stop), self._watch(stop)]
-        if self.settings.nats.url:
-            from gnomon.app.fleet import run_nats_dispatch
+        await self.execution.begin()
+        loops = [*self.execution.loops(stop), self._watch(stop)]
+        if isinstance(self.execution, RemoteDispatch) and self.settings.nats.url:
+            from gnomon.app.fleet import NatsDispatch
 
-            services.append(run_nats_dispatch(self, self.remote_dispatch, stop))
-        return services
+            nats = NatsDispatch(
+                self.store,
+                self.settings,
+                self.clock,
+                self.events,
+                dispatch=self.execution,
+                deduplicator=self.coordination.deduplicator,
+                on_started=self._pinger.started,
+            )
+            loops.append(nats.run(stop))
+        return loops
+
+    def _is_deciding(self) -> bool:
+        return self.ticker.health is TickerHealth.OK
 
     @property
     def busy(self) -> bool:
-        """Whether it has something in hand that others should give way to."""
+        """Whether it decides or executes something, so that requests should wait."""
         return self.ticker.seconds_since_decision < _BURST_SECONDS or (
             self.local_execution is not None and self.local_execution.worker.in_hand > 0
         )
 
     def heard(self, topic: HintTopic) -> None:
-        """Another process says that there may be something to look at."""
+        """Look soon at what another process has hinted at."""
         if topic is HintTopic.SHARDS:
             self._elector.check_soon()
-            self.wake.set()
+            self._wake_ups.tick.set()
         elif topic is HintTopic.CHANGES:
             self.check_soon()
-        elif topic is HintTopic.WORK and self.local_execution is not None:
-            self.local_execution.work.set()
-        elif topic is HintTopic.READY and (doers := self.local_execution or self.remote_dispatch) is not None:
-            doers.dispatch.set()
-        elif topic is HintTopic.WORKERS and (doers := self.local_execution or self.remote_dispatch) is not None:
-            doers.workers_changed()
+        elif topic is HintTopic.WORK:
+            self._wake_ups.work.set()
+        elif topic is HintTopic.READY:
+            self._wake_ups.dispatch.set()
+        elif topic is HintTopic.WORKERS and self.execution is not None:
+            self.execution.workers_changed()
 
     def check_soon(self) -> None:
-        """Someone may have written something: look at all of it."""
-        self.wake.set()
-        for others in (self.local_execution, self.remote_dispatch):
-            if others is not None:
-                others.check_soon()
+        """Look at everything soon: another process, or a request, may have written something."""
+        self._wake_ups.tick.set()
+        if self.execution is not None:
+            self.execution.check_soon()
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """Whatever others write is noticed soon: at once on a file, by looking now and then on a server."""
+        """Notice the writes of other processes: at once on a file, by polling on a server."""
         path = sqlite_path(self.settings.database.url)
         if path is not None:
             await CommitWatcher(path).watch(self.check_soon, stop)
@@ -220,9 +273,9 @@ class Node:
                 await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
     async def _shut_down(self) -> None:
-        """Others decide from now on, and what runs has ended; if the store is away, our leases end by themselves."""
+        """Give up shards and leases, then drain; if the store is unavailable, leases end by themselves."""
         try:
-            # First, because what runs may take its time.
+            # Shards and leases first, because attempts that run may take their time.
             for part in (self._elector.stop, self.coordination.release_singletons, self._drain):
                 with self._report_unavailable():
                     await part()
@@ -231,12 +284,9 @@ class Node:
                 self._lock.release()
 
     async def _drain(self) -> None:
-        doers = self.local_execution or self.remote_dispatch
-        if doers is not None:
-            doers.dispatcher.close()
         if self.local_execution is not None:
             await self.local_execution.worker.drain()
-        await self.maintenance.pinger.drain()
+        await self._pinger.drain()
 
     @contextmanager
     def _report_unavailable(self) -> Iterator[None]:
@@ -246,22 +296,20 @@ class Node:
             self.events.emit("store_unavailable", error=str(error))
 
     async def _acquire_file_lock(self, stop: asyncio.Event) -> bool:
-        told = False
+        announced = False
         while not stop.is_set():
             if self._lock is None or self._lock.try_acquire():
                 return True
-            if not told:
+            if not announced:
                 self.events.emit("standing_by", database=redact_password(self.settings.database.url))
-                told = True
+                announced = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _STANDBY_SECONDS)
         return False
 
     async def close(self) -> None:
-        """Let go of the store."""
-        if self._hints is not None:
-            await self._hints.close()
+        """Close every connection."""
         await self.coordination.close()
         if self.local_execution is not None:
-            self.local_execution.load_meter.close()
-        await self.store.close()
+            self.local_execution.close()
+        await self._opened.close()

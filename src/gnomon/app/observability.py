@@ -3,8 +3,9 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,6 @@ from typing import Protocol
 import msgspec
 
 from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
-from gnomon.adapters.sql.after_commit import ObservedTransactions
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.stats import SqlStoreStatsReader
 from gnomon.adapters.sql.store import SqlStore
@@ -20,9 +20,11 @@ from gnomon.adapters.systemd import SystemdNotifier
 from gnomon.config.settings import Settings
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.loop import run_loop
-from gnomon.services.observability.health import HealthMonitor
+from gnomon.services.loop import Backoff, run_loop
+from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
+from gnomon.services.scheduling.elector import Elector
+from gnomon.services.scheduling.ticker import Ticker
 from gnomon.services.telemetry import EventListener, ObservedEvents
 
 
@@ -46,23 +48,52 @@ def free_bytes(settings: Settings) -> int | None:
     return None if path is None else shutil.disk_usage(Path(path).absolute().parent).free
 
 
-class Observability:
-    """The instruments of one node: they hear what it announces and count what its store commits."""
+class EventObservers:
+    """What is learned from the events of a process: failures of steps for its health, and counts for its metrics.
 
-    def __init__(self, store: SqlStore, settings: Settings, clock: Clock, events: Events) -> None:
-        self.settings = settings
-        surveyor = SqlStoreStatsReader(store)
-        self.health = HealthMonitor(
-            surveyor, clock, tick_ms=settings.ticker.tick_ms, cards=settings.metrics.max_jobs * settings.metrics.enabled
-        )
-        listeners: list[EventListener] = [self.health.on_event]
-        self.snapshot: MetricsSnapshot | None = None
-        if settings.metrics.enabled:
-            meter = MetricsRecorder(max_jobs=settings.metrics.max_jobs)
-            store.transactions = ObservedTransactions(store.transactions, meter)
-            listeners.append(meter.on_event)
-            self.snapshot = MetricsSnapshot(meter, self.health, surveyor, clock)
+    It exists before the services, whose events it observes; its `Observability` after them, since it asks them.
+    """
+
+    def __init__(self, clock: Clock, events: Events, metrics: MetricsRecorder | None) -> None:
+        self.failures = StepFailures(clock)
+        self.metrics = metrics
+        listeners: list[EventListener] = [self.failures.on_event]
+        if metrics is not None:
+            listeners.append(metrics.on_event)
         self.events: Events = ObservedEvents(events, listeners)
+
+
+class Observability:
+    """Health and metrics of one process."""
+
+    def __init__(
+        self,
+        store: SqlStore,
+        settings: Settings,
+        clock: Clock,
+        observers: EventObservers,
+        *,
+        backoffs: Callable[[], Mapping[str, Backoff]],
+        ticker: Ticker | None = None,
+        elector: Elector | None = None,
+    ) -> None:
+        """`backoffs` returns the backoff of each service by the name of its health component."""
+        self.settings = settings
+        self.events = observers.events
+        stats = SqlStoreStatsReader(store)
+        self.health = HealthMonitor(
+            stats,
+            clock,
+            failures=observers.failures,
+            tick_ms=settings.ticker.tick_ms,
+            cards=settings.metrics.max_jobs * settings.metrics.enabled,
+            ticker=ticker,
+            elector=elector,
+            backoffs=backoffs,
+            free_bytes=partial(free_bytes, settings),
+        )
+        metrics = observers.metrics
+        self.snapshot = None if metrics is None else MetricsSnapshot(metrics, self.health, stats, clock)
 
     # ---- what is shown -----------------------------------------------------------------------
 
@@ -143,7 +174,7 @@ async def _start_probe_server(observability: Observability, *, strict: bool) -> 
 
 async def _notify_stopping(health: HealthMonitor, notifier: SystemdNotifier, stop: asyncio.Event) -> None:
     await stop.wait()
-    health.draining = True
+    health.stopping()
     notifier.stopping()
 
 

@@ -15,17 +15,15 @@ from gnomon.adapters.files import (
 )
 from gnomon.adapters.files import read_jobs as read_complete_jobs
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.sql.connect import migrate, open_postgres, open_sqlite, sqlite_path
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.coordination import NullEvents, attach_hints
 from gnomon.app.maintenance import build_cleaner, open_archive
-from gnomon.config.sections import DatabaseSettings
+from gnomon.app.stores import ConnectedStore, open_store
 from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.errors import NoDatabase
 from gnomon.ports.runtime import Clock, Events
+from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -36,28 +34,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.workflows import WorkflowService
-
-
-def redact_password(url: str) -> str:
-    """The address of a database without what nobody else should read."""
-    before, at, after = url.rpartition("@")
-    scheme, mark, user = before.partition("://")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
-
-
-async def open_server_store(database: DatabaseSettings) -> SqlStore:
-    """The store on a server."""
-    return await open_postgres(
-        database.url,
-        statement_cache=database.statement_cache,
-        pool_size=database.max_connections,
-        patience_ms=database.patience_ms,
-    )
-
-
-async def migrate_database(settings: Settings) -> str:
-    """The database of the settings has the newest schema; its revision comes back."""
-    return await migrate(settings.database.url)
+from gnomon.services.telemetry import NullEvents
 
 
 def read_jobs_file(path: Path, settings: Settings | None = None, *, now: int, only_fires: bool = False) -> list[Job]:
@@ -170,34 +147,14 @@ class Operations:
         self.dead_letters = DeadLetterService(store, store, self.launcher, clock)
         removing = settings if archive_configured(settings) else None
         self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
-        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), holder=ids.new("office", clock.now()))
+        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=SoleNode())
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, *, make: bool = True) -> AsyncIterator[Self]:
         """An office on the store that the settings name. A file is made only if `make` says so."""
-        store = await (open_or_create_store(settings) if make else open_existing_store(settings))
-        hints = attach_hints(store, settings, NullEvents())
+        opened = ConnectedStore.observed(await open_store(settings, create=make), settings, NullEvents())
         try:
-            yield cls(store, settings)
+            yield cls(opened.store, settings)
         finally:
-            if hints is not None:
-                await hints.close()
-            await store.close()
-
-
-async def open_or_create_store(settings: Settings) -> SqlStore:
-    """The store that the settings name; a file that is not there is made."""
-    path = sqlite_path(settings.database.url)
-    return await (open_server_store(settings.database) if path is None else open_sqlite(path))
-
-
-async def open_existing_store(settings: Settings) -> SqlStore:
-    """The store that the settings name; NoDatabase if that is a file that is not there."""
-    _require_database_file(sqlite_path(settings.database.url))
-    return await open_or_create_store(settings)
-
-
-def _require_database_file(path: str | None) -> None:
-    if path is not None and not Path(path).exists():
-        raise NoDatabase(path)
+            await opened.close()

@@ -1,7 +1,6 @@
-"""A worker that knows nothing but NATS: what `gnomon worker` runs where there is no address of a database."""
+"""A worker without a database: `gnomon worker` with NATS only."""
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,20 +12,18 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.queue import NatsWorkerBus
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
-from gnomon.app.server import import_modules
+from gnomon.app.runner import build_runner, import_modules
 from gnomon.config.settings import Settings
 from gnomon.core.subjects import REMOTE_WORKER_PREFIX
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
-from gnomon.runners.runner import FunctionRunner
-from gnomon.runners.secrets import SecretSource
 from gnomon.services.loop import run_loop
 from gnomon.services.remote.remote_worker import RemoteWorker
 
 
 class RemoteWorkerOptions(Struct, frozen=True, kw_only=True):
-    """What to work with."""
+    """The options of `gnomon worker`."""
 
     settings: Settings
     #: Modules that register functions when they are imported.
@@ -36,33 +33,40 @@ class RemoteWorkerOptions(Struct, frozen=True, kw_only=True):
 
 
 async def run_remote_worker(
-    plan: RemoteWorkerOptions, stop: asyncio.Event, *, ready: Callable[[RemoteWorker], None] = lambda _: None
+    options: RemoteWorkerOptions, stop: asyncio.Event, *, ready: Callable[[RemoteWorker], None] = lambda _: None
 ) -> None:
-    """Execute what comes over NATS until told to stop; then what runs has ended one way or another, and is reported.
+    """Execute the tasks that come over NATS until `stop` is set; then drain and report.
 
-    UsageError if no address of NATS is given, Unavailable if it cannot be reached at the start.
+    UsageError if the settings have no `nats.url`, Unavailable if NATS cannot be reached at the start.
     """
-    settings, events = plan.settings, plan.events or LoggedEvents()
+    settings, events = options.settings, options.events or LoggedEvents()
     if not settings.nats.url:
         raise UsageError("a worker without a database needs nats.url: where NATS is")
-    import_modules(plan.imports)
-    clock, pool, meter = StoreSyncedClock(), settings.worker.pool, LoadSampler()
+    import_modules(options.imports)
+    clock, load_sampler = StoreSyncedClock(), LoadSampler()
     name = RandomIds().new(REMOTE_WORKER_PREFIX, clock.now())
     client = await connect(settings.nats, events, name=name)
     try:
-        side = NatsWorkerBus(client, settings.nats, worker=name, pool=pool)
         wake = asyncio.Event()
-        runner = _build_runner(plan, partial(_set_threadsafe, asyncio.get_running_loop(), wake))
-        worker = RemoteWorker(side, runner, clock, events, settings=settings, worker=name)
-        worker.wake, worker.registration.measure = wake, meter.load
-        worker.heartbeat.on_server_time = partial(_set_clock, clock, events, name)
+        worker = RemoteWorker(
+            NatsWorkerBus(client, settings.nats, worker=name, pool=settings.worker.pool),
+            build_runner(options.functions, settings, options.imports, wake=wake),
+            clock,
+            events,
+            settings=settings,
+            worker=name,
+            wake=wake,
+            measure_load=load_sampler.load,
+            on_server_time=partial(_set_clock, clock, events, name),
+        )
         ready(worker)
-        loops = [run_loop(name, step, stop=stop, wake=woken, events=events) for name, step, woken in worker.services()]
-        await asyncio.gather(*loops)
+        await asyncio.gather(
+            *(run_loop(part, step, stop=stop, wake=woken, events=events) for part, step, woken in worker.loops())
+        )
         await worker.drain()
     finally:
-        meter.close()
-        with suppress(Exception):  # whatever is wrong with the connection, it is let go of
+        load_sampler.close()
+        with suppress(Exception):  # the connection is given up, whatever is wrong with it
             await client.flush(timeout=1)
             await client.close()
 
@@ -71,21 +75,3 @@ def _set_clock(clock: StoreSyncedClock, events: Events, worker: str, theirs_at: 
     wrong = clock.synchronize(theirs_at, asked_at=asked_at)
     if wrong:
         events.emit("clock_corrected", worker=worker, wrong_ms=wrong)
-
-
-def _build_runner(plan: RemoteWorkerOptions, on_finished: Callable[[], object]) -> FunctionRunner:
-    settings = plan.settings
-    return FunctionRunner(
-        plan.functions,
-        settings.worker,
-        default_timeout_ms=settings.execution.default_timeout_ms,
-        secrets=SecretSource(settings.secrets, os.environ),
-        shell=settings.shell,
-        on_finished=on_finished,
-        imports=tuple(plan.imports),
-    )
-
-
-def _set_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-        loop.call_soon_threadsafe(event.set)

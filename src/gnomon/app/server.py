@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import getpass
-import importlib
 import os
 import signal
 import sys
@@ -25,10 +24,10 @@ from gnomon.app.embedded import serving_settings
 from gnomon.app.node import Node
 from gnomon.app.observability import observed
 from gnomon.app.operations import read_declared_jobs, read_jobs_file
+from gnomon.app.runner import import_modules
 from gnomon.app.stores import create_database_in_child
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.job import Job
-from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.loop import run_loop
@@ -63,19 +62,6 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     executes: bool = True
 
 
-def import_modules(names: Sequence[str]) -> None:
-    """Every module is imported, also from the working directory; UsageError names the one that cannot be."""
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - as it stands in sys.path
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except GnomonError:
-            raise
-        except Exception as error:
-            raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}") from error
-
-
 async def serve(plan: ServerOptions, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
     """Schedule and execute until told to stop. What was asked for wrongly is refused before anything starts."""
     import_modules(plan.imports)
@@ -91,8 +77,6 @@ async def serve(plan: ServerOptions, stop: asyncio.Event, *, ready: Callable[[No
             del jobs
             watched = [("jobs_file_sync", one.step) for one in keepers]
             watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(plan, node)]
-            if facing is not None:
-                node.address = facing.address
             async with observed(node, stop, strict=plan.strict):
                 with serving_settings(plan.settings):
                     ready(node)
@@ -117,10 +101,16 @@ def _open_http_api(plan: ServerOptions) -> "HttpApi | None":
 
 
 async def _open_node(plan: ServerOptions, facing: "HttpApi | None") -> Node:
-    events = plan.events if facing is None else facing.change_stream
-    if not plan.executes:
-        return await Node.open(plan.settings, events=events, dispatches=True)
-    return await Node.open(plan.settings, events=events, functions=plan.functions, imports=tuple(plan.imports))
+    changes = None if facing is None else facing.change_stream
+    return await Node.open(
+        plan.settings,
+        events=changes or plan.events,
+        functions=plan.functions if plan.executes else None,
+        imports=tuple(plan.imports),
+        dispatches=not plan.executes,
+        changes=changes,
+        address=None if facing is None else facing.address,
+    )
 
 
 async def _read_all_jobs(plan: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
@@ -156,18 +146,17 @@ async def _register_jobs(
 
 async def _start_pools_sync(plan: ServerOptions, node: Node) -> list[PoolsFileSync]:
     """Who keeps the table of pools, if there is one, which then counts; UsageError if it is wrong."""
-    doers = node.local_execution or node.remote_dispatch
-    if not plan.settings.routing.pools_file or doers is None:
+    execution = node.execution
+    if not plan.settings.routing.pools_file or execution is None:
         return []
     file = Path(plan.settings.routing.pools_file)
     read = partial(read_pools_file, file)
     watched_file = WatchedFile(
         str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read
     )
-    keeper = PoolsFileSync(watched_file, doers.dispatcher.router, node.events)
-    keeper.on_change = doers.workers_changed
-    await keeper.read()
-    return [keeper]
+    sync = PoolsFileSync(watched_file, execution.dispatcher.router, node.events, on_change=execution.workers_changed)
+    await sync.read()
+    return [sync]
 
 
 async def _watch_database_file(settings: Settings, events: Events, stop: asyncio.Event) -> None:

@@ -24,10 +24,10 @@ from gnomon.runners.thread_executor import ThreadExecutor
 class NotifyingRunner:
     """Another runner, and its announcements."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, on_start: Callable[[Sequence[Assignment]], None]) -> None:
+        """`on_start` is called with the assignments that have been started."""
         self._runner = runner
-        #: Called with what has been started.
-        self.on_start: Callable[[Sequence[Assignment]], None] = lambda _: None
+        self._on_start = on_start
 
     @property
     def functions(self) -> Collection[str]:
@@ -47,7 +47,7 @@ class NotifyingRunner:
     def start(self, assignments: Sequence[Assignment]) -> None:
         """See Runner.start."""
         self._runner.start(assignments)
-        self.on_start(assignments)
+        self._on_start(assignments)
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""

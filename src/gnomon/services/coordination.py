@@ -1,7 +1,7 @@
 """Doing without what is shared while it is away: what this process knows by itself has to do."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gnomon.core.leases import LONGEST_MS, SHORTEST_MS
 from gnomon.errors import Unavailable
@@ -80,15 +80,38 @@ async def _no_op() -> None:
     """All that could be done was done."""
 
 
-#: How much of a turn passes until it is asked for again, whether it is ours or not.
+#: The part of a lease that passes before it is asked for again, held or not.
 _RENEW_FRACTION = 0.25
 
 
-class SingletonLease:
-    """One node's turn at one thing, which it keeps by asking for it again in time."""
+class Singleton(Protocol):
+    """The right to do what one node of several is enough for."""
 
-    def __init__(self, turns: SingletonLeases, clock: Clock, name: str, holder: str, *, ttl_ms: int) -> None:
-        self._turns = turns
+    @property
+    def retry_seconds(self) -> float:
+        """Seconds that a node without the right waits before it asks again."""
+        ...
+
+    async def ours(self) -> bool:
+        """Whether this node has the right now. Unavailable if the leases cannot be reached."""
+        ...
+
+
+class SoleNode:
+    """The singleton of a process that no other shares its store with: always ours, at no cost."""
+
+    retry_seconds = 0.0
+
+    async def ours(self) -> bool:
+        """See Singleton.ours."""
+        return True
+
+
+class SingletonLease:
+    """A singleton by a lease. The holder renews it in time; other nodes poll for it."""
+
+    def __init__(self, leases: SingletonLeases, clock: Clock, name: str, holder: str, *, ttl_ms: int) -> None:
+        self._leases = leases
         self._clock = clock
         self._name = name
         self._holder = holder
@@ -98,28 +121,16 @@ class SingletonLease:
 
     @property
     def retry_seconds(self) -> float:
-        """How long whoever does not have it waits before they ask again."""
+        """See Singleton.retry_seconds."""
         return self._ttl_ms / 1000 * _RENEW_FRACTION
 
     async def ours(self) -> bool:
-        """Whether it is our turn. Unavailable if nobody says."""
+        """See Singleton.ours."""
         asked_at = self._clock.elapsed()
         if asked_at >= self._ask_at:
-            self._ours = await self._turns.acquire_singleton(self._name, self._holder, ttl_ms=self._ttl_ms)
+            self._ours = await self._leases.acquire_singleton(self._name, self._holder, ttl_ms=self._ttl_ms)
             self._ask_at = asked_at + self.retry_seconds
         return self._ours
-
-
-class SoleNode:
-    """The port Turns where nobody else can be alive: every turn is ours, and costs nothing."""
-
-    async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        """See Turns.take_turn."""
-        del name, holder, ttl_ms
-        return True
-
-    async def release_singletons(self, holder: str) -> None:
-        """See Turns.give_turns_up."""
 
 
 class LeasedSingletons:

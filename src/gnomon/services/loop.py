@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from gnomon.errors import BusUnavailable, Unavailable
-from gnomon.ports.runtime import Events
+from gnomon.ports.runtime import Clock, Events
 
 T = TypeVar("T")
 #: How many are dealt with without a break.
@@ -80,25 +80,47 @@ _LONGEST_SECONDS = 1.0
 
 
 class Backoff:
-    """How long a service waits after each failure in a row."""
+    """The pause of a service after each failure in a row: doubled each time, up to `longest` seconds."""
 
-    def __init__(self, events: Events, service: str) -> None:
+    def __init__(self, events: Events, service: str, *, longest: float = _LONGEST_SECONDS) -> None:
         self._events = events
         self._service = service
+        self._longest = longest
         self._pause = _FIRST_SECONDS
-        #: The last step failed.
+        #: Whether the last step failed.
         self.failing = False
-        #: Why the last failure was one.
+        #: The message of the last failure.
         self.error = ""
 
+    async def attempt(self, step: Callable[[], Awaitable[float]]) -> float:
+        """Return the seconds that the step asks to wait, or the pause if the store or the bus is unavailable."""
+        try:
+            wait = await step()
+        except Unavailable as error:
+            return self.failed(error)
+        self.worked()
+        return wait
+
+    async def retry(self, step: Callable[[], Awaitable[float]], clock: Clock, *, tries: int) -> float | None:
+        """Return what the step returns, after a pause and another try if it failed; None if every try failed."""
+        for _ in range(tries):
+            try:
+                wait = await step()
+            except Unavailable as error:
+                await clock.sleep(self.failed(error))
+            else:
+                self.worked()
+                return wait
+        return None
+
     def failed(self, error: Unavailable) -> float:
-        """Seconds to wait before the next try."""
+        """Announce the failure, and return the seconds to wait before the next try."""
         self.failing, self.error = True, str(error)
         what = "bus_unavailable" if isinstance(error, BusUnavailable) else "store_unavailable"
         self._events.emit(what, service=self._service, error=self.error)
-        pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_SECONDS)
+        pause, self._pause = self._pause, min(self._pause * 2, self._longest)
         return pause
 
     def worked(self) -> None:
-        """The next failure is a first one again."""
+        """Start with the first pause again after the next failure."""
         self._pause, self.failing = _FIRST_SECONDS, False

@@ -24,6 +24,13 @@ class ObservedEvents:
         self._inner.emit(name, **facts)
 
 
+class NullEvents:
+    """Discards all events: for commands whose output says everything, and for dry runs."""
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+
+
 def emit_attempt_ended(events: Events, ended: TaskCompletion, assignment: Assignment | None) -> None:
     """Whoever listens hears what became of the task."""
     if assignment is None:

@@ -22,6 +22,7 @@ from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
+from gnomon.services.telemetry import NullEvents
 from gnomon.testing.clock import VirtualClock
 
 #: How many of the worst collisions are kept.
@@ -175,13 +176,6 @@ _LONG_MS = 4_000 * DAY_MS
 #: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
 _TICKING = TickerSettings(tick_ms=1, batch=10_000)
 _LEADING = LeaderSettings(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
-
-
-class _DiscardedEvents:
-    """Events that nobody listens to."""
-
-    def emit(self, name: str, **facts: object) -> None:
-        """See Events.emit."""
 
 
 class JobState:
@@ -357,8 +351,8 @@ class ScheduleDryRun:
         self.loads = LoadReport(zone)
         self._ledger = SimulatedLedger(self._clock, self.loads)
         self._jobs = jobs
-        elector = Elector(self._ledger, self._clock, _DiscardedEvents(), _LEADING, holder="rehearsal", alone=True)
-        self._ticker = Ticker(self._ledger, elector, self._clock, _DiscardedEvents(), _TICKING)
+        elector = Elector(self._ledger, self._clock, NullEvents(), _LEADING, holder="rehearsal", alone=True)
+        self._ticker = Ticker(self._ledger, elector, self._clock, NullEvents(), _TICKING, on_runs_created=lambda: None)
 
     async def run(
         self,

@@ -9,7 +9,10 @@ from msgspec.structs import replace
 from gnomon.config.sections import ExecutionSettings, LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
 from gnomon.ports.execution import Gate
+from gnomon.ports.tasks import HostLoad
+from gnomon.services.coordination import SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.handover import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -120,9 +123,14 @@ class SimulatedNode:
         world, settings = self._world, self._world.settings
         ledger = FaultyLedger(world.store, world.recorder, self._fault_injector(), holder=self.name)
         elector = Elector(ledger, world.clock, world.events, settings.leader, holder=self.name)
-        ticker = Ticker(ledger, elector, world.clock, world.events, replace(settings.ticker, batch=batch))
-        ticker.on_runs_created = lambda: self._hint("dispatcher")
-        return ticker
+        return Ticker(
+            ledger,
+            elector,
+            world.clock,
+            world.events,
+            replace(settings.ticker, batch=batch),
+            on_runs_created=lambda: self._hint("dispatcher"),
+        )
 
     def _make_services(self) -> Worker:
         world, settings = self._world, self._world.settings
@@ -130,14 +138,41 @@ class SimulatedNode:
         watch = FaultyTaskStore(
             world.store, world.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
         )
-        shelf = WorkflowCache(place)
-        dispatcher = Dispatcher(place, shelf, world.gate, world.clock, world.events, settings)
-        dispatcher.on_scheduled = lambda: self._hint("worker")
-        worker = Worker(
-            place, shelf, self.runner, world.gate, world.clock, world.events, settings=settings, worker=self.name
+        workflow_cache = WorkflowCache(place)
+        dispatcher = Dispatcher(
+            place,
+            workflow_cache,
+            world.gate,
+            world.clock,
+            world.events,
+            settings,
+            taker=NoTaker(on_admitted=lambda: self._hint("worker")),
+            wake=lambda: self.wake("dispatcher"),
+            ticker_behind=lambda: False,
         )
-        reconciler = Reconciler(watch, WorkflowCache(watch), world.clock, world.events, settings)
-        reconciler.on_ready = lambda: self._hint("dispatcher")
+        worker = Worker(
+            place,
+            workflow_cache,
+            self.runner,
+            world.gate,
+            world.clock,
+            world.events,
+            settings=settings,
+            worker=self.name,
+            wake=lambda: self.wake("worker"),
+            measure_load=HostLoad,
+            # After every step that reported something, this node hints at its own and at other dispatchers.
+            dispatch=LocalDispatch(wake=lambda: None),
+        )
+        reconciler = Reconciler(
+            watch,
+            WorkflowCache(watch),
+            world.clock,
+            world.events,
+            settings,
+            lease=SoleNode(),
+            on_ready=lambda: self._hint("dispatcher"),
+        )
         self._loops = {
             "ticker": _ServiceLoop(self._ticker.step),
             "dispatcher": _ServiceLoop(dispatcher.step),

@@ -8,7 +8,10 @@ from gnomon.config.sections import ExecutionSettings, LeaderSettings, Reconciler
 from gnomon.config.settings import Settings
 from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events
+from gnomon.ports.tasks import HostLoad
+from gnomon.services.coordination import SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.handover import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -57,19 +60,48 @@ class VirtualProcess:
         self._runner = runner
         self.name = name
         self.alive = True
-        shelf, gate = WorkflowCache(store), OpenGate()
+        workflow_cache, gate = WorkflowCache(store), OpenGate()
         elector = Elector(store, clock, events, SETTINGS.leader, holder=name, alone=True)
-        ticker = Ticker(store, elector, clock, events, SETTINGS.ticker)
-        dispatcher = Dispatcher(store, shelf, gate, clock, events, SETTINGS)
-        self._worker = Worker(store, shelf, runner, gate, clock, events, settings=SETTINGS, worker=name)
-        self._reconciler = Reconciler(store, shelf, clock, events, SETTINGS)
-        self._gatherer = EventBatcher(store, clock, events)
-        ticker.on_runs_created = self.check_soon
-        dispatcher.on_scheduled = lambda: self.wake("worker")
-        self._worker.on_ready = lambda: self.wake("dispatcher")
-        self._reconciler.on_ready = lambda: self.wake("dispatcher")
-        self._reconciler.own = name
-        self._gatherer.on_ready = lambda: self.wake("dispatcher")
+        ticker = Ticker(store, elector, clock, events, SETTINGS.ticker, on_runs_created=self.check_soon)
+
+        def wake_dispatcher() -> None:
+            self.wake("dispatcher")
+
+        dispatcher = Dispatcher(
+            store,
+            workflow_cache,
+            gate,
+            clock,
+            events,
+            SETTINGS,
+            taker=NoTaker(on_admitted=lambda: self.wake("worker")),
+            wake=wake_dispatcher,
+            ticker_behind=lambda: False,
+        )
+        self._worker = Worker(
+            store,
+            workflow_cache,
+            runner,
+            gate,
+            clock,
+            events,
+            settings=SETTINGS,
+            worker=name,
+            wake=lambda: self.wake("worker"),
+            measure_load=HostLoad,
+            dispatch=LocalDispatch(wake=wake_dispatcher),
+        )
+        self._reconciler = Reconciler(
+            store,
+            workflow_cache,
+            clock,
+            events,
+            SETTINGS,
+            lease=SoleNode(),
+            on_ready=wake_dispatcher,
+            own_worker=name,
+        )
+        self._event_batcher = EventBatcher(store, clock, events, lease=SoleNode(), on_ready=wake_dispatcher)
         runner.on_finished = lambda: self.wake("worker")
         self._timers = {
             "ticker": _ServiceTimer(ticker.step),
@@ -99,7 +131,7 @@ class VirtualProcess:
         return wait
 
     async def _gather(self) -> float:
-        wait = await self._gatherer.step()
+        wait = await self._event_batcher.step()
         # Whoever emits says so: without a gathering there is nothing to look for.
         return wait if await self._store.next_batch_at() is not None else DAY_MS / 1000
 

@@ -7,6 +7,7 @@ from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.services.execution.admission_cache import AdmissionCache, NoAdmissionCache
+from gnomon.services.execution.handover import NoTaker
 from support.execution import ExecutionHarness
 from support.task_steps import admission_request
 
@@ -91,8 +92,8 @@ def test_what_is_still_being_written_is_not_given_up(admission_cache: AdmissionC
     assert list(admission_cache) == ["a"]
 
 
-def test_what_is_taken_along_with_an_admission_finds_it_written(admission_cache: AdmissionCache) -> None:
-    admission_cache.sole_dispatcher = True
+def test_what_is_taken_along_with_an_admission_finds_it_written() -> None:
+    admission_cache = AdmissionCache(most=8, sole_dispatcher=True)
     admission_cache.add_pending([request("a")])
     admission_cache.mark_empty(admission_cache.admission_number(along=True))
     admission_cache.confirm_written()
@@ -100,8 +101,8 @@ def test_what_is_taken_along_with_an_admission_finds_it_written(admission_cache:
     assert admission_cache.known_empty(admission_cache.admission_number())
 
 
-def test_what_is_taken_along_with_one_admission_says_nothing_of_another(admission_cache: AdmissionCache) -> None:
-    admission_cache.sole_dispatcher = True
+def test_what_is_taken_along_with_one_admission_says_nothing_of_another() -> None:
+    admission_cache = AdmissionCache(most=8, sole_dispatcher=True)
     admission_cache.add_pending([request("a")])
     admission_cache.add_pending([request("b")])
     admission_cache.mark_empty(admission_cache.admission_number(along=True))
@@ -125,19 +126,25 @@ def test_more_than_it_can_keep_drives_out_the_oldest(admission_cache: AdmissionC
     assert list(admission_cache) == list("cdefghij")
 
 
-def test_when_most_of_it_is_taken_someone_hears_of_it(admission_cache: AdmissionCache) -> None:
+def test_when_most_of_it_is_taken_someone_hears_of_it() -> None:
     heard: list[int] = []
-    admission_cache.on_low = lambda: heard.append(len(admission_cache))
-    admission_cache.add_pending([request(name) for name in "abcd"])
+
+    def on_low() -> None:
+        heard.append(len(cache))
+
+    cache = AdmissionCache(most=8, on_low=on_low)
+    cache.add_pending([request(name) for name in "abcd"])
     for name in "abcd":
-        admission_cache.taken(TaskId(name), 1)
+        cache.taken(TaskId(name), 1)
 
     assert heard == [2]
 
 
 async def test_a_dispatcher_with_nobody_beside_it_keeps_nothing_and_waits_for_nobody() -> None:
     crew = ExecutionHarness(flags={"execution.batch": 10})
-    crew.dispatcher.admission_cache = NoAdmissionCache(most=10)
+    taker = NoTaker()
+    taker.admission_cache = NoAdmissionCache(most=10)
+    crew.taker.connect(taker)
     await crew.worker.step()
     job = await crew.job()
     for number in range(30):
@@ -145,4 +152,4 @@ async def test_a_dispatcher_with_nobody_beside_it_keeps_nothing_and_waits_for_no
 
     waits = [await crew.dispatcher.step() for _ in range(3)]
 
-    assert (waits, len(crew.dispatcher.admission_cache)) == ([0.0, 0.0, 0.0], 0)
+    assert (waits, len(taker.admission_cache)) == ([0.0, 0.0, 0.0], 0)

@@ -75,12 +75,12 @@ async def test_what_a_lost_attempt_returned_is_not_given_to_the_next_step(harnes
     elsewhere = FakeRunner()
     another = harness.new_worker("w2", elsewhere)
     await another.step()
-    harness.dispatcher.take_with_commit = another.take_with_admission
+    harness.taker.connect(another)
     await harness.dispatcher.step()
     await another.step()
     elsewhere.end_all(output=b'"what counts"')
     await another.step()
-    harness.dispatcher.take_with_commit = harness.worker.take_with_admission
+    harness.taker.connect(harness.worker)
 
     harness.runner.end(lost, output=b'"what does not"')
     await harness.worker.step()
@@ -95,15 +95,15 @@ async def test_a_launch_that_was_written_is_none_that_failed_though_its_tasks_co
 ) -> None:
     job = await harness.job()
     await harness.worker.step()
-    launcher = Launcher(harness.store, harness.store, harness.store, harness.store, harness.clock, CountedIds())
-    launcher.write_and_admit = harness.dispatcher.write_and_admit
-    left: list[bool] = []
-    harness.dispatcher.on_unadmitted = lambda: left.append(True)
+    store = harness.store
+    launcher = Launcher(
+        store, store, store, store, harness.clock, CountedIds(), write_and_admit=harness.dispatcher.write_and_admit
+    )
     with monkeypatch.context() as broken:
         broken.setattr(harness.store, "admit", away)
         triggered = await launcher.trigger(job.schedule_id, actor="ada")
 
-    assert (triggered.became, left) == (LaunchOutcome.STARTED, [True])
+    assert (triggered.became, harness.woken) == (LaunchOutcome.STARTED, ["dispatcher"])
     await harness.run_until_idle()
     assert len(harness.runner.started) == 1
 
@@ -145,8 +145,7 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
     await harness.run(await harness.job(definition), first_steps=("first",))
     await harness.run_until_idle()
     harness.runner.end_all()
-    left: list[bool] = []
-    harness.dispatcher.on_unadmitted = lambda: left.append(True)
+    harness.woken.clear()
 
     async def none(*_: object, **__: object) -> frozenset[TaskId]:
         return frozenset()
@@ -154,7 +153,7 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
     monkeypatch.setattr(harness.store, "admit", none)
     await harness.worker.step()
 
-    assert left == [True]
+    assert harness.woken[0] == "dispatcher"
 
 
 # ---- alone ---------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ def asked(harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch) -> list[in
         return await take(worker, limit=limit, **said)
 
     monkeypatch.setattr(harness.store, "take", counted)
-    harness.worker.admission_cache.sole_dispatcher = True
+    harness.share_process(alone=True)
     return asked
 
 
@@ -221,14 +220,13 @@ async def test_nobody_has_to_look_for_steps_that_were_all_passed_on(harness: Exe
     definition = graph(step("first"), step("second", "first"), step("third", "second"))
     await harness.run(await harness.job(definition), first_steps=("first",))
     await harness.run_until_idle()
-    told: list[str] = []
-    harness.worker.on_ready = lambda: told.append("look")
+    harness.woken.clear()
     for _ in range(2):
         harness.runner.end_all()
         await harness.worker.step()
         await harness.worker.step()
-    assert told == []
+    assert harness.woken == []
 
     harness.runner.end_all()
     await harness.worker.step()
-    assert told == ["look"]
+    assert harness.woken == ["worker"]

@@ -15,7 +15,6 @@ from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
@@ -116,7 +115,7 @@ class RandomGraphRun:
         crew.runner = FakeRunner()
         crew.store = store
         crew.shelf = WorkflowCache(self.steady)
-        crew.dispatcher = Dispatcher(store, crew.shelf, crew.gate, crew.clock, crew.events, crew.settings)
+        crew.dispatcher = crew.new_dispatcher()
         crew.worker = crew.new_worker(f"w{self.crashes}", crew.runner)
         if self.together:
             crew.share_process()

@@ -71,9 +71,9 @@ async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
     assert begun == ["run_b"]
 
 
-@pytest.mark.parametrize(("yield_to_ticker", "wait"), [(True, 0.3), (False, 0.0)])
+@pytest.mark.parametrize(("ticker_behind", "wait"), [(True, 0.3), (False, 0.0)])
 async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_time(
-    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, *, yield_to_ticker: bool, wait: float
+    harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, *, ticker_behind: bool, wait: float
 ) -> None:
     await harness.run(await harness.job())
     waiting = harness.store.waiting
@@ -83,7 +83,7 @@ async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_t
         return await waiting(now, limit=limit)
 
     monkeypatch.setattr(harness.store, "waiting", in_a_tenth_of_a_second)
-    harness.dispatcher.yield_to_ticker = lambda: yield_to_ticker
+    harness.ticker_behind = ticker_behind
 
     assert await harness.dispatcher.step() == pytest.approx(wait)
 
@@ -473,14 +473,12 @@ async def test_a_worker_that_lives_but_does_not_end_a_task_in_time_is_overruled(
 
 @pytest.mark.req("R-08")
 async def test_tasks_that_are_ready_for_too_long_are_offered_again_and_counted(harness: ExecutionHarness) -> None:
-    woken: list[bool] = []
-    harness.reconciler.on_ready = lambda: woken.append(True)
     await harness.run(await harness.job())
     harness.clock.advance(harness.settings.reconciler.pending_ms)
 
     await harness.reconciler.step()
 
-    assert woken
+    assert harness.woken == ["reconciler"]
     assert ("tasks_replayed", {"count": 1}) in harness.events.seen
 
 
@@ -598,7 +596,7 @@ async def test_slots_that_are_taken_by_what_does_not_stop_are_announced(harness:
 
 
 async def test_a_reconciler_never_takes_its_own_worker_for_lost(harness: ExecutionHarness) -> None:
-    harness.reconciler.own = "w1"
+    harness.reconciler = harness.new_reconciler(own_worker="w1")
     await harness.run(await harness.job())
     await harness.run_until_idle()
     harness.clock.advance(harness.settings.worker.lease_ms * 100)
@@ -623,8 +621,6 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(harness: 
 
 
 async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(harness: ExecutionHarness) -> None:
-    woken: list[bool] = []
-    harness.worker.on_ready = lambda: woken.append(True)
     job = await harness.job(workflow(retry=RetryPolicy(max_attempts=2)))
     for name, result in (("a", Result.SUCCEEDED), ("b", Result.FAILED)):
         await harness.run(job, name)
@@ -632,7 +628,7 @@ async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(ha
         harness.runner.end_all(result)
         await harness.worker.step()
 
-    assert woken == [True]
+    assert harness.woken == ["worker"]
 
 
 @pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
@@ -641,9 +637,11 @@ async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless
 ) -> None:
     job = await harness.job(overlap=overlap)
     await harness.worker.step()
-    launcher = Launcher(harness.store, harness.store, harness.store, harness.store, harness.clock, CountedIds())
-    launcher.write_and_admit = harness.dispatcher.write_and_admit
-    harness.dispatcher.take_with_commit = harness.worker.take_with_admission
+    store = harness.store
+    launcher = Launcher(
+        store, store, store, store, harness.clock, CountedIds(), write_and_admit=harness.dispatcher.write_and_admit
+    )
+    harness.taker.connect(harness.worker)
     for _ in range(2):
         await launcher.trigger(job.schedule_id, actor="ada")
     await harness.worker.step()

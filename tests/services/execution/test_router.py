@@ -198,7 +198,7 @@ async def test_the_critical_go_first_and_batches_last() -> None:
 
 
 async def test_with_a_table_of_pools_every_topic_must_be_in_it(harness: ExecutionHarness) -> None:
-    harness.dispatcher.router.pools = Pools(topics={"other": ("default",)})
+    harness.dispatcher.router.use_pools(Pools(topics={"other": ("default",)}))
     run = await harness.run(await harness.job())
 
     await harness.run_until_idle()
@@ -208,7 +208,7 @@ async def test_with_a_table_of_pools_every_topic_must_be_in_it(harness: Executio
 
 async def test_a_worker_with_enough_to_do_is_given_no_more_and_then_again() -> None:
     harness = ExecutionHarness(flags={"worker.slots": 10})
-    harness.dispatcher.router.pools = Pools(topics={"reports.make": ("default",)})
+    harness.dispatcher.router.use_pools(Pools(topics={"reports.make": ("default",)}))
     job = await harness.job()
     runs = [await harness.run(job, f"{number}") for number in range(12)]
     await harness.run_until_idle()
@@ -225,8 +225,8 @@ async def test_a_worker_with_enough_to_do_is_given_no_more_and_then_again() -> N
 
 
 async def test_a_machine_that_is_too_busy_is_given_nothing(harness: ExecutionHarness) -> None:
-    harness.dispatcher.router.pools = Pools(topics={"reports.make": ("default",)})
-    harness.worker.registration.measure = lambda: HostLoad(cpu=95)
+    harness.dispatcher.router.use_pools(Pools(topics={"reports.make": ("default",)}))
+    harness.worker = harness.new_worker("w1", harness.runner, measure_load=lambda: HostLoad(cpu=95))
     run = await harness.run(await harness.job())
 
     await harness.run_until_idle()
@@ -238,7 +238,7 @@ async def test_a_machine_that_is_too_busy_is_given_nothing(harness: ExecutionHar
 async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_the_last_reason(
     harness: ExecutionHarness,
 ) -> None:
-    harness.dispatcher.router.pools = Pools(topics={"other": ("default",)})
+    harness.dispatcher.router.use_pools(Pools(topics={"other": ("default",)}))
     run = await harness.run(await harness.job())
     for _ in range(50):
         await harness.run_until_idle()
@@ -250,7 +250,7 @@ async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_
 
 
 async def test_what_was_in_a_pool_before_is_in_none_once_there_is_no_table(harness: ExecutionHarness) -> None:
-    harness.dispatcher.router.pools = Pools(topics={"reports.make": ("gpu",)})
+    harness.dispatcher.router.use_pools(Pools(topics={"reports.make": ("gpu",)}))
     other, runner = another(harness, "w2", **{"worker.pool": "gpu"})
     await other.step()
     run = await harness.run(await harness.job())
@@ -259,7 +259,7 @@ async def test_what_was_in_a_pool_before_is_in_none_once_there_is_no_table(harne
     runner.end_all(Result.INTERRUPTED)
     await other.step()
 
-    harness.dispatcher.router.pools = None
+    harness.dispatcher.router.use_pools(None)
     await harness.run_until_idle()
 
     assert [one.run.run_id for one in harness.runner.started.values()] == [run.run_id]
@@ -329,7 +329,7 @@ async def test_a_worker_that_cannot_say_that_it_is_alive_stops_what_it_has(harne
 
 
 async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(harness: ExecutionHarness) -> None:
-    harness.worker.registration.alone = True
+    harness.worker = harness.new_worker("w1", harness.runner, alone=True)
     await harness.run(await harness.job())
     await harness.run_until_idle()
 

@@ -13,6 +13,7 @@ from gnomon.core.model import Overlap, Run, Schedule, Source
 from gnomon.core.runs.backfill import BackfillBatch, BatchOutcome, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
+from gnomon.services.coordination import SoleNode
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.backfills import BackfillService, Preview
 from gnomon.services.scheduling.registrar import Registrar
@@ -34,7 +35,7 @@ class BackfillFixture:
         self.backfiller = self.another()
 
     def another(self) -> Backfiller:
-        return Backfiller(self.store, self.store, self.clock, self.events)
+        return Backfiller(self.store, self.store, self.clock, self.events, lease=SoleNode(), on_ready=lambda: None)
 
     async def job(self, **changes: Any) -> Schedule:  # noqa: ANN401 - any field of the spec
         schedule = minutely(trigger=Cron("0 * * * *"), **changes)

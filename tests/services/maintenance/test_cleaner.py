@@ -19,6 +19,7 @@ from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.maintenance import Archive, ArchiveRecord, RetentionBatch, RetentionKind
 from gnomon.ports.schedules import JobChangeset
+from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.task_steps import finish_run, workflow
@@ -65,7 +66,15 @@ class CleanerFixture:
 
     def another(self, holder: str, *, archive: bool = True) -> Cleaner:
         store, place = self.store, self.archive if archive else None
-        return Cleaner(store, store, store, place, self.clock, self.events, settings=self.settings, holder=holder)
+        return Cleaner(
+            store,
+            store,
+            place,
+            self.clock,
+            self.events,
+            settings=self.settings,
+            lease=SingletonLease(store, self.clock, "cleaner", holder, ttl_ms=160_000),
+        )
 
     async def job(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, trigger=OnDemand())

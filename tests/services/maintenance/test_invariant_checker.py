@@ -12,12 +12,17 @@ from gnomon.core.ids import SHARDS
 from gnomon.core.invariants import Invariant
 from gnomon.core.model import RunId, Schedule, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.row_editing import EditableMemoryStore
 from support.task_steps import take_task
 
 SETTINGS = WatchdogSettings(poll_ms=30_000, batch=2, late_ms=30_000, orphan_ms=MINUTE)
+
+
+def lease(store: EditableMemoryStore, clock: VirtualClock, holder: str) -> SingletonLease:
+    return SingletonLease(store, clock, "warden", holder, ttl_ms=2 * SETTINGS.poll_ms)
 
 
 class InvariantFixture:
@@ -27,7 +32,9 @@ class InvariantFixture:
         self.clock = VirtualClock(NOON)
         self.store = EditableMemoryStore(self.clock.now)
         self.events = Recorder()
-        self.warden = InvariantChecker(self.store, self.store, self.clock, self.events, SETTINGS, holder="a")
+        self.warden = InvariantChecker(
+            self.store, self.clock, self.events, SETTINGS, lease=lease(self.store, self.clock, "a")
+        )
 
     async def schedule(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, **changes)
@@ -136,7 +143,7 @@ async def test_a_tick_that_has_just_come_due_is_no_reason_for_alarm() -> None:
 
 async def test_one_node_is_the_warden_until_it_is_silent() -> None:
     ward = InvariantFixture()
-    other = InvariantChecker(ward.store, ward.store, ward.clock, ward.events, SETTINGS, holder="b")
+    other = InvariantChecker(ward.store, ward.clock, ward.events, SETTINGS, lease=lease(ward.store, ward.clock, "b"))
     await ward.warden.step()
     made = await ward.schedule()
     await ward.store.plant("schedule", "uid", made.uid, "active_runs", 3)

@@ -40,6 +40,7 @@ class PingFixture:
         self.heard = heard
         self.harness = harness or ExecutionHarness()
         self.settings = WatchdogSettings(**{"ping_timeout_ms": 200, "ping_tries": 3, **settings})  # type: ignore[arg-type]
+        self.deciding = False
         self.pinger = self._pinger()
         self.runner = ObservedRunner()
         self.runner.pinger = self.pinger
@@ -54,6 +55,7 @@ class PingFixture:
             harness.clock,
             harness.events,
             self.settings,
+            deciding=lambda: self.deciding,
             secrets=self.secret,
         )
 
@@ -224,7 +226,7 @@ async def test_secrets_are_put_in_where_it_is_called_and_one_that_is_missing_is_
 
 async def test_one_that_hangs_holds_up_nobody_else(heard: HttpListener) -> None:
     desk = PingFixture(heard, ping_timeout_ms=60_000, ping_url=heard.url("/alive"))
-    desk.pinger.deciding = lambda: True
+    desk.deciding = True
     heard.hangs = True
     await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
     await desk.pinger.step()
@@ -257,7 +259,7 @@ async def test_the_scheduler_is_told_of_while_it_decides(heard: HttpListener) ->
     await desk.settle()
     assert heard.calls == []
 
-    desk.pinger.deciding = lambda: True
+    desk.deciding = True
     await desk.settle()
     desk.harness.clock.advance(59_999)
     await desk.settle()

@@ -33,7 +33,7 @@ class EditableFile:
 
 async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> None:
     crew, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
+    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None)
     await keeper.read()
     assert crew.dispatcher.router.pools == FIRST
     await keeper.step()
@@ -47,8 +47,9 @@ async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> No
 
 async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> None:
     crew, file, told = ExecutionHarness(), EditableFile(), list[str]()
-    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
-    keeper.on_change = lambda: told.append("changed")
+    keeper = PoolsFileSync(
+        file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: told.append("changed")
+    )
     await keeper.read()
     file.write("line 3 is wrong")
     await keeper.step()
@@ -60,7 +61,7 @@ async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> No
 
 async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
     crew, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events)
+    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None)
     await keeper.read()
 
     file.write("line 3 is wrong")
@@ -79,4 +80,4 @@ async def test_at_the_start_a_broken_file_is_refused() -> None:
     file.write("line 3 is wrong")
 
     with pytest.raises(UsageError, match="line 3"):
-        await PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events).read()
+        await PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None).read()

@@ -8,6 +8,7 @@ from gnomon.core.invariants import StuckReason
 from gnomon.core.model import RunId, RunStatus
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import OpenRunPosition, StuckRunsPage
+from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.run_repairer import RunRepairer
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
@@ -37,10 +38,18 @@ class RepairFixture:
         self.clock = VirtualClock(1_772_452_800_000)
         self.store = WeakStore(self.clock.now)
         self.crew = ExecutionHarness(store=self.store, clock=self.clock)
+        self.woken: list[bool] = []
         self.mender = self.another("a")
 
     def another(self, holder: str) -> RunRepairer:
-        return RunRepairer(self.store, self.store, self.clock, self.crew.events, SETTINGS, holder=holder)
+        return RunRepairer(
+            self.store,
+            self.clock,
+            self.crew.events,
+            SETTINGS,
+            lease=SingletonLease(self.store, self.clock, "mender", holder, ttl_ms=2 * SETTINGS.poll_ms),
+            on_ready=lambda: self.woken.append(True),
+        )
 
     async def broken(self, *names: str) -> None:
         """Runs whose only task is over, though they are not."""
@@ -57,8 +66,6 @@ class RepairFixture:
 @pytest.mark.req("R-07")
 async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counted() -> None:
     ward = RepairFixture()
-    woken: list[bool] = []
-    ward.mender.on_ready = lambda: woken.append(True)
     await ward.broken("a")
     ward.clock.advance(2 * MINUTE)
 
@@ -68,7 +75,7 @@ async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counte
     assert run is not None
     assert run.status is RunStatus.COMPLETED
     assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
-    assert (ward.mender.repaired[StuckReason.NOT_ENDED], woken) == (1, [True])
+    assert (ward.mender.repaired[StuckReason.NOT_ENDED], ward.woken) == (1, [True])
 
 
 async def test_a_run_that_was_just_made_is_left_alone() -> None:

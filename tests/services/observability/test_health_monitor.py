@@ -13,7 +13,7 @@ from gnomon.core.model import RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import StoreStats
 from gnomon.services.loop import Backoff
-from gnomon.services.observability.health import HealthMonitor
+from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -59,18 +59,31 @@ class FakeStatsReader:
 class HealthFixture:
     """A node's parts and their vitals."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, active: bool = True) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         events = Recorder()
         self.elector = Elector(self.store, self.clock, events, LeaderSettings(), holder="node")
-        self.ticker = Ticker(self.store, self.elector, self.clock, events, TickerSettings())
+        self.ticker = Ticker(
+            self.store, self.elector, self.clock, events, TickerSettings(), on_runs_created=lambda: None
+        )
         self.dispatcher = Backoff(events, "dispatcher")
         self.surveyor = FakeStatsReader()
         self.free: int | None = None
-        self.vitals = HealthMonitor(self.surveyor, self.clock, tick_ms=1000, cards=0)
-        self.vitals.attach(self.ticker, self.elector, {"dispatcher": self.dispatcher}, lambda: self.free)
-        self.vitals.active = True
+        self.failures = StepFailures(self.clock)
+        self.vitals = HealthMonitor(
+            self.surveyor,
+            self.clock,
+            failures=self.failures,
+            tick_ms=1000,
+            cards=0,
+            ticker=self.ticker,
+            elector=self.elector,
+            backoffs=lambda: {"dispatcher": self.dispatcher},
+            free_bytes=lambda: self.free,
+        )
+        if active:
+            self.vitals.started()
 
     async def step(self) -> None:
         await self.ticker.step()
@@ -144,7 +157,7 @@ async def test_a_service_that_cannot_reach_the_store_is_ill_until_it_can(body: H
 
 
 async def test_a_step_that_failed_as_none_should_makes_its_service_ill_for_a_while(body: HealthFixture) -> None:
-    body.vitals.on_event("step_failed", {"step": "dispatcher", "error": "KeyError('x')"})
+    body.failures.on_event("step_failed", {"step": "dispatcher", "error": "KeyError('x')"})
     assert await body.condition("dispatcher") is HealthCondition.ERROR
 
     await body.step()
@@ -153,8 +166,8 @@ async def test_a_step_that_failed_as_none_should_makes_its_service_ill_for_a_whi
 
 @pytest.mark.req("Z-11")
 async def test_a_job_that_fails_makes_nobody_ill(body: HealthFixture) -> None:
-    body.vitals.on_event("task_failed", {"job": "report", "error": "no"})
-    body.vitals.on_event("dead_letter", {"job": "report"})
+    body.failures.on_event("task_failed", {"job": "report", "error": "no"})
+    body.failures.on_event("dead_letter", {"job": "report"})
 
     assert (await body.report()).condition is HealthCondition.OK
 
@@ -182,8 +195,9 @@ async def test_a_ticker_that_stands_still_is_ill_first_and_then_worth_a_new_proc
     assert (ill.alive, dead.alive) == (True, False)
 
 
-async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_waits(body: HealthFixture) -> None:
-    body.vitals.active = False
+async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_waits() -> None:
+    body = HealthFixture(active=False)
+    await body.step()
 
     report = await body.report(after_ms=3_600_000)
 
@@ -196,7 +210,7 @@ async def test_a_node_that_stands_by_is_idle_ready_and_alive_however_long_it_wai
 
 
 async def test_a_node_that_was_told_to_stop_is_not_ready(body: HealthFixture) -> None:
-    body.vitals.draining = True
+    body.vitals.stopping()
 
     report = await body.report()
 

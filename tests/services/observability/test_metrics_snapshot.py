@@ -11,7 +11,7 @@ from gnomon.core.metrics import METRICS, MetricFamily
 from gnomon.core.model import Run, RunId
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import JobStats, StoreStats
-from gnomon.services.observability.health import HealthMonitor
+from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
 from gnomon.testing.clock import VirtualClock
 
@@ -62,7 +62,7 @@ class SnapshotFixture:
     def __init__(self, *, max_jobs: int = 10) -> None:
         self.told, self.clock = FakeStatsReader(), VirtualClock(NOON)
         self.meter = MetricsRecorder(max_jobs=max_jobs)
-        vitals = HealthMonitor(self.told, self.clock, tick_ms=1000, cards=max_jobs)
+        vitals = HealthMonitor(self.told, self.clock, failures=StepFailures(self.clock), tick_ms=1000, cards=max_jobs)
         self.exhibit = MetricsSnapshot(self.meter, vitals, self.told, self.clock)
 
     async def families(self) -> dict[str, MetricFamily]:

@@ -13,6 +13,7 @@ from gnomon.core.model import Run, ScheduleUid, Source
 from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
+from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
@@ -28,9 +29,8 @@ class EventFixture:
         self.store = kind(self.clock.now)
         self.events = Recorder()
         self.announcer = EventService(self.store, self.clock, CountedIds())
-        self.gatherer = EventBatcher(self.store, self.clock, self.events)
+        self.gatherer = EventBatcher(self.store, self.clock, self.events, lease=SoleNode(), on_ready=self._told)
         self.ready = 0
-        self.gatherer.on_ready = self._told
 
     def _told(self) -> None:
         self.ready += 1

@@ -1159,7 +1159,7 @@ async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
 )
 async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
     await timeline.job(None, topic="video")
-    timeline.crew.dispatcher.router.pools = Pools(topics={"mail": ("default",)})
+    timeline.crew.dispatcher.router.use_pools(Pools(topics={"mail": ("default",)}))
     await timeline.trigger()
     await timeline.run_until_idle()
 

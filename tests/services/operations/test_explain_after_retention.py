@@ -10,6 +10,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.config.settings import Settings, load
 from gnomon.core.explain.evidence import ExplanationKind, SubjectExplanation
 from gnomon.core.model import DAY_MS
+from gnomon.services.coordination import SoleNode
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -25,7 +26,7 @@ class ScenarioAfterRetention(WhyScenario):
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
         super().__init__(store, clock)
-        self.cleaner = Cleaner(store, store, store, NoArchive(), clock, Recorder(), settings=settings)
+        self.cleaner = Cleaner(store, store, NoArchive(), clock, Recorder(), settings=settings, lease=SoleNode())
         self.explainer = Explainer(store, store, store, store, store, store, clock, settings=settings)
 
     async def days_later(self, days: int) -> None:

@@ -102,7 +102,7 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     await fleet.run_cycle()
     job = await fleet.job()
     run = await fleet.run(job)
-    fleet.dispatcher.take_with_commit = fleet.courier.take_with_admission
+    fleet.taker.connect(fleet.courier)
     await fleet.dispatcher.step()
     asked: list[str] = []
     take = fleet.store.take
@@ -123,7 +123,7 @@ async def test_what_another_server_let_through_is_found_soon(fleet: FleetHarness
     await fleet.run_cycle()
     run = await fleet.run(await fleet.job())
     another, _ = fleet.new_server()
-    fleet.dispatcher.take_with_commit = another.take_with_admission
+    fleet.taker.connect(another)
     await fleet.dispatcher.step()
     fleet.clock.advance(250)
     await fleet.courier.step()
@@ -416,13 +416,15 @@ async def test_what_is_being_worked_on_is_not_given_to_others(fleet: FleetHarnes
     assert not await MemoryWorkerBus(fleet.bus).pull(limit=1, wait_ms=0)
 
 
-async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(fleet: FleetHarness) -> None:
-    troubles: list[str] = []
-    fleet.collector.on_bus_unavailable = lambda: troubles.append("trouble")
+async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(
+    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt: list[bool] = []
+    monkeypatch.setattr(fleet.courier, "rebuild_streams", lambda: rebuilt.append(True))
     fleet.bus.away = True
     await fleet.collector.step()
 
-    assert troubles == ["trouble"]
+    assert rebuilt == [True]
 
 
 @pytest.mark.guarantee("S4")

@@ -335,7 +335,7 @@ async def test_what_was_reported_while_servers_stood_still_is_no_loss(fleet: Fle
     fleet.remote_runner.end_all()
     await fleet.remote_worker.step()
     fleet.clock.advance(2 * LEASE_MS)
-    fleet.reconciler.await_reports = fleet.collect_reports
+    fleet.reconciler = fleet.new_reconciler(await_reports=fleet.collect_reports)
     await fleet.reconciler.step()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.SUCCEEDED]
@@ -347,7 +347,7 @@ async def test_whoever_has_died_is_found_out_though_nobody_can_say_whether_all_w
     await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS)
     fleet.bus.away = True
-    fleet.reconciler.await_reports = MemoryServerBus(fleet.bus).wait_caught_up
+    fleet.reconciler = fleet.new_reconciler(await_reports=MemoryServerBus(fleet.bus).wait_caught_up)
     await fleet.reconciler.step()
 
     assert [one.result for one in await fleet.attempts_of(run)] == [Result.LOST]

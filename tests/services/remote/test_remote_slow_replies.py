@@ -18,8 +18,10 @@ from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
-from gnomon.ports.tasks import AttemptRef
+from gnomon.ports.tasks import AttemptRef, HostLoad
+from gnomon.services.coordination import SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.handover import LocalDispatch
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
@@ -77,22 +79,44 @@ class ServerServices:
         shelf, clock, events, settings = fleet.shelf, fleet.clock, fleet.events, fleet.settings
         trouble.born += 1
         name = f"courier_{trouble.born}"
-        self.dispatcher = Dispatcher(store, shelf, fleet.gate, clock, events, settings)
-        self.courier = TaskPublisher(store, shelf, side, clock, events, settings=settings, courier=name)
-        self.collector = ResultConsumer(store, shelf, side, fleet.gate, fleet.guard, clock, events, settings=settings)
-        self.reconciler = Reconciler(store, shelf, clock, events, settings)
-        self.collector.sent, self.collector.on_ended = self.courier.sent, self.courier.record_returned
-        self.collector.on_workers_changed, self.collector.on_bus_unavailable = (
-            self.courier.check_soon,
-            self.courier.rebuild_streams,
+        self.courier = TaskPublisher(
+            store, shelf, side, clock, events, settings=settings, name=name, wake_dispatcher=lambda: None
         )
-        self.collector.write_and_admit = self.dispatcher.write_and_admit
-        self.dispatcher.on_scheduled, self.dispatcher.take_with_commit = (
-            self.courier.on_admitted,
-            self.courier.take_with_admission,
+        self.dispatcher = Dispatcher(
+            store,
+            shelf,
+            fleet.gate,
+            clock,
+            events,
+            settings,
+            taker=self.courier,
+            wake=lambda: None,
+            ticker_behind=lambda: False,
         )
-        self.dispatcher.admission_cache = self.courier.admission_cache
-        self.reconciler.await_reports = side.wait_caught_up
+        self.collector = ResultConsumer(
+            store,
+            shelf,
+            side,
+            fleet.gate,
+            fleet.guard,
+            clock,
+            events,
+            settings=settings,
+            publisher=self.courier,
+            dispatch=LocalDispatch(wake=lambda: None, write_and_admit=self.dispatcher.write_and_admit),
+            on_started=lambda _: None,
+            on_workers_changed=lambda: None,
+        )
+        self.reconciler = Reconciler(
+            store,
+            shelf,
+            clock,
+            events,
+            settings,
+            lease=SoleNode(),
+            on_ready=lambda: None,
+            await_reports=side.wait_caught_up,
+        )
         self.steps = (self.dispatcher.step, self.courier.step, self.collector.step, self.reconciler.step)
 
 
@@ -105,7 +129,17 @@ class WorkerWithRunner:
         name = f"field_{trouble.born}"
         side = cast("Any", SlowReplies(MemoryWorkerBus(fleet.bus, worker=name), trouble, BusUnavailable))
         self.runner = WatchingRunner(trouble)
-        self.worker = RemoteWorker(side, self.runner, fleet.clock, fleet.events, settings=fleet.settings, worker=name)
+        self.worker = RemoteWorker(
+            side,
+            self.runner,
+            fleet.clock,
+            fleet.events,
+            settings=fleet.settings,
+            worker=name,
+            wake=asyncio.Event(),
+            measure_load=HostLoad,
+            on_server_time=lambda _theirs_at, _asked_at: None,
+        )
         self.steps = (self.worker.heartbeat.send, self.worker.pull, self.worker.step)
 
 

@@ -25,7 +25,7 @@ class Node:
         self.events = Recorder()
         self.clock = clock
         self.elector = Elector(store, clock, self.events, LeaderSettings(), holder=holder)
-        self.ticker = Ticker(store, self.elector, clock, self.events, TickerSettings())
+        self.ticker = Ticker(store, self.elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None)
 
     async def run_for(self, ms: int) -> None:
         """Step whenever asked to, until so much time has passed."""
@@ -134,7 +134,7 @@ async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     node = Node(store, clock)
-    node.ticker = Ticker(store, node.elector, clock, node.events, TickerSettings(batch=2))
+    node.ticker = Ticker(store, node.elector, clock, node.events, TickerSettings(batch=2), on_runs_created=lambda: None)
     await store.add([minutely(f"s{i}") for i in range(3)], actor="ada", tzdata="")
     await node.ticker.step()
     clock.advance(MINUTE)

@@ -11,17 +11,18 @@ _MAX_ENTRIES = 4000
 class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
     """Between a dispatcher and the worker beside it. Nothing rests on it: what it does not know is read."""
 
-    def __init__(self, most: int = _MAX_ENTRIES) -> None:
+    def __init__(
+        self, most: int = _MAX_ENTRIES, *, sole_dispatcher: bool = False, on_low: Callable[[], None] = lambda: None
+    ) -> None:
+        """With `sole_dispatcher`, tasks are admitted nowhere but here. `on_low` is called when most were taken."""
         self._most = most
         #: Each with the number of the admission that it came with.
         self._known: dict[TaskId, tuple[int, AdmissionRequest]] = {}
         self._under_way = 0
-        #: Nothing can be taken but what was let through here.
-        self.sole_dispatcher = False
+        self._sole_dispatcher = sole_dispatcher
+        self._on_low = on_low
         #: How often something was let through, or is just being so; and how often, when nothing was left to take.
         self._admissions, self._emptied_at = 0, -1
-        #: Called when most of it has been taken.
-        self.on_low: Callable[[], None] = lambda: None
 
     def __getitem__(self, task_id: TaskId) -> AdmissionRequest:
         return self._known[task_id][1]
@@ -67,7 +68,7 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
 
     def known_empty(self, admission_number: int) -> bool:
         """Whether it is known that there is nothing to take."""
-        return self.sole_dispatcher and admission_number == self._emptied_at >= 0
+        return self._sole_dispatcher and admission_number == self._emptied_at >= 0
 
     def invalidate(self) -> None:
         """Nothing is known of what there is to take."""
@@ -89,7 +90,7 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
     def _forget(self, task_id: TaskId) -> tuple[int, AdmissionRequest | None]:
         found = self._known.pop(task_id, (0, None))
         if len(self._known) == self._most // 4:
-            self.on_low()
+            self._on_low()
         return found
 
 

@@ -1,9 +1,8 @@
 """The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -29,22 +28,18 @@ from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import QueuePosition, TaskQueue
-from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.gate_client import AdmissionGate, Decided
+from gnomon.services.execution.handover import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff, yield_between_batches
 
-Done = TypeVar("Done")
 #: While others come first, dispatching has one part of the time in so many.
 _YIELD_RATIO = 4
 #: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
 _BEHIND_SECONDS = 1.0
 #: How many are prepared before others have a turn, such as whoever answers requests.
 _YIELD_EVERY = 50
-#: What tasks have returned, as JSON: what is not among it is read.
-Outputs = Mapping[str, bytes | None]
-_NO_OUTPUTS: Outputs = {}
 #: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
 _REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
 #: Later than the time of any task.
@@ -58,35 +53,39 @@ _Decided = tuple[Admission, AdmissionRequest | None]
 class Dispatcher:
     """Observes what is ready, has it ruled on, writes down where it may go; then says when to look again."""
 
-    def __init__(
-        self, place: TaskQueue, shelf: WorkflowCache, gate: Gate, clock: Clock, events: Events, settings: Settings
+    def __init__(  # noqa: PLR0913 - the collaborators of every admission
+        self,
+        place: TaskQueue,
+        workflow_cache: WorkflowCache,
+        gate: Gate,
+        clock: Clock,
+        events: Events,
+        settings: Settings,
+        *,
+        taker: TaskTaker,
+        wake: Callable[[], None],
+        ticker_behind: Callable[[], bool],
     ) -> None:
+        """`wake` asks for a step soon. While `ticker_behind` says so, ticks come first.
+
+        A task that waits is late, but a tick that waits for too long is missed.
+        """
         self._place = place
-        self._workflow_cache = shelf
+        self._workflow_cache = workflow_cache
         self._clock = clock
         self._events = events
         self._batch = settings.execution.batch
         self._poll_seconds = settings.worker.poll_secs
-        #: Called when there is something for workers to take.
-        self.on_scheduled: Callable[[], None] = lambda: None
-        #: Called when something was made that only a step can deal with.
-        self.on_unadmitted: Callable[[], None] = lambda: None
-        #: What the worker in this process need not read again.
-        self.admission_cache = AdmissionCache()
-        #: Asked for together with every admission: what a worker in this process wants to do in the same commit.
-        self.take_with_commit: Callable[[], Awaitable[None]] = _no_op
-        #: Whether there are ticks to decide, which come first: a task that waits is late, a tick that waits is missed.
-        self.yield_to_ticker: Callable[[], bool] = lambda: False
+        self._taker = taker
+        self._wake = wake
+        self._ticker_behind = ticker_behind
         self._limits = give_up_limits(settings.execution)
-        #: Who says where each task goes.
-        self.router = Router(place, clock, settings.routing)
+        self.router = Router(place, clock, settings.routing, on_directed=taker.expect_directed_tasks)
         self._admitted_at = float("-inf")
         #: Behind which place to look for what was turned away; None if that was looked at.
         self._turned_away: QueuePosition | None = None
         #: The gate's answers wake the dispatcher, as everything does that only a step can deal with.
-        self._gate = AdmissionGate(
-            gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self._on_gate_answer
-        )
+        self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         self._read_at = float("-inf")
         self.backoff = Backoff(events, "dispatcher")
 
@@ -116,7 +115,7 @@ class Dispatcher:
         self.backoff.worked()
         # There may be more: look again at once, unless there is nobody to take it.
         self._admitted_at = self._clock.elapsed()
-        aside = (_YIELD_RATIO - 1) * (self._admitted_at - began) if self.yield_to_ticker() else 0.0
+        aside = (_YIELD_RATIO - 1) * (self._admitted_at - began) if self._ticker_behind() else 0.0
         return max(aside, self._behind())
 
     async def _ready(self, now: int) -> Sequence[ReadyTask]:
@@ -156,7 +155,7 @@ class Dispatcher:
             return await self._until_next()
         after, self._turned_away = self._turned_away, None
         found = await self._place.unroutable_tasks(after=after, limit=self._batch)
-        ruled = await self._admissible(found, now, _NO_OUTPUTS, ask=True)
+        ruled = await self._admissible(found, now, NO_OUTPUTS, ask=True)
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
             self._turned_away = last.available_at, last.task_id
@@ -180,30 +179,33 @@ class Dispatcher:
     def _behind(self) -> float:
         """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
         return (
-            max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed()) if self.admission_cache.full else 0.0
+            max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed())
+            if self._taker.admission_cache.full
+            else 0.0
         )
 
     async def _admit(self, ruled: Sequence[_Decided], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
         """Those that could be let through have been, right behind what is to be done first."""
         admissions = [one for one, _ in ruled]
-        self.admission_cache.add_pending(
-            request for one, request in ruled if request and one.state is TaskState.SCHEDULED
-        )
+        cache = self._taker.admission_cache
+        cache.add_pending(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
         done: frozenset[TaskId] = frozenset()
         try:
             # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
             admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
-            outcomes = await asyncio.gather(*first, admitting, self.take_with_commit(), return_exceptions=True)
+            outcomes = await asyncio.gather(
+                *first, admitting, self._taker.take_with_admission(), return_exceptions=True
+            )
             done = admitting.result()
         finally:
-            self.admission_cache.confirm_written(void=[one.task_id for one in admissions if one.task_id not in done])
+            cache.confirm_written(void=[one.task_id for one in admissions if one.task_id not in done])
         for failure in outcomes:
             if isinstance(failure, BaseException):
                 raise failure
         return done
 
     async def write_and_admit(
-        self, made: Sequence[ReadyTask], write: Callable[[], Awaitable[Done]], outputs: Outputs = _NO_OUTPUTS
+        self, made: Sequence[ReadyTask], write: Callable[[], Awaitable[Done]], outputs: Outputs = NO_OUTPUTS
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
@@ -219,10 +221,10 @@ class Dispatcher:
         if admissible:
             with suppress(Unavailable):
                 through = await self._admit(admissible, now, writing)
-            self.on_scheduled()
+            self._taker.tasks_admitted()
         done = await writing
         if len(through) < len(made):
-            self.on_unadmitted()
+            self._wake()
         return done
 
     async def _admissible(
@@ -248,9 +250,6 @@ class Dispatcher:
         except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
-
-    def _on_gate_answer(self) -> None:
-        self.on_unadmitted()
 
     def close(self) -> None:
         """Cancel the calls to the gate. Nothing is lost: tasks without a stored decision are asked about again."""
@@ -280,7 +279,7 @@ class Dispatcher:
             for one, request in ruled
         ]
 
-    async def _prepared(self, waiting: ReadyTask, now: int, outputs: Outputs = _NO_OUTPUTS) -> PreparedTask:
+    async def _prepared(self, waiting: ReadyTask, now: int, outputs: Outputs = NO_OUTPUTS) -> PreparedTask:
         """All that will be done, or what becomes of the task instead."""
         run = waiting.run
         workflow = await self._workflow_cache.for_run(run)
@@ -325,7 +324,7 @@ class Dispatcher:
 
     def _announce(self, admissions: Sequence[Admission], ready: Sequence[ReadyTask]) -> None:
         if any(one.state is TaskState.SCHEDULED for one in admissions):
-            self.on_scheduled()
+            self._taker.tasks_admitted()
         runs = {one.task.task_id: one.run for one in ready} if any(one.note for one in admissions) else {}
         for one in admissions:
             if one.note is not None:
@@ -338,10 +337,6 @@ class Dispatcher:
                     state=one.state,
                     reason=one.note,
                 )
-
-
-async def _no_op() -> None:
-    """Nobody waits for what is being admitted."""
 
 
 def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:

@@ -11,7 +11,7 @@ from gnomon.core.runs.states import WaitReason
 from gnomon.errors import Unavailable
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import TaskStore
-from gnomon.services.coordination import SingletonLease
+from gnomon.services.coordination import Singleton
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.worker import placeholder_assignment
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
@@ -25,9 +25,27 @@ _REPORT_GRACE_SECONDS = 3.0
 class Reconciler:
     """Ends attempts whose workers are gone or silent, and offers tasks again that nobody took up."""
 
-    def __init__(self, work: TaskStore, shelf: WorkflowCache, clock: Clock, events: Events, settings: Settings) -> None:
+    def __init__(  # noqa: PLR0913 - the collaborators of every verdict
+        self,
+        work: TaskStore,
+        workflow_cache: WorkflowCache,
+        clock: Clock,
+        events: Events,
+        settings: Settings,
+        *,
+        lease: Singleton,
+        on_ready: Callable[[], None],
+        own_worker: str | None = None,
+        await_reports: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_ready` is called when tasks may have become ready.
+
+        `own_worker` is the worker in this process. It is alive because this process is, even if its leases have ended
+        while the machine was suspended, and its runner ends what takes too long. `await_reports` is awaited before any
+        attempt counts as lost: it returns once the reports that workers had sent are written.
+        """
         self._work = work
-        self._workflow_cache = shelf
+        self._workflow_cache = workflow_cache
         self._clock = clock
         self._events = events
         self._settings = settings.reconciler
@@ -38,33 +56,23 @@ class Reconciler:
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
         self._limits = give_up_limits(settings.execution)
-        #: The worker in this process. It is alive because we are, whatever a suspended machine made of its leases, and
-        #: its runner ends what takes too long.
-        self.own: str | None = None
-        #: Where one of several nodes is enough.
-        self.singleton_lease: SingletonLease | None = None
-        #: Awaited before anything passes for lost: what workers have reported is written down then.
-        self.await_reports: Callable[[], Awaitable[None]] = _no_op
-        #: Called when something may be ready that was not.
-        self.on_ready: Callable[[], None] = lambda: None
+        self._lease, self._on_ready = lease, on_ready
+        self._own_worker, self._reports_written = own_worker, await_reports
         self.backoff = Backoff(events, "reconciler")
 
     async def step(self) -> float:
-        """One look at all that is open. Returns how many seconds to wait before the next."""
-        for _ in range(self._settings.max_retries + 1):
-            try:
-                if self.singleton_lease is not None and not await self.singleton_lease.ours():
-                    self.backoff.worked()
-                    return self.singleton_lease.retry_seconds
-                await self._wait_for_workers()
-                await self._reconcile(frozenset())
-                await self._replay()
-                await self._recall()
-            except Unavailable as error:
-                await self._clock.sleep(self.backoff.failed(error))
-            else:
-                self.backoff.worked()
-                break
+        """Look at all open attempts once. Returns how many seconds to wait before the next step."""
+        poll_seconds = self._settings.poll_ms / 1000
+        wait = await self.backoff.retry(self._look, self._clock, tries=self._settings.max_retries + 1)
+        return poll_seconds if wait is None else wait
+
+    async def _look(self) -> float:
+        if not await self._lease.ours():
+            return self._lease.retry_seconds
+        await self._wait_for_workers()
+        await self._reconcile(frozenset())
+        await self._replay()
+        await self._recall()
         return self._settings.poll_ms / 1000
 
     async def _wait_for_workers(self) -> None:
@@ -75,9 +83,11 @@ class Reconciler:
 
     async def _await_reports(self) -> None:
         """What workers have reported is written down; or that takes too long, or nobody knows."""
+        if self._reports_written is None:
+            return
         for _ in range(self._settings.max_retries + 1):
             try:
-                await self.await_reports()
+                await self._reports_written()
             except Unavailable:
                 # Whoever has died must be found out all the same.
                 continue
@@ -112,7 +122,7 @@ class Reconciler:
                 await self._end(endings, jobs)
 
     async def _judged(self, found: OpenAttempt, now: int, alive: frozenset[str]) -> TaskCompletion | None:
-        if found.attempt.worker == self.own:
+        if found.attempt.worker == self._own_worker:
             return None
         waiting = ReadyTask(task=found.task, run=found.run)
         workflow = await self._workflow_cache.for_run(found.run)
@@ -146,7 +156,7 @@ class Reconciler:
                     job, reason = jobs[one.task_id], one.dead_letter
                     self._events.emit("dead_letter", job=job, run=one.run_id, task=one.task_id, reason=reason)
         if counted:
-            self.on_ready()
+            self._on_ready()
 
     async def _replay(self) -> None:
         """Tasks that have been ready for too long are offered again."""
@@ -155,18 +165,14 @@ class Reconciler:
         count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
         if count:
             self._events.emit("tasks_replayed", count=count)
-            self.on_ready()
+            self._on_ready()
 
     async def _recall(self) -> None:
         """Tasks that wait for a worker that is gone are placed again."""
         recalled = await self._work.recall_stranded()
         if recalled:
             self._events.emit("tasks_recalled", count=len(recalled))
-            self.on_ready()
-
-
-async def _no_op() -> None:
-    """Nobody reports but to the store."""
+            self._on_ready()
 
 
 def _orphaned_outcome(found: OpenAttempt) -> AttemptOutcome:

@@ -31,26 +31,36 @@ PlacementResult = Placement | Unroutable | None
 class Router:
     """Most tasks may go to anybody, and cost one look into a set; only of others it is weighed who gets them."""
 
-    def __init__(self, place: TaskQueue, clock: Clock, settings: RoutingSettings) -> None:
+    def __init__(
+        self, place: TaskQueue, clock: Clock, settings: RoutingSettings, *, on_directed: Callable[[], None]
+    ) -> None:
+        """`on_directed` is called when a task was placed that not every worker may take."""
         self._place = place
         self._clock = clock
         self._limits = dict(settings.tenant_limits)
         self._usual_limit = settings.default_tenant_limit
         self._overload = settings.overload_percent
-        #: What `pools.yaml` says; None if there is none.
-        self.pools: Pools | None = None
+        self._pools: Pools | None = None
         self._seats: list[WorkerCandidate] = []
         #: What everybody in the default pool can run.
         self._common: frozenset[str] = frozenset()
         self._read_at = float("-inf")
         self._recent = Counter[str]()
         self._recent_since = float("-inf")
-        #: Called when a task was placed that not everybody may take.
-        self.on_directed: Callable[[], None] = lambda: None
+        self._on_directed = on_directed
+
+    @property
+    def pools(self) -> Pools | None:
+        """The pools that tasks are routed by; None if there is no pools file."""
+        return self._pools
+
+    def use_pools(self, pools: Pools | None) -> None:
+        """Route by these pools, as the pools file defines them; None if there is no such file."""
+        self._pools = pools
 
     async def place_all(self, requests: Sequence[AdmissionRequest]) -> Sequence[PlacementResult]:
         """Where each of the tasks goes."""
-        plain = self.pools is None and not self.limited
+        plain = self._pools is None and not self.limited
         if plain and self._believed(_WORKERS_SECONDS) and not any(map(self._unusual, requests)):
             return [None] * len(requests)
         if not self._believed(_LOADS_SECONDS) or self._unheard_of(requests):
@@ -92,7 +102,7 @@ class Router:
     def _weighing(self, requests: Iterable[AdmissionRequest]) -> bool:
         """Whether it matters how busy everybody is."""
         picky = (one.step.route is not None and (one.step.route.labels or one.step.route.requires) for one in requests)
-        return self.pools is not None or self.limited or any(picky)
+        return self._pools is not None or self.limited or any(picky)
 
     async def _look(self) -> None:
         self._seats = worker_candidates(await self._place.workers())
@@ -119,7 +129,7 @@ class Router:
                 over[tenant] += 1
                 continue
             step, there = request.step, list(seats.values())
-            placed = route(step.function, step.route, there, self.pools, overload_percent=self._overload)
+            placed = route(step.function, step.route, there, self._pools, overload_percent=self._overload)
             if isinstance(placed, Unroutable):
                 found.append(placed)
                 continue
@@ -128,7 +138,7 @@ class Router:
             seat = seats[placed.worker]
             seats[placed.worker] = replace(seat, active=seat.active + 1, recent=self._recent[placed.worker])
             if placed.placement.directed_to is not None or placed.placement.function is not None:
-                self.on_directed()
+                self._on_directed()
             found.append(placed.placement)
         return found
 

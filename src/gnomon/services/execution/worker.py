@@ -1,7 +1,7 @@
 """The worker: takes what has passed the gate, has it run, and reports what came of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -15,17 +15,16 @@ from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import AttemptRef, TaskQueue
+from gnomon.ports.tasks import AttemptRef, HostLoad, TaskQueue
 from gnomon.services.execution.admission_cache import AdmissionCache
-from gnomon.services.execution.dispatcher import Outputs, give_up_limits
+from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
+from gnomon.services.execution.handover import LocalDispatch, Outputs
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
 from gnomon.services.loop import Backoff
 from gnomon.services.telemetry import emit_attempt_ended
 
-#: Writes endings down, and passes the tasks that they surely make on in the same commit.
-WriteAndAdmit = Callable[[Sequence[ReadyTask], Callable[[], Awaitable[None]], Outputs], Awaitable[None]]
 #: What was taken, and when we asked for it.
 _TakenAt = tuple[ReadyTask, float]
 #: Renewals in the time that a lease lasts.
@@ -42,10 +41,10 @@ _YIELD_EVERY = 100
 class Worker:
     """One holder of attempts, by a name that no other start of a process has ever had."""
 
-    def __init__(  # noqa: PLR0913 - it stands between many
+    def __init__(  # noqa: PLR0913 - the collaborators of every attempt
         self,
         place: TaskQueue,
-        shelf: WorkflowCache,
+        workflow_cache: WorkflowCache,
         runner: Runner,
         gate: Gate,
         clock: Clock,
@@ -53,32 +52,36 @@ class Worker:
         *,
         settings: Settings,
         worker: str,
+        wake: Callable[[], None],
+        measure_load: Callable[[], HostLoad],
+        dispatch: LocalDispatch,
+        alone: bool = False,
     ) -> None:
-        self._place, self._workflow_cache = place, shelf
+        """`wake` asks for a step soon. `dispatch` is the dispatcher in this process.
+
+        With `alone`, no other process executes tasks or admits any.
+        """
+        self._place, self._workflow_cache = place, workflow_cache
         self._runner = runner
         self._clock, self._events = clock, events
         self._settings, self._limits = settings.worker, give_up_limits(settings.execution)
         self.worker = worker
-        self.registration = WorkerRegistration(settings.worker, worker, started_at=clock.now())
+        self.registration = WorkerRegistration(
+            settings.worker, worker, started_at=clock.now(), measure_load=measure_load, alone=alone
+        )
         self._held: dict[AttemptRef, Assignment] = {}
-        #: What a dispatcher in this process has let through: we need not read it again.
-        self.admission_cache = AdmissionCache()
-        #: In a process with a dispatcher.
-        self.write_and_admit: WriteAndAdmit | None = None
+        self._wake = wake
+        self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
+        #: The tasks that the dispatcher in this process has admitted: they need not be read again.
+        self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)
         #: Not yet begun.
         self._to_start: list[_TakenAt] = []
         #: The gate's answers about outputs wake the worker, as everything does that happens outside of a step.
-        self._outputs = OutputGate(
-            gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self._on_gate_answer
-        )
+        self._outputs = OutputGate(gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         #: Finished, and nobody has looked at it; ended, and reported to nobody yet.
         self._finished: list[Finished] = []
         self._unreported: list[TaskCompletion] = []
         self._overrunning, self._taking = 0, False
-        #: Called when what ended may have made something else ready, now or later.
-        self.on_ready: Callable[[], None] = lambda: None
-        #: Called when something was taken, or released by the gate, outside of a step.
-        self.on_taken: Callable[[], None] = lambda: None
         self._renewed_at = self._alive_at = float("-inf")
         self._look_for_cancelled, self._draining, self._fenced = False, False, False
         self.backoff = Backoff(events, "worker")
@@ -96,7 +99,14 @@ class Worker:
         """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
         with suppress(Unavailable):
             if await self._take(along=True):
-                self.on_taken()
+                self._wake()
+
+    def tasks_admitted(self) -> None:
+        """See TaskTaker.tasks_admitted."""
+        self._wake()
+
+    def expect_directed_tasks(self) -> None:
+        """Expect nothing: this worker looks for directed tasks whenever it takes."""
 
     async def step(self) -> float:
         """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
@@ -120,11 +130,11 @@ class Worker:
 
     async def _report_and_take(self) -> bool:
         """What has ended is written down, and what can be taken is ours and begun. Whether there may be more."""
-        if self.write_and_admit is not None:
+        if self._write_and_admit is not None:
             following, outputs, passed_on = self._following()
             if following:
                 try:
-                    await self.write_and_admit(following, partial(self._report, passed_on), outputs)
+                    await self._write_and_admit(following, partial(self._report, passed_on), outputs)
                 finally:
                     await self._start()
                 return True
@@ -172,7 +182,7 @@ class Worker:
         if any(
             not one.over or (one.graph is not None and (one.task_id, one.fence) not in passed_on) for one in endings
         ):
-            self.on_ready()
+            self._wake_dispatcher()
         for one in endings:
             held = one.task_id, one.fence
             assignment = self._held.pop(held, None)
@@ -309,9 +319,6 @@ class Worker:
         for one, outcome in await self._outputs.collect():
             self._end(one, outcome)
             self._outputs.settle([attempt_ref(one)])
-
-    def _on_gate_answer(self) -> None:
-        self.on_taken()
 
     def _end(self, finished: Finished, outcome: AttemptOutcome) -> None:
         self._unreported.append(

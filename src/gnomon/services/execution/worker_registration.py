@@ -10,14 +10,21 @@ from gnomon.ports.tasks import HostLoad, TakeFilter, WorkerInfo
 class WorkerRegistration:
     """What a worker says of itself, each time that it shows that it is alive."""
 
-    def __init__(self, settings: WorkerSettings, worker: str, *, started_at: int) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        worker: str,
+        *,
+        started_at: int,
+        measure_load: Callable[[], HostLoad],
+        alone: bool = False,
+    ) -> None:
+        """With `alone`, no other worker executes, and every task was admitted by the dispatcher in this process."""
         self._settings = settings
         self._worker = worker
         self._started_at = started_at
-        #: Nobody else executes, and nothing can be taken but what the dispatcher beside us lets through.
-        self.alone = False
-        #: How busy its machine is.
-        self.measure: Callable[[], HostLoad] = HostLoad
+        self.alone = alone
+        self._measure_load = measure_load
         self.reach = TakeFilter(None if settings.pool == DEFAULT_POOL else settings.pool)
 
     def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerInfo:
@@ -33,6 +40,6 @@ class WorkerRegistration:
             capabilities=tuple(sorted({word.strip().lower() for word in settings.capabilities})),
             labels=settings.labels,
             in_hand=in_hand,
-            load=self.measure(),
+            load=self._measure_load(),
             draining=draining,
         )

@@ -9,7 +9,7 @@ from gnomon.errors import Unavailable
 from gnomon.ports.runs import Backfills
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import ScheduleHistory
-from gnomon.services.coordination import SingletonLease
+from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
 #: How many backfills are carried out at a time; the others wait.
@@ -24,7 +24,17 @@ _BUSY_SECONDS = 1.0
 class Backfiller:
     """Starts the next runs of every backfill as soon as it has room for them."""
 
-    def __init__(self, backfills: Backfills, history: ScheduleHistory, clock: Clock, events: Events) -> None:
+    def __init__(
+        self,
+        backfills: Backfills,
+        history: ScheduleHistory,
+        clock: Clock,
+        events: Events,
+        *,
+        lease: Singleton,
+        on_ready: Callable[[], None],
+    ) -> None:
+        """`on_ready` is called when runs have been started."""
         self._backfills = backfills
         self._history = history
         self._clock = clock
@@ -34,24 +44,19 @@ class Backfiller:
         self.backoff = Backoff(events, "backfiller")
         #: Whether there is one that has not ended.
         self.busy = False
-        #: Called when runs have been started.
-        self.on_ready: Callable[[], None] = lambda: None
-        #: Where one of several nodes is enough.
-        self.singleton_lease: SingletonLease | None = None
+        self._lease, self._on_ready = lease, on_ready
 
     async def step(self) -> float:
-        """Go on with what is open. Returns how many seconds to wait before the next step."""
-        try:
-            if self.singleton_lease is not None and not await self.singleton_lease.ours():
-                self.busy = False
-                self.backoff.worked()
-                return self.singleton_lease.retry_seconds
-            found = await self._backfills.open_backfills(limit=_MAX_OPEN)
-            self._forget_all_but({one.backfill.backfill_id for one in found})
-            went_on = [await self._tried(one) for one in found]
-        except Unavailable as error:
-            return self.backoff.failed(error)
-        self.backoff.worked()
+        """Start the next runs of open backfills. Returns how many seconds to wait before the next step."""
+        return await self.backoff.attempt(self._step)
+
+    async def _step(self) -> float:
+        if not await self._lease.ours():
+            self.busy = False
+            return self._lease.retry_seconds
+        found = await self._backfills.open_backfills(limit=_MAX_OPEN)
+        self._forget_all_but({one.backfill.backfill_id for one in found})
+        went_on = [await self._tried(one) for one in found]
         self.busy = bool(found)
         return 0.0 if any(went_on) else _BUSY_SECONDS if found else _POLL_SECONDS
 
@@ -84,7 +89,7 @@ class Backfiller:
         if became is BatchOutcome.GONE:
             return await self._give_up(backfill, now)
         if lot.launches:
-            self.on_ready()
+            self._on_ready()
         if lot.ended and became is BatchOutcome.DONE:
             self._events.emit("backfill_ended", job=backfill.schedule_id, backfill=backfill.backfill_id)
         return not lot.ended

@@ -17,18 +17,15 @@ from gnomon.ports.maintenance import (
     RetentionKind,
     RetentionPosition,
     RetentionStore,
-    SingletonLeases,
 )
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import Jobs
+from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
 #: Lots that are archived together.
 ArchiveBundle = Sequence[RetentionBatch]
 _PAGE = 500
-_LEASE_NAME = "cleaner"
-#: A turn lasts for at least so long: a lot is archived and removed within it.
-_MIN_LEASE_MS = 120_000
 
 
 class CleanupResult(Struct, frozen=True):
@@ -47,27 +44,25 @@ class Cleaner:
     the same as once.
     """
 
-    def __init__(  # noqa: PLR0913 - it stands between many
+    def __init__(
         self,
-        keeping: RetentionStore,
+        retention: RetentionStore,
         jobs: Jobs,
-        turns: SingletonLeases,
         archive: Archive | None,
         clock: Clock,
         events: Events,
         *,
         settings: Settings,
-        holder: str = "cleaner",
+        lease: Singleton,
     ) -> None:
-        self._retention = keeping
+        self._retention = retention
         self._jobs = jobs
-        self._turns = turns
         self._archive = archive
         self._clock = clock
         self._events = events
         self._days = settings.execution.history_retention_days
         self._settings = settings.cleaner
-        self._holder = holder
+        self._lease = lease
         self._bundles: AsyncIterator[ArchiveBundle] | None = None
         self._gone: Counter[RetentionKind] = Counter()
         self._rows: Counter[str] = Counter()
@@ -75,13 +70,16 @@ class Cleaner:
         self.backoff = Backoff(events, "cleaner")
 
     async def step(self) -> float:
-        """Some of what may go is gone. Returns how many seconds to wait before the next."""
+        """Archive and remove a bundle. Returns how many seconds to wait before the next step."""
+        return await self.backoff.attempt(self._step_or_restart)
+
+    async def _step_or_restart(self) -> float:
         try:
             return await self._step()
-        except Unavailable as error:
-            # Whatever was found is found again.
+        except Unavailable:
+            # The next pass finds the same rows again.
             self._bundles = None
-            return self.backoff.failed(error)
+            raise
 
     async def _step(self) -> float:
         poll = self._settings.poll_ms / 1000
@@ -90,19 +88,15 @@ class Cleaner:
                 self._events.emit("cleaning_off", reason="execution.archive_dir names no folder")
                 self._told = True
             return poll
-        turn_ms = max(_MIN_LEASE_MS, 2 * self._settings.pause_ms)
-        if not await self._turns.acquire_singleton(_LEASE_NAME, self._holder, ttl_ms=turn_ms):
-            self.backoff.worked()
+        if not await self._lease.ours():
             return poll
         self._bundles = self._bundles or self._pass()
         bundle = await anext(self._bundles, None)
         if bundle is None:
             self._bundles = None
             self._announce()
-            self.backoff.worked()
             return poll
         await self._archive_and_remove(bundle, self._archive)
-        self.backoff.worked()
         return self._settings.pause_ms / 1000
 
     async def clean(self, *, dry: bool = False) -> CleanupResult:

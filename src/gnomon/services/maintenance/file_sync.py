@@ -121,18 +121,20 @@ def reject_duplicate_jobs(jobs: Mapping[str, Sequence[Job]]) -> None:
 class PoolsFileSync:
     """A file that is broken is reported, and what it said before goes on counting."""
 
-    def __init__(self, file: WatchedFile[Pools], router: Router, events: Events) -> None:
+    def __init__(
+        self, file: WatchedFile[Pools], router: Router, events: Events, *, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when the router uses other pools than before."""
         self._file = file
         self._router = router
         self._events = events
-        #: Called when something else counts than before.
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     async def read(self) -> None:
         """What the file says counts from now on; UsageError if it is wrong."""
         found = await self._file.read()
-        self._router.pools = found
-        self.on_change()
+        self._router.use_pools(found)
+        self._on_change()
         pools = {name for names in found.topics.values() for name in names}
         self._events.emit("pools_read", file=self._file.name, topics=len(found.topics), pools=len(pools))
 

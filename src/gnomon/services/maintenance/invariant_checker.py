@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from gnomon.config.sections import WatchdogSettings
 from gnomon.core.invariants import Invariant, RunCountCheck, is_overdue, missing_next_fire
 from gnomon.core.model import Schedule
-from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import InvariantChecks, SingletonLeases
+from gnomon.ports.maintenance import InvariantChecks
 from gnomon.ports.runtime import Clock, Events
+from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
-_LEASE_NAME = "warden"
-_POLLS_PER_LEASE = 2
 _FEW = 10
 
 
@@ -20,20 +18,18 @@ class InvariantChecker:
 
     def __init__(
         self,
-        vitals: InvariantChecks,
-        turns: SingletonLeases,
+        invariants: InvariantChecks,
         clock: Clock,
         events: Events,
         settings: WatchdogSettings,
         *,
-        holder: str,
+        lease: Singleton,
     ) -> None:
-        self._invariants = vitals
-        self._turns = turns
+        self._invariants = invariants
         self._clock = clock
         self._events = events
         self._settings = settings
-        self._holder = holder
+        self._lease = lease
         self._idle_after = self._counted_after = ""
         self._late_before = False
         #: How often each vital was found to fail, and how often that was mended.
@@ -44,18 +40,16 @@ class InvariantChecker:
         self.backoff = Backoff(events, "warden")
 
     async def step(self) -> float:
-        """One look. Returns how many seconds to wait before the next."""
-        poll_ms = self._settings.poll_ms
-        try:
-            if await self._turns.acquire_singleton(_LEASE_NAME, self._holder, ttl_ms=_POLLS_PER_LEASE * poll_ms):
-                await self._check_fires()
-                await self._check_counts()
-                await self._check_owners()
-                await self._check_marks()
-        except Unavailable as error:
-            return self.backoff.failed(error)
-        self.backoff.worked()
-        return poll_ms / 1000
+        """Check every invariant once. Returns how many seconds to wait before the next step."""
+        return await self.backoff.attempt(self._step)
+
+    async def _step(self) -> float:
+        if await self._lease.ours():
+            await self._check_fires()
+            await self._check_counts()
+            await self._check_owners()
+            await self._check_marks()
+        return self._settings.poll_ms / 1000
 
     # ---- what can be mended ------------------------------------------------------------------
 

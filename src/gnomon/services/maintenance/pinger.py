@@ -47,19 +47,21 @@ class _PendingPing:
 class Pinger:
     """Hears of runs that start and end, looks at those whose jobs want it, and calls."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         executions: Executions,
-        shelf: WorkflowCache,
+        workflow_cache: WorkflowCache,
         sender: PingSender,
         clock: Clock,
         events: Events,
         settings: WatchdogSettings,
         *,
+        deciding: Callable[[], bool],
         secrets: Callable[[str], str] = lambda url: url,
     ) -> None:
+        """`deciding` says whether this process decides ticks; `secrets` fills secrets into an address."""
         self._executions = executions
-        self._workflow_cache = shelf
+        self._workflow_cache = workflow_cache
         self._sender = sender
         self._clock = clock
         self._events = events
@@ -72,8 +74,7 @@ class Pinger:
         self._waiting: deque[_PendingPing] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._own_at = float("-inf")
-        #: Whether ticks are being decided here.
-        self.deciding: Callable[[], bool] = lambda: False
+        self._deciding = deciding
         #: Set when there is something to do.
         self.wake = asyncio.Event()
         #: How many were answered, were given up, and were not even tried because too many waited.
@@ -155,7 +156,7 @@ class Pinger:
     def _call_own(self) -> None:
         """While ticks are decided here the scheduler's own address is called; silence says the rest."""
         settings, now = self._settings, self._clock.elapsed()
-        if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self.deciding():
+        if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self._deciding():
             self._own_at = now
             self._add(_PendingPing("the scheduler", settings.ping_url, 1))
 
@@ -177,7 +178,7 @@ class Pinger:
         if not self._settings.ping_url:
             return _IDLE_SECONDS
         every = self._settings.ping_every_ms / 1000
-        return max(0.0, self._own_at + every - now) if self.deciding() else min(every, _STANDBY_SECONDS)
+        return max(0.0, self._own_at + every - now) if self._deciding() else min(every, _STANDBY_SECONDS)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)

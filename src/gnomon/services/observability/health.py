@@ -129,50 +129,67 @@ _STANDING_BY = ComponentStatus(HealthCondition.IDLE, "another process schedules 
 _LEAST_FREE_BYTES = 64 * 2**20
 
 
+class StepFailures:
+    """The unexpected errors of loops: each makes its component ill for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: When the step of a component last failed, and how.
+        self._failed: dict[str, tuple[int, str]] = {}
+
+    def on_event(self, name: str, facts: Mapping[str, object]) -> None:
+        """Remember the event if it is the failure of a step."""
+        if name == "step_failed":
+            self._failed[str(facts.get("step"))] = self._clock.now(), str(facts.get("error"))
+
+    def recent(self, now: int) -> dict[str, str]:
+        """The errors of the components that are ill at `now`."""
+        return {name: error for name, (at, error) in self._failed.items() if now - at < UNEXPECTED_ERROR_MS}
+
+
 class HealthMonitor:
     """Whoever asks gets a report that is at most a second old, however many ask."""
 
-    def __init__(self, surveyor: StoreStatsReader, clock: Clock, *, tick_ms: int, cards: int) -> None:
+    def __init__(  # noqa: PLR0913 - all of its collaborators
+        self,
+        surveyor: StoreStatsReader,
+        clock: Clock,
+        *,
+        failures: StepFailures,
+        tick_ms: int,
+        cards: int,
+        ticker: Ticker | None = None,
+        elector: Elector | None = None,
+        backoffs: Callable[[], Mapping[str, Backoff]] = dict,
+        free_bytes: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`backoffs` returns the backoff of each service by the name of its component."""
         self._surveyor = surveyor
         self._clock = clock
         self._limit_ms = ledger_stall_limit_ms(tick_ms)
         self._cards = cards
-        self._ticker: Ticker | None = None
-        self._elector: Elector | None = None
-        self._backoffs: Mapping[str, Backoff] = {}
-        self._free_bytes: Callable[[], int | None] = lambda: None
-        #: It is this node's turn; until then it stands by.
-        self.active = False
-        #: It was told to stop.
-        self.draining = False
+        self._ticker, self._elector = ticker, elector
+        self._backoffs, self._free_bytes = backoffs, free_bytes
+        self._failures = failures
+        #: Whether this node runs its services; until then it stands by.
+        self._active = False
+        #: Whether it was asked to stop.
+        self._draining = False
         #: The last look at the store; None if that failed, or there was none.
         self.survey: StoreStats | None = None
-        self._surprises: dict[str, tuple[int, str]] = {}
         self._components: tuple[ComponentHealth, ...] = ()
         self._store = ComponentStatus(HealthCondition.IDLE, "not looked at yet")
         self._stall: LedgerStall | None = None
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    def attach(
-        self,
-        ticker: Ticker | None,
-        elector: Elector | None,
-        backoffs: Mapping[str, Backoff],
-        free_bytes: Callable[[], int | None],
-    ) -> None:
-        """These are the components."""
-        self._ticker, self._elector, self._backoffs, self._free_bytes = ticker, elector, backoffs, free_bytes
+    def started(self) -> None:
+        """Report the services as running: this node no longer stands by."""
+        self._active = True
 
-    def attach_backoffs(self, backoffs: Mapping[str, Backoff]) -> None:
-        """These are components, too."""
-        self._backoffs = {**self._backoffs, **backoffs}
-
-    def on_event(self, name: str, facts: Mapping[str, object]) -> None:
-        """An event was emitted: a step that failed as none should makes its component ill for a while."""
-        if name == "step_failed":
-            component = str(facts.get("step"))
-            self._surprises[component] = self._clock.now(), str(facts.get("error"))
+    def stopping(self) -> None:
+        """Report the node as not ready: it was asked to stop."""
+        self._draining = True
 
     @property
     def shards_held(self) -> int:
@@ -187,7 +204,7 @@ class HealthMonitor:
         now = self._clock.now()
         self._components = update_components(self._components, self._signs(now), now=now)
         reachable = self._store.condition is not HealthCondition.ERROR
-        return NodeHealth(at=now, components=self._components, ready=reachable and not self.draining, alive=self.alive)
+        return NodeHealth(at=now, components=self._components, ready=reachable and not self._draining, alive=self.alive)
 
     async def _look(self) -> None:
         now = self._clock.now()
@@ -220,16 +237,15 @@ class HealthMonitor:
                 "elector": _safe_sign(self._elected, self._elector),
                 "ticker": _safe_sign(self._ticking, self._ticker),
             }
-        for name, backoff in self._backoffs.items():
+        for name, backoff in self._backoffs().items():
             ill = (
                 ComponentStatus(HealthCondition.ERROR, backoff.error)
                 if backoff.failing
                 else ComponentStatus(HealthCondition.OK)
             )
-            signs[name] = ill if self.active else _STANDING_BY
-        for name, (at, error) in self._surprises.items():
-            if now - at < UNEXPECTED_ERROR_MS:
-                signs[name] = ComponentStatus(HealthCondition.ERROR, error)
+            signs[name] = ill if self._active else _STANDING_BY
+        for name, error in self._failures.recent(now).items():
+            signs[name] = ComponentStatus(HealthCondition.ERROR, error)
         return list(signs.items())
 
     def _ledger(self, now: int) -> ComponentStatus:
@@ -251,7 +267,7 @@ class HealthMonitor:
         return ComponentStatus(HealthCondition.OK)
 
     def _elected(self, elector: Elector) -> ComponentStatus:
-        if not self.active:
+        if not self._active:
             return _STANDING_BY
         if elector.failing:
             return ComponentStatus(HealthCondition.ERROR, "the leases cannot be renewed")
@@ -260,7 +276,7 @@ class HealthMonitor:
         return ComponentStatus(HealthCondition.OK, f"holds {len(elector.terms)} of {SHARDS} shards")
 
     def _ticking(self, ticker: Ticker) -> ComponentStatus:
-        if not self.active:
+        if not self._active:
             return _STANDING_BY
         return ticker_status(_condition(ticker.health), ticker.seconds_since_success, limit_ms=self._limit_ms)
 
@@ -268,7 +284,7 @@ class HealthMonitor:
     def alive(self) -> bool:
         """Whether this process is worth keeping. The store is not asked: whatever it does, that would not help it."""
         ticker = self._ticker
-        if ticker is None or not self.active or self.draining:
+        if ticker is None or not self._active or self._draining:
             return True
         return not is_hung(_condition(ticker.health), ticker.seconds_since_success)
 

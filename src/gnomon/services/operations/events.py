@@ -8,10 +8,10 @@ from msgspec import Struct
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.inputs import SECRET, read_json
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
-from gnomon.errors import FieldError, KeyTaken, NotFound, Unavailable
+from gnomon.errors import FieldError, KeyTaken, NotFound
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.runtime import Clock, Events, Ids
-from gnomon.services.coordination import SingletonLease
+from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
 _LONGEST_KEY = 255
@@ -114,29 +114,26 @@ def _checked_key(key: str) -> str:
 class EventBatcher:
     """Starts the runs of gatherings when they are due."""
 
-    def __init__(self, log: EventLog, clock: Clock, events: Events) -> None:
+    def __init__(
+        self, log: EventLog, clock: Clock, events: Events, *, lease: Singleton, on_ready: Callable[[], None]
+    ) -> None:
+        """`on_ready` is called when runs have been started."""
         self._log = log
         self._clock = clock
+        self._lease, self._on_ready = lease, on_ready
         self.backoff = Backoff(events, "gatherer")
-        #: Called when runs have been started.
-        self.on_ready: Callable[[], None] = lambda: None
-        #: Where one of several nodes is enough.
-        self.singleton_lease: SingletonLease | None = None
 
     async def step(self) -> float:
         """Close what is due. Returns how many seconds to wait before the next step."""
-        try:
-            if self.singleton_lease is not None and not await self.singleton_lease.ours():
-                self.backoff.worked()
-                return self.singleton_lease.retry_seconds
-            closed = await self._log.close_event_batches(self._clock.now(), limit=_BATCH)
-            if closed:
-                self.on_ready()
-            wait = 0.0 if len(closed) >= _BATCH else self._until(await self._log.next_batch_at())
-        except Unavailable as error:
-            return self.backoff.failed(error)
-        self.backoff.worked()
-        return wait
+        return await self.backoff.attempt(self._step)
+
+    async def _step(self) -> float:
+        if not await self._lease.ours():
+            return self._lease.retry_seconds
+        closed = await self._log.close_event_batches(self._clock.now(), limit=_BATCH)
+        if closed:
+            self._on_ready()
+        return 0.0 if len(closed) >= _BATCH else self._until(await self._log.next_batch_at())
 
     def _until(self, next_at: int | None) -> float:
         if next_at is None:

@@ -1,6 +1,6 @@
 """The launcher: starts runs that no tick asked for."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,15 +17,13 @@ from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull
 from gnomon.ports.runs import Executions, RunQuery, Runs
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
+from gnomon.services.execution.handover import WriteAndAdmit
 
 _LONGEST_KEY = 255
 #: How long to wait before a start is tried again, each time.
 _BACKOFF_SECONDS = (0.1, 0.4, 1.6)
 #: The key of a replay whose caller has none: asking twice is asking once.
 _ONLY_REPLAY = "once"
-
-
-WriteAndAdmit = Callable[[Sequence[ReadyTask], Callable[[], Awaitable[LaunchOutcome]]], Awaitable[LaunchOutcome]]
 
 
 class LaunchResult(Struct, frozen=True):
@@ -39,16 +37,24 @@ class Launcher:
     """Trigger a job, start a workflow, replay what has failed."""
 
     def __init__(
-        self, runs: Runs, executions: Executions, jobs: Jobs, schedules: Schedules, clock: Clock, ids: Ids
+        self,
+        runs: Runs,
+        executions: Executions,
+        jobs: Jobs,
+        schedules: Schedules,
+        clock: Clock,
+        ids: Ids,
+        *,
+        write_and_admit: WriteAndAdmit | None = None,
     ) -> None:
+        """`write_and_admit` writes a launch and hands its tasks to the dispatcher of this process, if there is one."""
         self._runs = runs
         self._executions = executions
         self._jobs = jobs
         self._schedules = schedules
         self._clock = clock
         self._ids = ids
-        #: In a process that executes, too: writes a launch down and passes its tasks on in the same commit.
-        self.write_and_admit: WriteAndAdmit | None = None
+        self._write_and_admit = write_and_admit
 
     async def trigger(
         self,
@@ -202,12 +208,12 @@ class Launcher:
             return became
 
         never_waits = launch.force or schedule is None or schedule.spec.overlap is Overlap.ALLOW
-        if self.write_and_admit is None or not never_waits:
+        if self._write_and_admit is None or not never_waits:
             # Its tasks may have to wait for their turn, which only the store can say.
             return await write()
         tasks = first_tasks(launch.run, launch.first_steps, now=now)
         made = [ReadyTask(task=task, run=launch.run, input=launch.input) for task in tasks]
-        return await self.write_and_admit(made, write)
+        return await self._write_and_admit(made, write)
 
     async def _reject_other_input(self, key: str, run_id: RunId, given: bytes | None) -> None:
         kept = await self._executions.payload(run_id, "input")

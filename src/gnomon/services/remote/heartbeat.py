@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
+from msgspec import Struct
 
 from gnomon.core.leases import LEASE_TRUST_FRACTION
 from gnomon.core.model import Result
@@ -21,10 +22,22 @@ _MAX_RECENT = 2000
 _REPLY_DECODER = msgspec.json.Decoder(HeartbeatReply)
 
 
+class HeartbeatHooks(Struct, frozen=True, kw_only=True):
+    """What a worker does about the answers to its heartbeats."""
+
+    #: Called when a server answers again after the worker's leases had ended, or for the first time.
+    on_trusted: Callable[[], None]
+    #: Called with the attempts that were taken away from the worker, and with those that are to be cancelled.
+    on_lost: Callable[[Collection[AttemptRef]], None]
+    on_cancelled: Callable[[Collection[AttemptRef]], None]
+    #: Called with the server's time, and with the time of the worker when it asked.
+    on_server_time: Callable[[int, int], None]
+
+
 class HeartbeatSender:
     """Beats for one worker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         queue: WorkerBus,
         runner: Runner,
@@ -34,6 +47,7 @@ class HeartbeatSender:
         lease_ms: int,
         card: Callable[[], WorkerInfo],
         in_hand: Callable[[], Mapping[AttemptRef, InboundMessage]],
+        hooks: HeartbeatHooks,
     ) -> None:
         self._queue = queue
         self._runner = runner
@@ -46,12 +60,7 @@ class HeartbeatSender:
         #: The newest of what was reported since the last renewal: a server may not have written it down yet, and it
         #: must not pass for lost. What came before these has had its time; all of it would not fit into a message.
         self.recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
-        #: Called when servers hear of us again, with what has been taken from us, and with what is to be cancelled.
-        self.on_trusted: Callable[[], None] = lambda: None
-        self.on_lost: Callable[[Collection[AttemptRef]], None] = lambda _: None
-        self.on_cancelled: Callable[[Collection[AttemptRef]], None] = lambda _: None
-        #: Called with what time it is for servers, and what time it was for us when we asked.
-        self.on_server_time: Callable[[int, int], None] = lambda _theirs_at, _asked_at: None
+        self._hooks = hooks
         self._renewed_at = float("-inf")
         self._let_go = False
         self._backoff = Backoff(events, "worker")
@@ -85,10 +94,10 @@ class HeartbeatSender:
     def _apply_reply(self, advice: HeartbeatReply) -> None:
         if advice.lost:
             self._runner.stop(frozenset(advice.lost), why=Result.LOST)
-            self.on_lost(advice.lost)
+            self._hooks.on_lost(advice.lost)
         if advice.to_cancel:
             self._runner.stop(frozenset(advice.to_cancel), why=Result.CANCELLED)
-            self.on_cancelled(advice.to_cancel)
+            self._hooks.on_cancelled(advice.to_cancel)
 
     async def deregister(self) -> None:
         """Servers know that we are no more; Unavailable if there is none."""
@@ -101,7 +110,7 @@ class HeartbeatSender:
         asked_at = self._clock.now()
         advice = _REPLY_DECODER.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
         if advice.now is not None:
-            self.on_server_time(advice.now, asked_at)
+            self._hooks.on_server_time(advice.now, asked_at)
         self.lease_ms = advice.lease_ms
         if renews:
             self.recently_reported = deque(
@@ -112,7 +121,7 @@ class HeartbeatSender:
     async def _renewed(self, asked_at: float) -> None:
         again, self._renewed_at, self._let_go = not self.trusted, asked_at, False
         if again:
-            self.on_trusted()
+            self._hooks.on_trusted()
         await self._queue.extend(list(self._in_hand().values()))
 
     def stop_if_lease_lost(self) -> None:

@@ -29,10 +29,10 @@ from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.execution import Runner
 from gnomon.ports.messaging import InboundMessage, StartGrant, StartRequest, WorkerBus
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import AttemptRef, WorkerInfo
+from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.loop import Backoff
-from gnomon.services.remote.heartbeat import HeartbeatSender
+from gnomon.services.remote.heartbeat import HeartbeatHooks, HeartbeatSender
 
 
 class HeldTask(Struct):
@@ -93,7 +93,7 @@ _GRANT_DECODER = msgspec.json.Decoder(StartGrant)
 class RemoteWorker:
     """One holder of attempts, by a name that no other start of a process has ever had."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         queue: WorkerBus,
         runner: Runner,
@@ -102,7 +102,14 @@ class RemoteWorker:
         *,
         settings: Settings,
         worker: str,
+        wake: asyncio.Event,
+        measure_load: Callable[[], HostLoad],
+        on_server_time: Callable[[int, int], None],
     ) -> None:
+        """`wake` is set when something has arrived or ended: the runner sets it, too.
+
+        `on_server_time` is called with the time of the server that answers a heartbeat, and with ours when we asked.
+        """
         self._queue = queue
         self._runner = runner
         self._clock = clock
@@ -110,7 +117,9 @@ class RemoteWorker:
         self._settings = settings.worker
         self.worker = worker
         #: How it presents itself to servers.
-        self.registration = WorkerRegistration(settings.worker, worker, started_at=clock.now())
+        self.registration = WorkerRegistration(
+            settings.worker, worker, started_at=clock.now(), measure_load=measure_load
+        )
         self._held: dict[AttemptRef, HeldTask] = {}
         self._done: OrderedDict[AttemptRef, None] = OrderedDict()
         #: Come and not yet begun: what may simply begin, and what must be granted first.
@@ -123,18 +132,27 @@ class RemoteWorker:
         self._count = 0
         self._looked_at = float("-inf")
         self._draining = False
-        #: Set to say that something has come or ended, and that there is room.
-        self.wake, self.slot_freed = asyncio.Event(), asyncio.Event()
+        self._wake = wake
+        self._slot_freed = asyncio.Event()
         self.backoff = Backoff(events, "worker")
         self._pulling = Backoff(events, "worker")
-        lease_ms = settings.worker.lease_ms
         self.heartbeat = HeartbeatSender(
-            queue, runner, clock, events, lease_ms=lease_ms, card=self._card, in_hand=self._in_hand
+            queue,
+            runner,
+            clock,
+            events,
+            lease_ms=settings.worker.lease_ms,
+            card=self._card,
+            in_hand=self._in_hand,
+            hooks=HeartbeatHooks(
+                on_trusted=self._trusted,
+                on_lost=self._lost,
+                on_cancelled=self._cancelled,
+                on_server_time=on_server_time,
+            ),
         )
-        self.heartbeat.on_trusted = self._trusted
         #: What was sent before then the bus may have given to others, and have forgotten so before we came.
         self._trusted_since: int | None = None
-        self.heartbeat.on_lost, self.heartbeat.on_cancelled = self._lost, self._cancelled
 
     @property
     def in_hand(self) -> int:
@@ -168,7 +186,7 @@ class RemoteWorker:
             if not self._accepts(order, one):
                 not_ours.append(one)
         if delivered:
-            self.wake.set()
+            self._wake.set()
         if not_ours:
             await self._queue.acknowledge(not_ours)
 
@@ -245,7 +263,7 @@ class RemoteWorker:
         self._remember(saying.ends)
         self.heartbeat.recently_reported += saying.ends
         if gone:
-            self.slot_freed.set()
+            self._slot_freed.set()
             # If the bus does not hear it, they come again, and are known.
             await self._queue.acknowledge(gone)
 
@@ -333,7 +351,7 @@ class RemoteWorker:
         gone = [self._held.pop(held).delivered for held in others if held in self._held]
         self._remember(others)
         if gone:
-            self.slot_freed.set()
+            self._slot_freed.set()
             await self._queue.acknowledge(gone)
 
     async def _pass_on_unreadable(self) -> None:
@@ -359,7 +377,7 @@ class RemoteWorker:
     def _trusted(self) -> None:
         if self._trusted_since is None:
             self._trusted_since = self._clock.now() + _MAX_CLOCK_SKEW_MS
-        self.slot_freed.set()
+        self._slot_freed.set()
 
     def _in_hand(self) -> dict[AttemptRef, InboundMessage]:
         return {held: one.delivered for held, one in self._held.items()}
@@ -413,10 +431,10 @@ class RemoteWorker:
             self._looked_at = self._clock.elapsed()
             await self.heartbeat.send()
 
-    def services(self) -> list[tuple[str, Callable[[], Awaitable[float]], asyncio.Event | None]]:
+    def loops(self) -> list[tuple[str, Callable[[], Awaitable[float]], asyncio.Event | None]]:
         """The loops of a worker: the component that each reports to, its step, and the event that wakes it."""
         return [
-            ("worker", self.pull, self.slot_freed),
-            ("worker", self.step, self.wake),
+            ("worker", self.pull, self._slot_freed),
+            ("worker", self.step, self._wake),
             ("heartbeat", self.heartbeat.send, None),
         ]

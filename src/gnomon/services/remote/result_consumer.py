@@ -33,10 +33,11 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, HostLoad, TaskQueue, WorkerInfo
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
-from gnomon.services.execution.worker import WriteAndAdmit, placeholder_assignment
+from gnomon.services.execution.handover import LocalDispatch
+from gnomon.services.execution.worker import placeholder_assignment
 from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
 from gnomon.services.loop import Backoff, yield_between_batches
-from gnomon.services.remote.task_publisher import SentTasks
+from gnomon.services.remote.task_publisher import TaskPublisher
 from gnomon.services.telemetry import emit_attempt_ended
 
 #: How no body ends by itself: of what another has begun it means nothing.
@@ -70,17 +71,25 @@ class ResultConsumer:
     def __init__(  # noqa: PLR0913 - all that a report passes on its way
         self,
         place: TaskQueue,
-        shelf: WorkflowCache,
+        workflow_cache: WorkflowCache,
         queue: ReportInbox,
         gate: Gate,
-        guard: Deduplicator,
+        deduplicator: Deduplicator,
         clock: Clock,
         events: Events,
         *,
         settings: Settings,
+        publisher: TaskPublisher,
+        dispatch: LocalDispatch,
+        on_started: Callable[[Sequence[Assignment]], None],
+        on_workers_changed: Callable[[], None],
     ) -> None:
+        """`on_started` is called with the assignments that workers have started.
+
+        `on_workers_changed` is called when a worker registers, leaves, or changes what it can run.
+        """
         self._place = place
-        self._workflow_cache = shelf
+        self._workflow_cache = workflow_cache
         self._queue = queue
         #: Set when the gate was asked, or has decided, about an output.
         self.wake = asyncio.Event()
@@ -89,26 +98,17 @@ class ResultConsumer:
         )
         #: Messages with endings whose output is with the gate, and the attempts that they wait for.
         self._unreleased: list[tuple[_Message, set[AttemptRef]]] = []
-        #: Which messages somebody has dealt with: what comes again need not be written down again.
-        self._guard = guard
+        #: Knows the messages that were processed: one that is delivered again is not written again.
+        self._deduplicator = deduplicator
         self._clock = clock
         self._events = events
         self._lease_ms = settings.worker.lease_ms
         # Who has died with a report must not keep it from others for longer than the bus does.
         self._in_flight_ms = min(IN_FLIGHT_MS, report_ack_wait_ms(self._lease_ms))
         self._limits = give_up_limits(settings.execution)
-        #: What a courier in this process has sent: we need not read it again.
-        self.sent = SentTasks()
-        #: In a process with a dispatcher.
-        self.write_and_admit: WriteAndAdmit | None = None
-        #: Called when what ended may have made something else ready, now or later.
-        self.on_ready: Callable[[], None] = lambda: None
-        #: Called with what attempts have ended, with what has begun, and when a worker has come or gone.
-        self.on_ended: Callable[[Collection[AttemptRef]], None] = lambda _: None
-        self.on_started: Callable[[Sequence[Assignment]], None] = lambda _: None
-        self.on_workers_changed: Callable[[], None] = lambda: None
-        #: Called when what keeps reports cannot be reached.
-        self.on_bus_unavailable: Callable[[], None] = lambda: None
+        self._publisher = publisher
+        self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
+        self._on_started, self._on_workers_changed = on_started, on_workers_changed
         #: As they last were, but for what changes all the time.
         self._workers: dict[str, WorkerInfo] = {}
         self.backoff = Backoff(events, "collector")
@@ -119,7 +119,7 @@ class ResultConsumer:
             delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
             readable = await self._readable(delivered)
         except Unavailable as error:
-            self.on_bus_unavailable()
+            self._publisher.rebuild_streams()
             return self.backoff.failed(error)
         try:
             for lot in _batches(readable):
@@ -150,7 +150,7 @@ class ResultConsumer:
     async def _deduplicate(self, messages: Sequence[_Message]) -> list[_Message]:
         """Those that nobody has dealt with, or is dealing with, as far as anybody remembers."""
         names = [said.id for _, said in messages]
-        begun = [self._guard.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
+        begun = [self._deduplicator.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
         standings = await asyncio.gather(*begun)
         known = {
             standing: [one for one, at in zip(messages, standings, strict=True) if at is standing]
@@ -166,7 +166,7 @@ class ResultConsumer:
         try:
             unreleased = await self._write_reports([said.data for _, said in messages])
         except Exception as error:
-            await asyncio.gather(*(self._guard.give_up(SCHEDULERS, name) for name in names))
+            await asyncio.gather(*(self._deduplicator.give_up(SCHEDULERS, name) for name in names))
             if isinstance(error, Unavailable):
                 raise
             if len(messages) == 1:
@@ -185,7 +185,7 @@ class ResultConsumer:
         await self._acknowledge([one for one, attempts in waiting if not attempts])
 
     async def _acknowledge(self, messages: Sequence[_Message]) -> None:
-        await asyncio.gather(*(self._guard.mark_processed(SCHEDULERS, said.id) for _, said in messages))
+        await asyncio.gather(*(self._deduplicator.mark_processed(SCHEDULERS, said.id) for _, said in messages))
         await self._queue.acknowledge([one for one, _ in messages])
 
     async def write_released(self) -> float:
@@ -212,7 +212,7 @@ class ResultConsumer:
                 return
             await self._give_back(known.keys(), error)
             return
-        self._forget(known.keys())
+        self._publisher.record_returned(known.keys())
         await self._acknowledge(self._take_released(known.keys()))
 
     def _take_released(self, attempts: Collection[AttemptRef]) -> list[_Message]:
@@ -228,7 +228,7 @@ class ResultConsumer:
         back = [one for one, waits_for in self._unreleased if not waits_for.isdisjoint(attempts)]
         self._unreleased = [one for one in self._unreleased if one[1].isdisjoint(attempts)]
         for one, envelope in back:
-            await self._guard.give_up(SCHEDULERS, envelope.id)
+            await self._deduplicator.give_up(SCHEDULERS, envelope.id)
             await self._retry_or_dead_letter(one, error)
 
     def close(self) -> None:
@@ -276,18 +276,14 @@ class ResultConsumer:
         for failure in (*begun, counted):
             if isinstance(failure, BaseException):
                 raise failure
-        self.on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
-        self._forget(ended.keys() - unreleased.keys())
+        self._on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
+        self._publisher.record_returned(ended.keys() - unreleased.keys())
         return unreleased
-
-    def _forget(self, ended: Collection[AttemptRef]) -> None:
-        self.on_ended(ended)
-        for held in ended:
-            self.sent.pop(held, None)
 
     async def _known(self, held: Sequence[AttemptRef]) -> dict[AttemptRef, Assignment]:
         """What these attempts are of, as far as they still are in somebody's hands."""
-        known = {one: self.sent[one] for one in held if one in self.sent}
+        sent = self._publisher.sent
+        known = {one: sent[one] for one in held if one in sent}
         unknown = [one for one in held if one not in known]
         if unknown:
             for waiting in await self._place.assigned_tasks(unknown):
@@ -320,7 +316,7 @@ class ResultConsumer:
             return
         following: list[ReadyTask] = []
         outputs: dict[str, bytes | None] = {}
-        for one in endings if self.write_and_admit is not None else ():
+        for one in endings if self._write_and_admit is not None else ():
             sure = immediate_successors(known[one.task_id, one.fence], one) if one.graph is not None else ()
             if sure:
                 following += sure
@@ -329,12 +325,12 @@ class ResultConsumer:
         async def write() -> None:
             await self._count(endings, known)
 
-        if self.write_and_admit is not None and following:
-            await self.write_and_admit(following, write, outputs)
+        if self._write_and_admit is not None and following:
+            await self._write_and_admit(following, write, outputs)
         else:
             await write()
         if any(one.graph is not None or not one.over for one in endings):
-            self.on_ready()
+            self._wake_dispatcher()
 
     async def _count(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
         try:
@@ -380,7 +376,7 @@ class ResultConsumer:
         if pulse.leaves:
             self._workers.pop(worker, None)
             await self._place.deregister_worker(worker)
-            self.on_workers_changed()
+            self._workers_changed()
             return self._heartbeat_reply()
         if not pulse.renews:
             to_cancel = await self._place.cancel_requests(worker)
@@ -390,8 +386,12 @@ class ResultConsumer:
         lasting = replace(card, in_hand=0, load=HostLoad())
         if self._workers.get(worker) != lasting:
             self._workers[worker] = lasting
-            self.on_workers_changed()
+            self._workers_changed()
         return self._heartbeat_reply(lost=renewal.lost, to_cancel=renewal.to_cancel)
+
+    def _workers_changed(self) -> None:
+        self._publisher.check_soon()
+        self._on_workers_changed()
 
     def _heartbeat_reply(self, *, lost: Iterable[AttemptRef] = (), to_cancel: Iterable[AttemptRef] = ()) -> bytes:
         now = self._clock.now()
@@ -407,7 +407,7 @@ class ResultConsumer:
         begun = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
         granted = begun - await self._call_off(begun, wish.worker)
         known = await self._known(list(granted))
-        self.on_started(list(known.values()))
+        self._on_started(list(known.values()))
         return msgspec.json.encode(StartGrant(held=tuple(granted)))
 
     async def _call_off(self, begun: frozenset[AttemptRef], worker: str) -> frozenset[AttemptRef]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from msgspec import Struct
@@ -119,25 +119,30 @@ class SentTasks(OrderedDict[AttemptRef, Assignment]):
 class TaskPublisher:
     """Takes, sends, and sends again under the same name what may not have arrived."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         place: TaskQueue,
-        shelf: WorkflowCache,
+        workflow_cache: WorkflowCache,
         queue: TaskOutbox,
         clock: Clock,
         events: Events,
         *,
         settings: Settings,
-        courier: str,
+        name: str,
+        wake_dispatcher: Callable[[], None],
     ) -> None:
-        self._place, self._workflow_cache = place, shelf
+        """`name` is the worker that holds tasks until a remote worker starts them.
+
+        `wake_dispatcher` is called when most of the admitted tasks were taken.
+        """
+        self._place, self._workflow_cache = place, workflow_cache
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
         self._limits = give_up_limits(settings.execution)
-        self.courier = courier
-        #: What a dispatcher in this process has let through: we need not read it again.
-        self.admission_cache = AdmissionCache()
+        self.name = name
+        #: The tasks that the dispatcher in this process has admitted: they need not be read again.
+        self.admission_cache = AdmissionCache(on_low=wake_dispatcher)
         #: What whoever collects need not read again.
         self.sent = SentTasks()
         #: How much may be sent, and where.
@@ -165,6 +170,8 @@ class TaskPublisher:
             self.capacity.record_returned(pool, count)
         addressed = self.capacity.directed_ended(ended)
         self.capacity.record_returned(DEFAULT_POOL, len(ended) - sum(pools.values()) - addressed)
+        for one in ended:
+            self.sent.pop(one, None)
         self.wake.set()
 
     def check_soon(self) -> None:
@@ -193,8 +200,8 @@ class TaskPublisher:
         if self._to_send:
             self.wake.set()
 
-    def on_admitted(self) -> None:
-        """Something was let through here: look for it, unless it was taken along with that."""
+    def tasks_admitted(self) -> None:
+        """Look for admitted tasks soon, unless they were taken together with their admission."""
         self._passed_over |= not self._along
         self._along = False
         self.wake.set()
@@ -258,7 +265,7 @@ class TaskPublisher:
         free = min(_MAX_BATCH, self.capacity.free(pool) - waiting)
         if free <= 0:
             return None
-        taken = await self._take_into_outbox(self.courier, free, self.capacity.reach(pool), pool)
+        taken = await self._take_into_outbox(self.name, free, self.capacity.reach(pool), pool)
         self.capacity.record_take(pool, all_of_it=taken < free)
         return taken == free
 
@@ -358,7 +365,7 @@ class TaskPublisher:
         now = self._clock.now()
         left_ms = int(self._lease_ms * LEASE_START_FRACTION - (self._clock.elapsed() - taken.asked_at) * 1000)
         order = task_message_of(assignment, deadline=now + left_ms)
-        body = encode_task_message(order, source=self.courier, now=now)
+        body = encode_task_message(order, source=self.name, now=now)
         name = f"{order.task_id}:{order.fence}"
         return OutboundTask(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
 

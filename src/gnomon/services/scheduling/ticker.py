@@ -1,7 +1,7 @@
 """The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from gnomon.config.sections import TickerSettings
@@ -13,21 +13,16 @@ from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
 from gnomon.ports.runtime import Clock, Events
+from gnomon.services.execution.handover import WriteAndAdmit
+from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
 
-#: How long to wait before trying a store again that failed, doubling up to the tick interval.
-_FIRST_PAUSE = 0.05
 #: Up to so many decisions, what they make is handed over instead of being looked for.
 _MAX_DIRECT = 100
 #: So many are planned before others have a turn.
 _YIELD_EVERY = 250
 #: In seconds: less is no time to read anything ahead.
 _MIN_READ_AHEAD_SECONDS = 0.005
-
-
-#: Writes decisions down. What they make is told beforehand, to be passed on in the same commit.
-WriteDecisions = Callable[[], Awaitable[frozenset[ScheduleUid]]]
-WriteAndAdmit = Callable[[Sequence[ReadyTask], WriteDecisions], Awaitable[frozenset[ScheduleUid]]]
 
 
 def startable_tasks(verdicts: Sequence[Verdict], now: int) -> list[ReadyTask]:
@@ -56,9 +51,22 @@ class TickerHealth(StrEnum):
 class Ticker:
     """Observes what is due, decides it, writes it down; then says when to look again."""
 
-    def __init__(
-        self, ledger: Ledger, elector: Elector, clock: Clock, events: Events, settings: TickerSettings
+    def __init__(  # noqa: PLR0913 - the collaborators of every decision
+        self,
+        ledger: Ledger,
+        elector: Elector,
+        clock: Clock,
+        events: Events,
+        settings: TickerSettings,
+        *,
+        on_runs_created: Callable[[], None],
+        on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None,
+        write_and_admit: WriteAndAdmit | None = None,
     ) -> None:
+        """`on_runs_created` is called when runs were created that nobody was handed; `on_decided`, with every verdict.
+
+        `write_and_admit` writes decisions and hands the tasks that they make to the dispatcher of this process.
+        """
         self._ledger = ledger
         self._elector = elector
         self._clock = clock
@@ -66,7 +74,6 @@ class Ticker:
         self._settings = settings
         self._last = ClockReading(clock.now(), clock.elapsed())
         self._last_good = clock.elapsed()
-        self._pause = _FIRST_PAUSE
         #: Read before their time has come.
         self._ahead: Sequence[Schedule] = ()
         #: Schedules whose plan raised: set aside, so that they hold up nobody else.
@@ -75,12 +82,9 @@ class Ticker:
         #: More is due than could be decided at once: what waits for too long is missed.
         self.behind = False
         self._decided_at = float("-inf")
-        #: Called when runs have been made.
-        self.on_runs_created: Callable[[], None] = lambda: None
-        #: Told of decisions that were written down.
-        self.on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None
-        #: Writes decisions down and passes the tasks that they make on, in the same commit if it can.
-        self.write_and_admit: WriteAndAdmit | None = None
+        self._on_runs_created, self._on_decided = on_runs_created, on_decided
+        self._write_and_admit = write_and_admit
+        self._backoff = Backoff(events, "ticker", longest=settings.tick_ms / 1000)
 
     async def step(self) -> float:
         """One look at what is due. Returns how many seconds to wait before the next."""
@@ -94,11 +98,13 @@ class Ticker:
             self._elector.lost(error.shards)
             return 0.0
         except Unavailable as error:
-            return self._failed(error)
+            self.health = TickerHealth.ERROR
+            return self._backoff.failed(error)
         if self._elector.failing and not self._elector.terms:
             self.health = TickerHealth.ERROR
         else:
-            self._pause, self._last_good = _FIRST_PAUSE, self._clock.elapsed()
+            self._backoff.worked()
+            self._last_good = self._clock.elapsed()
             self.health = TickerHealth.OK if self._elector.terms else TickerHealth.IDLE
         return min(wait, self._elector.renewal_due_in)
 
@@ -151,17 +157,17 @@ class Ticker:
         carried_out = [verdict for verdict in verdicts if verdict.schedule.uid in done]
         for verdict in carried_out:
             self._announce(verdict)
-        self.on_decided(carried_out)
+        self._on_decided(carried_out)
 
     async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
         async def write() -> frozenset[ScheduleUid]:
             return await self._ledger.decide(verdicts, now=now, terms=terms)
 
-        made = startable_tasks(verdicts, now) if self.write_and_admit is not None else []
-        done = await (write() if self.write_and_admit is None else self.write_and_admit(made, write))
+        made = startable_tasks(verdicts, now) if self._write_and_admit is not None else []
+        done = await (write() if self._write_and_admit is None else self._write_and_admit(made, write))
         if len(made) < sum(decision.starts_run for verdict in verdicts for decision in verdict.decisions):
             # Someone has to look for what was not handed over.
-            self.on_runs_created()
+            self._on_runs_created()
         return done
 
     async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
@@ -219,12 +225,6 @@ class Ticker:
         if step:
             self._events.emit("clock_stepped", by_ms=step)
         self._last = reading
-
-    def _failed(self, error: Unavailable) -> float:
-        self.health = TickerHealth.ERROR
-        self._events.emit("store_unavailable", error=str(error))
-        pause, self._pause = self._pause, min(self._pause * 2, self._settings.tick_ms / 1000)
-        return pause
 
     @property
     def seconds_since_decision(self) -> float:
