@@ -5,7 +5,8 @@ import pytest
 from gnomon.adapters.memory import MemoryStore
 from gnomon.ports.maintenance import FIRST_OPEN_RUN
 from gnomon.testing.clock import VirtualClock
-from support.random_simulation import EFFORT, HOUR, STARTS, RandomSimulation
+from support.effort import EFFORT
+from support.random_simulation import HOUR, STARTS, RandomSimulation
 
 
 @pytest.mark.guarantee("S21")

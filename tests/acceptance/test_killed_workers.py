@@ -13,9 +13,9 @@ from gnomon.adapters.host import RandomIds
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus, TickKind
+from support.effort import EFFORT
 from support.fleet_processes import all_runs, launch, wait_until, wait_until_all_over
 from support.gnomon_processes import up
-from support.random_schedules import EFFORT
 from support.witness import read_witness
 
 JOBS = """

@@ -21,7 +21,8 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
-from support.random_simulation import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+from support.effort import EFFORT
+from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
 

@@ -20,8 +20,9 @@ from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.simulation import Simulation
+from support.effort import EFFORT
 from support.histories import HistoryBuilder
-from support.random_simulation import EFFORT, HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 from support.unchecked_tasks import UncheckedMemoryStore
 
 pytestmark = pytest.mark.guarantee("S4", "S5", "S6", "S7", "S8", "S9", "S12", "S14", "S17", "S18")

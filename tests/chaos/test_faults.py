@@ -1,10 +1,9 @@
 """Every fault of the table, done to a real fleet under load: it costs time, and nothing is lost or done twice for it.
 
-`make chaos` runs all of them, `make test` those that are marked as short.
+`make chaos` runs all of them, `make test` the short ones.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,15 +17,15 @@ from support.postgres_small_disk import PostgresOnSmallDisk
 
 #: What is judged after every fault, whichever it was.
 ALWAYS = ("S1", "S2", "S4", "S5", "S7", "S9", "S13", "S14", "S15", "S17", "C3")
-ALL = os.environ.get("GNOMON_CHAOS") == "all"
 
 
 def cases() -> list[object]:
-    return [
-        pytest.param(row, id=row.name, marks=[pytest.mark.guarantee(*ALWAYS, *row.proves)])
-        for row in FAULTS
-        if row.short or ALL
-    ]
+    return [pytest.param(row, id=row.name, marks=marks_of(row)) for row in FAULTS]
+
+
+def marks_of(row: FaultCase) -> list[pytest.MarkDecorator]:
+    proves = pytest.mark.guarantee(*ALWAYS, *row.proves)
+    return [proves] if row.short else [proves, pytest.mark.thorough]
 
 
 @pytest.fixture

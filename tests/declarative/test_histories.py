@@ -17,7 +17,7 @@ from gnomon.declarative.records import TaskRecord, failed, started
 from gnomon.declarative.writer import ScheduledTask, StateWriter
 from support.declarative_histories import RandomHistory
 from support.declarative_world import DeclarativeWorld
-from support.random_schedules import EFFORT
+from support.effort import EFFORT
 
 pytestmark = pytest.mark.req("D-18")
 

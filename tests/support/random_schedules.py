@@ -1,13 +1,11 @@
 """Random but repeatable schedules and moments, chosen where clocks change."""
 
-import os
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
-#: More of everything: GNOMON_EXAMPLES=20 makes every random test twenty times as long.
-EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
+from support.effort import EFFORT
 
 ODD_ZONES = """
     Africa/Casablanca Africa/Cairo Africa/Monrovia America/Asuncion America/Caracas America/Goose_Bay

@@ -1,6 +1,5 @@
 """Random worlds for the simulator: jobs, operators, clocks and faults, the same for the same seed."""
 
-import os
 import random
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,8 +22,8 @@ from gnomon.testing.recorder import SimulationStore
 from gnomon.testing.simulated_runner import WorkloadModel
 from gnomon.testing.simulation import Simulation
 
-EFFORT = int(os.environ.get("GNOMON_EXAMPLES", "1"))
 MINUTE = 60_000
+
 HOUR = 60 * MINUTE
 
 #: Beginnings from which a day and a half leads through a change of the clocks somewhere.

@@ -17,8 +17,8 @@ from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import VirtualClock
+from support.effort import EFFORT
 from support.execution import ExecutionHarness, FakeRunner
-from support.random_schedules import EFFORT
 from support.task_steps import FullStore
 
 CHANGES = {"admit", "take", "report", "unfold", "renew"}

@@ -12,7 +12,8 @@ from gnomon.core.model import Tick
 from gnomon.errors import NotFound
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
-from support.random_simulation import EFFORT, HOUR, STARTS, RandomSimulation
+from support.effort import EFFORT
+from support.random_simulation import HOUR, STARTS, RandomSimulation
 
 _FOREVER = 1 << 62
 SEEDS = range(4 * EFFORT)

@@ -13,9 +13,9 @@ from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.ports.messaging import RequestHandler
 from gnomon.ports.tasks import AttemptRef
 from gnomon.services.remote.remote_worker import RemoteWorker
+from support.effort import EFFORT
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
-from support.random_schedules import EFFORT
 from support.task_steps import workflow
 
 RUNS = 60

@@ -26,10 +26,10 @@ from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
+from support.effort import EFFORT
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
 from support.memory_bus import MemoryServerBus, MemoryWorkerBus
-from support.random_schedules import EFFORT
 from support.task_steps import workflow
 
 RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
