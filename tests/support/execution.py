@@ -87,6 +87,8 @@ class ExecutionHarness:
         self.taker = TakerLink()
         #: The services that asked for a step of the dispatcher, in order.
         self.woken: list[str] = []
+        #: How often a step of the worker was asked for.
+        self.worker_woken = 0
         self.ticker_behind = False
         self.dispatcher = self.new_dispatcher()
         self.runner = FakeRunner()
@@ -126,11 +128,14 @@ class ExecutionHarness:
             self.events,
             settings=self.settings,
             worker=name,
-            wake=lambda: None,
+            wake=self._wake_worker,
             measure_load=measure_load,
             dispatch=LocalDispatch(wake=lambda: self.woken.append("worker"), write_and_admit=write_and_admit),
             alone=alone,
         )
+
+    def _wake_worker(self) -> None:
+        self.worker_woken += 1
 
     def new_reconciler(
         self,

@@ -8,6 +8,7 @@ from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
+from gnomon.ports.execution import Gate
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.execution.handover import LocalDispatch, NoTaker
 from gnomon.services.remote.remote_worker import RemoteWorker
@@ -34,8 +35,8 @@ class NotifiedPublisher(NoTaker):
 class FleetHarness(ExecutionHarness):
     """The crew's dispatcher and reconciler, and in place of its worker some that know only the bus."""
 
-    def __init__(self, *, flags: Mapping[str, object] | None = None) -> None:
-        super().__init__(flags=flags)
+    def __init__(self, *, flags: Mapping[str, object] | None = None, gate: Gate | None = None) -> None:
+        super().__init__(flags=flags, gate=gate)
         self.flags = dict(flags or {})
         self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
         self.guard = MemoryDeduplicator(self.clock.now)

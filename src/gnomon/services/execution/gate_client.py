@@ -85,8 +85,10 @@ class GateCalls(Generic[Asked, Answer]):
         self._started: dict[AttemptRef, _Call[Asked]] = {}
         self._answers: dict[AttemptRef, tuple[Asked, Answer]] = {}
         self._unsettled: set[AttemptRef] = set()
-        #: How many calls have not ended, by group. A call that was cancelled counts until it has ended.
+        #: How many calls have not ended, by group, and their tasks, which nobody else may hold. A call that was given
+        #: up counts until it has ended.
         self._running: dict[Group, int] = {}
+        self._tasks: set[asyncio.Future[object]] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -105,6 +107,9 @@ class GateCalls(Generic[Asked, Answer]):
         if key in self._unsettled or self._closed:
             return
         self._unsettled.add(key)
+        if self._is_stalled(group):
+            self._answers[key] = asked, self._busy(group, asked)
+            return
         self._waiting.setdefault(group, deque()).append(_Call(key, group, asked, self._clock.elapsed()))
         self._start_waiting()
 
@@ -162,12 +167,14 @@ class GateCalls(Generic[Asked, Answer]):
         self._started[call.key] = call
         self._running[call.group] = self._running.get(call.group, 0) + 1
         call.task = asyncio.ensure_future(self._asked(call.asked))
+        self._tasks.add(call.task)
         call.task.add_done_callback(lambda task: self._on_done(call, task))
 
     async def _asked(self, asked: Asked) -> object:
         return await self._call(asked)
 
     def _on_done(self, call: _Call[Asked], task: "asyncio.Future[object]") -> None:
+        self._tasks.discard(task)
         self._running[call.group] -= 1
         if not self._running[call.group]:
             del self._running[call.group]
@@ -184,11 +191,23 @@ class GateCalls(Generic[Asked, Answer]):
         if task.cancelled():
             return self._failed(asked, "the gate has cancelled the call")
         if error is not None:
-            return self._failed(asked, clean_reason(f"the gate has raised {type(error).__name__}: {error}"))
+            return self._failed(asked, f"the gate has raised {type(error).__name__}: {_text_of(error)}")
         try:
             return self._check(asked, task.result())
         except Exception as invalid:  # noqa: BLE001 - an object of any type may fail the check in any way
-            return self._failed(asked, clean_reason(f"the gate has given no valid answer: {invalid}"))
+            return self._failed(asked, f"the gate has given no valid answer: {_text_of(invalid)}")
+
+    def _is_stalled(self, group: Group) -> bool:
+        """Whether a request of the group would wait in vain: all calls that it may have take too long."""
+        if self._running.get(group, 0) < _MAX_CALLS_PER_GROUP:
+            return False
+        since = min((call.since for call in self._started.values() if call.group == group), default=float("-inf"))
+        return self._clock.elapsed() >= since + self._queue_seconds
+
+    def _busy(self, group: Group, asked: Asked) -> Answer:
+        return self._failed(
+            asked, f"the gate has not answered {self._running.get(group, 0)} earlier requests of this workflow"
+        )
 
     def _give_up_overdue(self) -> None:
         now = self._clock.elapsed()
@@ -201,8 +220,7 @@ class GateCalls(Generic[Asked, Answer]):
         for group, calls in list(self._waiting.items()):
             while calls and now >= calls[0].since + self._queue_seconds:
                 call = calls.popleft()
-                busy = f"the gate has not answered {self._running.get(group, 0)} earlier requests of this workflow"
-                self._answers[call.key] = call.asked, self._failed(call.asked, busy)
+                self._answers[call.key] = call.asked, self._busy(group, call.asked)
             if not calls:
                 del self._waiting[group]
 
@@ -247,7 +265,7 @@ class AdmissionGate:
         try:
             answer = self._gate.admit_now(request)
             return None if answer is None else check_decision(request, answer)
-        except Exception:  # noqa: BLE001 - the task waits, and `admit` is asked about it
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - nothing was awaited; `admit` is asked instead
             return None
 
     def ask(self, requests: Iterable[AdmissionRequest]) -> None:
@@ -313,7 +331,7 @@ class OutputGate:
         try:
             answer = self._gate.release_now(finished.assignment, finished.outcome.output)
             return None if answer is None else _released(finished, answer)
-        except Exception:  # noqa: BLE001 - the ending waits, and `release` is asked about it
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - nothing was awaited; `release` is asked instead
             return None
 
     def ask(self, finished: Finished) -> None:
@@ -338,6 +356,14 @@ class OutputGate:
         self._events.emit("output_unchecked", task=task.task_id, run=task.run_id, reason=reason)
         line = LogLine(self._clock.now(), "warning", f"the output was stored unchecked: {reason}")
         return replace(outcome, logs=(*outcome.logs, line))
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of an error that code of any kind has raised: not even its text can be relied on."""
+    try:
+        return clean_reason(str(error))
+    except Exception:  # noqa: BLE001
+        return "(no text)"
 
 
 def attempt_ref(finished: Finished) -> AttemptRef:
