@@ -97,12 +97,12 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
             moment = time()
             asked |= dict.fromkeys(await trigger_runs(node, jobs[0], each), moment)
         await until_over(node, jobs)
-        schedule = await node.store.find("default", jobs[0])
+        schedule = await node.store.schedules.find("default", jobs[0])
         assert schedule is not None
-        kept = await node.store.runs(schedule.uid, before=1 << 62, limit=len(asked))
-        tasks = {task.task_id: task.run_id for task in await node.store.tasks(kept)}
-        begun = await node.store.payloads(list(tasks), "output")
-        taken = {one.task_id: one.dispatched_at for one in await node.store.attempts(list(tasks))}
+        kept = await node.store.history.runs(schedule.uid, before=1 << 62, limit=len(asked))
+        tasks = {task.task_id: task.run_id for task in await node.store.history.tasks(kept)}
+        begun = await node.store.executions.payloads(list(tasks), "output")
+        taken = {one.task_id: one.dispatched_at for one in await node.store.executions.attempts(list(tasks))}
     # The first second is the warming up.
     in_order = sorted(taken, key=lambda name: asked[tasks[name]])[rate:]
     stamps = {name: float(begun[name] or b"nan") for name in in_order}

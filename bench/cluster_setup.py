@@ -132,7 +132,7 @@ async def recorded_messages(bus: Nats | None) -> AsyncIterator[list[bytes]]:
 
 async def wait_until_known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
     """A worker has been heard of."""
-    while not await store.workers():
+    while not await store.workers.alive():
         await asyncio.sleep(0.02)
 
 
@@ -146,14 +146,14 @@ async def register(node: Node, function: str, jobs: int = 1) -> list[str]:
 
 async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -> list[RunId]:
     """So many runs are asked for, a thousand at a time, of one job after the other."""
-    schedules = [await node.store.find("default", name) for name in jobs]
+    schedules = [await node.store.schedules.find("default", name) for name in jobs]
     asked: list[RunId] = []
     for lot, first in enumerate(range(0, count, _BATCH)):
         schedule = schedules[lot % len(schedules)]
         assert schedule is not None
         names = [RunId(f"run_{mark or count:0>8}{number:08}") for number in range(first, min(count, first + _BATCH))]
         runs = [new_requested_run(name, schedule, source=Source.API, now=NOW) for name in names]
-        await node.store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
+        await node.store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
         node.check_soon()
         asked += names
     return asked
@@ -168,5 +168,5 @@ async def trigger_runs(node: Node, job: str, count: int) -> list[RunId]:
 async def until_over(node: Node, jobs: list[str]) -> None:
     """No run of these is under way."""
     for name in jobs:
-        while (found := await node.store.find("default", name)) and found.active_runs:
+        while (found := await node.store.schedules.find("default", name)) and found.active_runs:
             await asyncio.sleep(0.02)

@@ -58,7 +58,7 @@ async def measured(kind: str, said: dict[str, Any], act: Callable[[Node], Awaita
 
 async def over(node: Node, run_id: RunId) -> None:
     """The run is over."""
-    while not (run := await node.store.find_run(run_id)) or not run.over:
+    while not (run := await node.store.executions.find_run(run_id)) or not run.over:
         await asyncio.sleep(0.001)
     assert run.status == "completed", run
 

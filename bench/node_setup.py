@@ -82,7 +82,7 @@ async def _opened(url: str, flags: dict[str, object], events: Events | None) -> 
 
 def job_service_of(node: Node) -> JobService:
     """The book of the node's jobs."""
-    return JobService(node.store, node.store, node.store, SystemClock(), RandomIds())
+    return JobService(node.store.jobs, node.store.schedules, node.store.history, SystemClock(), RandomIds())
 
 
 def launcher_of(node: Node) -> Launcher:

@@ -67,7 +67,7 @@ class ElectorIgnoringClockSkew(Elector):
 async def storm(store: SqlStore, count: int) -> tuple[float, float]:
     """Seconds to register `count` schedules, and to decide them all when they are due at once."""
     clock = VirtualClock(NOON - 3_600_000)
-    registrar = Registrar(store, store, clock, RandomIds())
+    registrar = Registrar(store.schedules, store.history, clock, RandomIds())
     requests = [
         {"schedule_id": f"job-{number}", "schedule": "0 12 * * *", "workflow_id": "work"} for number in range(count)
     ]
@@ -80,14 +80,14 @@ async def storm(store: SqlStore, count: int) -> tuple[float, float]:
 
     clock.advance(3_600_000)
     events = Recorder()
-    elector = ElectorIgnoringClockSkew(store, clock, events, LeaderSettings(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
+    elector = ElectorIgnoringClockSkew(store.shards, clock, events, LeaderSettings(), holder="bench")
+    ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
     await elector.step()
     began = perf_counter()
     while not await ticker.step():
         pass
     deciding = perf_counter() - began
-    assert not await store.due(clock.now(), shards=frozenset(range(256)), limit=1)
+    assert not await store.ledger.due(clock.now(), shards=frozenset(range(256)), limit=1)
     return registering, deciding
 
 
@@ -142,13 +142,13 @@ async def ticking(store: SqlStore, count: int, period_s: int, seconds: float) ->
             every = Every(timedelta(seconds=period_s), datetime.fromtimestamp(anchor / 1000, UTC))
             spec = Spec(trigger=every, workflow_id="work", overlap=Overlap.ALLOW)
             made.append(new_schedule(ScheduleUid(f"sch_{number:08}"), "default", f"job-{number}", spec, now=now))
-        await store.add(made, actor="bench", tzdata="")
+        await store.schedules.add(made, actor="bench", tzdata="")
     events = Recorder()
-    elector = Elector(store, clock, events, LeaderSettings(), holder="bench")
-    ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
+    elector = Elector(store.shards, clock, events, LeaderSettings(), holder="bench")
+    ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
     # What came due while the schedules were registered is caught up first; then the time counts.
     await ticker.step()
-    while (await store.next_due_at(shards=frozenset(range(256))) or 0) < clock.now() - 100:
+    while (await store.ledger.next_due_at(shards=frozenset(range(256))) or 0) < clock.now() - 100:
         await ticker.step()
     start = clock.now()
     while clock.now() < start + seconds * 1000:

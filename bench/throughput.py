@@ -30,7 +30,7 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
     async with node_on(kind) as node:
         said = {"name": "note", "function": "note", "overlap": "allow"}
         await job_service_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
-        schedule = await node.store.find("default", "note")
+        schedule = await node.store.schedules.find("default", "note")
         assert schedule is not None
         began = perf_counter()
         for first in range(0, count, _BATCH):
@@ -38,7 +38,7 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
                 new_requested_run(RunId(f"run_{number:08}"), schedule, source=Source.API, now=NOW)
                 for number in range(first, first + _BATCH)
             ]
-            await node.store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
+            await node.store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
         launching = count / (perf_counter() - began)
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
@@ -51,7 +51,7 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
 
 
 async def _active(store: Any) -> int:  # noqa: ANN401 - a store of either kind
-    found = await store.find("default", "note")
+    found = await store.schedules.find("default", "note")
     return int(found.active_runs)
 
 

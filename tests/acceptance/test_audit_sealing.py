@@ -28,7 +28,7 @@ async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
     running = asyncio.create_task(node.run(stop))
 
     async def all_sealed() -> bool:
-        head, unsealed = await node.store.audit_head()
+        head, unsealed = await node.store.audit.head()
         return head.seq == 1 and not unsealed
 
     await until(all_sealed)

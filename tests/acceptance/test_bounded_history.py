@@ -39,10 +39,10 @@ class LoadedNode:
         flags = {"cleaner.dedupe": "1d", "cleaner.pause": "0s", "execution.history_retention_days": RETENTION_DAYS}
         self.crew = ExecutionHarness(store=store, clock=clock, flags=flags)
         settings, events = self.crew.settings, self.crew.events
-        elector = Elector(store, clock, events, settings.leader, holder="node", alone=True)
-        self.ticker = Ticker(store, elector, clock, events, settings.ticker, on_runs_created=lambda: None)
+        elector = Elector(store.shards, clock, events, settings.leader, holder="node", alone=True)
+        self.ticker = Ticker(store.ledger, elector, clock, events, settings.ticker, on_runs_created=lambda: None)
         place = FolderArchive(archive)
-        self.cleaner = Cleaner(store, store, place, clock, events, settings=settings, lease=SoleNode())
+        self.cleaner = Cleaner(store.retention, store.jobs, place, clock, events, settings=settings, lease=SoleNode())
 
     async def register(self) -> None:
         said = [
@@ -50,7 +50,9 @@ class LoadedNode:
             for n in range(JOBS)
         ]
         jobs = [read_job(one, Defaults(), now=self.clock.now()) for one in said]
-        await JobService(self.store, self.store, self.store, self.clock, CountedIds()).apply(jobs, actor="ada")
+        await JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds()).apply(
+            jobs, actor="ada"
+        )
 
     async def period(self) -> None:
         """The jobs come due, run and end."""

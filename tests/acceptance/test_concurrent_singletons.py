@@ -51,7 +51,7 @@ class ConcurrentNodes:
         return [(await self.crew.run(job, str(number))).run_id for number in range(count)]
 
     async def counted(self) -> tuple[int, int]:
-        found = await self.store.find("default", "report")
+        found = await self.store.schedules.find("default", "report")
         assert found is not None
         return found.active_runs, found.queued_runs
 
@@ -75,18 +75,18 @@ async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Concurrent
     settings = load(flags={"reconciler.batch": 7})
     reconcilers = [
         Reconciler(
-            one, WorkflowCache(one), fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None
+            one, WorkflowCache(one.jobs), fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None
         )
         for one in fleet.stores
     ]
 
     await asyncio.gather(*(one.step() for one in reconcilers))
 
-    attempts = await fleet.store.attempts([task_id for task_id, _ in held])
+    attempts = await fleet.store.executions.attempts([task_id for task_id, _ in held])
     assert (len(held), len(attempts), {one.result for one in attempts}) == (RUNS, RUNS, {"lost"})
     assert fleet.events.names().count("attempt_ended_by_reconciler") == RUNS
-    runs = await fleet.store.list_runs(RunQuery(limit=1000))
-    assert {task.losses for task in await fleet.store.tasks(runs)} == {1}
+    runs = await fleet.store.executions.list_runs(RunQuery(limit=1000))
+    assert {task.losses for task in await fleet.store.history.tasks(runs)} == {1}
 
 
 async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: ConcurrentNodes) -> None:
@@ -95,13 +95,13 @@ async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: Conc
     fleet.clock.advance(120_000)
     settings = load(flags={"reconciler.batch": 7}).reconciler
     menders = [
-        RunRepairer(one, fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None)
+        RunRepairer(one.invariants, fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None)
         for one in fleet.stores
     ]
 
     await asyncio.gather(*(one.step() for one in menders))
 
-    runs = await fleet.store.list_runs(RunQuery(limit=1000))
+    runs = await fleet.store.executions.list_runs(RunQuery(limit=1000))
     assert (len(runs), {run.status for run in runs}) == (RUNS, {RunStatus.COMPLETED})
     assert await fleet.counted() == (0, 0)
     assert sum(sum(one.repaired.values()) for one in menders) == RUNS
@@ -111,7 +111,9 @@ async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -
     await fleet.runs(3)
     await fleet.plant("schedule", "schedule_id", "report", "active_runs", 17)
     settings = load().alive
-    wardens = [InvariantChecker(one, fleet.clock, fleet.events, settings, lease=SoleNode()) for one in fleet.stores]
+    wardens = [
+        InvariantChecker(one.invariants, fleet.clock, fleet.events, settings, lease=SoleNode()) for one in fleet.stores
+    ]
 
     await asyncio.gather(*(one.step() for one in wardens))
 
@@ -126,13 +128,21 @@ async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Con
     fleet.clock.advance(100 * DAY_MS)
     settings = load(flags={"cleaner.batch": 7, "cleaner.portion": 5})
     cleaners = [
-        Cleaner(one, one, FolderArchive(tmp_path), fleet.clock, fleet.events, settings=settings, lease=SoleNode())
+        Cleaner(
+            one.retention,
+            one.jobs,
+            FolderArchive(tmp_path),
+            fleet.clock,
+            fleet.events,
+            settings=settings,
+            lease=SoleNode(),
+        )
         for one in fleet.stores
     ]
 
     await asyncio.gather(*(one.clean() for one in cleaners))
 
-    assert await fleet.store.list_runs(RunQuery(limit=1000)) == []
+    assert await fleet.store.executions.list_runs(RunQuery(limit=1000)) == []
     archived = [row["run_id"] for row in read_archive(tmp_path) if row["table"] == "run"]
     assert sorted(set(archived)) == sorted(run.run_id for run in runs)
     assert await fleet.counted() == (0, 0)
@@ -145,16 +155,17 @@ async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_
     now = fleet.clock.now()
     schedule = minutely(trigger=Cron("0 * * * *"))
     schedule = replace(schedule, created_at=now - 40 * HOUR, mark_at=now)
-    await fleet.store.add([schedule], actor="ada", tzdata="")
-    desk = BackfillService(fleet.store, fleet.store, fleet.clock, RandomIds())
+    await fleet.store.schedules.add([schedule], actor="ada", tzdata="")
+    desk = BackfillService(fleet.store.backfills, fleet.store.schedules, fleet.clock, RandomIds())
     await desk.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
     backfillers = [
-        Backfiller(one, one, fleet.clock, fleet.events, lease=SoleNode(), on_ready=lambda: None) for one in fleet.stores
+        Backfiller(one.backfills, one.history, fleet.clock, fleet.events, lease=SoleNode(), on_ready=lambda: None)
+        for one in fleet.stores
     ]
     ran: list[int] = []
     while True:
         await asyncio.gather(*(one.step() for one in backfillers))
-        under_way = [run for run in await fleet.store.list_runs(RunQuery(limit=1000)) if not run.over]
+        under_way = [run for run in await fleet.store.executions.list_runs(RunQuery(limit=1000)) if not run.over]
         assert len(under_way) <= 3
         if not under_way and not any(one.busy for one in backfillers):
             break

@@ -58,7 +58,7 @@ class CoordinatedNodes:
             await asyncio.sleep(0.05)
 
     async def schedules(self) -> list[Schedule]:
-        return list(await self.store.page("default", after="", limit=SCHEDULES))
+        return list(await self.store.schedules.page("default", after="", limit=SCHEDULES))
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 500, "leader.ttl_ms": 3000}
         settings = load(flags=flags | {"leader.renew_interval_ms": 700})
         store = await open_store(url)
-        registrar = Registrar(store, store, SystemClock(), RandomIds())
+        registrar = Registrar(store.schedules, store.history, SystemClock(), RandomIds())
         spec = {"schedule": "* * * * * *", "workflow_id": "work", "overlap": "allow", "catchup": "all"}
         names = [f"job-{number}" for number in range(SCHEDULES)]
         await registrar.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
@@ -102,7 +102,7 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 async def assert_every_second_was_decided_once(fleet: CoordinatedNodes) -> None:
     for schedule in await fleet.schedules():
-        ticks = await fleet.store.ticks(schedule.uid, before=FOREVER, limit=10_000)
+        ticks = await fleet.store.history.ticks(schedule.uid, before=FOREVER, limit=10_000)
         first = (schedule.created_at // 1000 + 1) * 1000
         # They go on deciding meanwhile.
         decided = sorted(tick.decision.planned_at for tick in ticks if tick.decision.planned_at <= schedule.mark_at)

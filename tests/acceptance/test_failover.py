@@ -126,7 +126,7 @@ async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_en
     settings = load(flags={"database.url": fleet.url, "worker.drain_ms": 60_000})
     node, stop = await Node.open(settings, events=Recorder(), functions=functions), asyncio.Event()
     running = asyncio.create_task(node.run(stop))
-    book = JobService(node.store, node.store, node.store, SystemClock(), RandomIds())
+    book = JobService(node.store.jobs, node.store.schedules, node.store.history, SystemClock(), RandomIds())
     job = read_job({"name": "wait", "function": "wait"}, schedule_defaults(settings), now=SystemClock().now())
     await book.apply([job], actor="ada")
     await node.launcher.trigger("wait", actor="ada")
@@ -143,5 +143,5 @@ async def test_one_that_stops_gives_its_shards_up_before_what_it_executes_has_en
     may_end.set()
     await running
     await node.close()
-    [run] = await fleet.store.list_runs(RunQuery())
+    [run] = await fleet.store.executions.list_runs(RunQuery())
     assert run.status is RunStatus.COMPLETED

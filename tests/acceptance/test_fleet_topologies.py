@@ -61,14 +61,14 @@ async def all_over(store: SqlStore, witness: Path) -> list[Run]:
     for job in EXPECTED.keys() - {"to-cancel"}:
         await launch(store, job)
     await wait_until(lambda: _work_of(witness, "to-cancel"))
-    await store.cancel(cancelled, reason="enough", now=SystemClock().now())
-    await Registrar(store, store, SystemClock(), RandomIds()).pause("tick", actor="test")
+    await store.runs.cancel(cancelled, reason="enough", now=SystemClock().now())
+    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause("tick", actor="test")
     await wait_until_all_over(store)
     return await all_runs(store)
 
 
 async def _begun(store: SqlStore, witness: Path, count: int) -> bool:
-    return len(await store.workers()) == 2 and len(read_witness(witness)) >= count
+    return len(await store.workers.alive()) == 2 and len(read_witness(witness)) >= count
 
 
 async def _work_of(witness: Path, job: str) -> bool:
@@ -77,9 +77,9 @@ async def _work_of(witness: Path, job: str) -> bool:
 
 async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[str, object]:
     """The same as in EXPECTED."""
-    tasks = await store.tasks(runs)
+    tasks = await store.history.tasks(runs)
     attempts = defaultdict(list)
-    for attempt in await store.attempts([task.task_id for task in tasks]):
+    for attempt in await store.executions.attempts([task.task_id for task in tasks]):
         attempts[attempt.task_id].append(attempt.result)
     starts = Counter(run for what, _, run, *_ in read_witness(witness) if what == "start")
     return {

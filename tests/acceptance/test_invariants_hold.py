@@ -19,6 +19,6 @@ async def test_after_any_history_all_vitals_hold(seed: int) -> None:
     await world.populate()
     await world.simulation.run(6 * HOUR)
 
-    assert [one for one in await store.counted(after="", limit=1000) if one.mismatched] == []
-    assert (await store.stuck_runs(before_at=clock.now() + 1, after=FIRST_OPEN_RUN, limit=10_000)).runs == {}
-    assert await store.orphaned_attempts(grace_ms=0, limit=10) == []
+    assert [one for one in await store.invariants.counted(after="", limit=1000) if one.mismatched] == []
+    assert (await store.invariants.stuck_runs(before_at=clock.now() + 1, after=FIRST_OPEN_RUN, limit=10_000)).runs == {}
+    assert await store.invariants.orphaned_attempts(grace_ms=0, limit=10) == []

@@ -33,7 +33,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def ended(store: SqlStore, backfill_id: str) -> None:
     """Wait for the end of a backfill."""
     while True:
-        found = await store.find_backfill("default", backfill_id)
+        found = await store.backfills.find("default", backfill_id)
         if found is not None and found.backfill.ended_at is not None:
             return
         await asyncio.sleep(0.05)
@@ -58,7 +58,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         clock = SystemClock()
         last = clock.now() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
         first = last - (PLANNED - 1) * MINUTE_MS
-        desk = BackfillService(store, store, clock, RandomIds())
+        desk = BackfillService(store.backfills, store.schedules, clock, RandomIds())
         asked = (await desk.start("minutely", first, last, actor="ada", max_parallel=3)).backfill
         await until(lambda: started(witness) >= 10)
         process.kill()
@@ -70,7 +70,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
     with up(database):
         await ended(store, asked.backfill_id)
 
-    runs: list[Run] = list(await store.list_runs(RunQuery(limit=1000)))
+    runs: list[Run] = list(await store.executions.list_runs(RunQuery(limit=1000)))
     told = await desk.get(asked.backfill_id)
     await store.close()
     assert Counter(run.planned_at for run in runs) == dict.fromkeys(range(first, last + 1, MINUTE_MS), 1)

@@ -65,29 +65,31 @@ asyncio.run(main())
 
 def cleaner(store: SqlStore, archive: Path) -> Cleaner:
     place, settings = FolderArchive(archive), load(flags=FLAGS)
-    return Cleaner(store, store, place, VirtualClock(LATER), Recorder(), settings=settings, lease=SoleNode())
+    return Cleaner(
+        store.retention, store.jobs, place, VirtualClock(LATER), Recorder(), settings=settings, lease=SoleNode()
+    )
 
 
 async def prepared(database: str) -> None:
     """A store with runs that are all over."""
     store = await open_sqlite(database)
     job = minutely(trigger=OnDemand(), overlap=Overlap.ALLOW)
-    await store.add([job], actor="ada", tzdata="")
+    await store.schedules.add([job], actor="ada", tzdata="")
     runs = [new_requested_run(RunId(f"run_{n:03}"), job, source=Source.MANUAL, now=NOON + n) for n in range(RUNS)]
-    await store.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}") for run in runs], now=NOON)
-    waiting = await store.waiting(NOON + RUNS, limit=RUNS)
-    await store.admit([admission(one.task, schedule_uid=job.uid) for one in waiting], now=NOON)
-    taken = await store.take("w", limit=RUNS, lease_ms=LEASE, now=NOON)
-    await store.report([completion_of(one, Result.SUCCEEDED, now=NOON, output=b"1") for one in taken])
+    await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}") for run in runs], now=NOON)
+    waiting = await store.tasks.waiting(NOON + RUNS, limit=RUNS)
+    await store.tasks.admit([admission(one.task, schedule_uid=job.uid) for one in waiting], now=NOON)
+    taken = await store.attempts.take("w", limit=RUNS, lease_ms=LEASE, now=NOON)
+    await store.attempts.report([completion_of(one, Result.SUCCEEDED, now=NOON, output=b"1") for one in taken])
     await store.close()
 
 
 async def finished(database: str, archive: Path) -> int:
     """How many runs were left; after that, none are."""
     store = await open_sqlite(database)
-    left = len(await store.list_runs(RunQuery(limit=1000)))
+    left = len(await store.executions.list_runs(RunQuery(limit=1000)))
     await cleaner(store, archive).clean()
-    assert await store.list_runs(RunQuery(limit=1000)) == []
+    assert await store.executions.list_runs(RunQuery(limit=1000)) == []
     await store.close()
     return left
 

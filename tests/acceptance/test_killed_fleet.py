@@ -57,7 +57,7 @@ async def stop_ticking(store: SqlStore) -> None:
     from gnomon.adapters.host import RandomIds, SystemClock
     from gnomon.services.scheduling.registrar import Registrar
 
-    await Registrar(store, store, SystemClock(), RandomIds()).pause("every-second", actor="test")
+    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause("every-second", actor="test")
 
 
 @pytest.mark.req("H-13", "H-21")
@@ -201,7 +201,7 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
         [run] = [run for run in await all_runs(store) if run.schedule_id == "until-stopped"]
 
         async def started() -> bool:
-            attempts = await store.attempts([task.task_id for task in await store.tasks([run])])
+            attempts = await store.executions.attempts([task.task_id for task in await store.history.tasks([run])])
             return any(attempt.started_at is not None for attempt in attempts)
 
         async def stopped() -> bool:
@@ -234,7 +234,7 @@ async def test_a_cancel_reaches_a_worker_elsewhere(
         await launch(store, "long", 1)
         await wait_until_begun(witness, "long")
         [run] = [run for run in await all_runs(store) if run.schedule_id == "long"]
-        await store.cancel(run.run_id, reason="enough", now=0)
+        await store.runs.cancel(run.run_id, reason="enough", now=0)
         await wait_until_all_over(store)
 
     assert [one.status for one in await all_runs(store) if one.schedule_id == "long"] == [RunStatus.CANCELLED]

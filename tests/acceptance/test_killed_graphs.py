@@ -63,9 +63,9 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
         assert last.terminate() == 0
 
     runs = await all_runs(store)
-    tasks = await store.tasks(runs)
+    tasks = await store.history.tasks(runs)
     attempts = defaultdict(list)
-    for attempt in await store.attempts([task.task_id for task in tasks]):
+    for attempt in await store.executions.attempts([task.task_id for task in tasks]):
         attempts[attempt.task_id].append(attempt.result)
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert all(results.count(Result.SUCCEEDED) <= 1 for results in attempts.values())

@@ -75,7 +75,7 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
 
 
 async def registered(store: SqlStore) -> list[str]:
-    registrar = Registrar(store, store, SystemClock(), RandomIds())
+    registrar = Registrar(store.schedules, store.history, SystemClock(), RandomIds())
     spec = {"schedule": "* * * * * *", "workflow_id": "work", "overlap": "allow", "catchup": "all"}
     names = [f"job-{number}" for number in range(SCHEDULES)]
     await registrar.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
@@ -89,21 +89,21 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def caught_up(store: SqlStore, names: list[str], moment: int) -> bool:
-    marks = [schedule.mark_at for schedule in await store.page("default", after="", limit=SCHEDULES)]
+    marks = [schedule.mark_at for schedule in await store.schedules.page("default", after="", limit=SCHEDULES)]
     return len(marks) == len(names) and min(marks) >= moment
 
 
 async def assert_every_second_was_decided_once(store: SqlStore) -> None:
-    for schedule in await store.page("default", after="", limit=SCHEDULES):
-        ticks = await store.ticks(schedule.uid, before=FOREVER, limit=100_000)
-        runs = await store.runs(schedule.uid, before=FOREVER, limit=100_000)
+    for schedule in await store.schedules.page("default", after="", limit=SCHEDULES):
+        ticks = await store.history.ticks(schedule.uid, before=FOREVER, limit=100_000)
+        runs = await store.history.runs(schedule.uid, before=FOREVER, limit=100_000)
         first = (schedule.created_at // 1000 + 1) * 1000
         planned = list(range(first, schedule.mark_at + 1, 1000))
 
         assert sorted(tick.decision.planned_at for tick in ticks) == planned
         assert sorted(run.planned_at for run in runs) == planned
         assert {tick.decision.kind for tick in ticks} == {TickKind.FIRED}
-        assert len(await store.tasks(runs[:100])) == min(100, len(runs))
+        assert len(await store.history.tasks(runs[:100])) == min(100, len(runs))
 
 
 @pytest.mark.req("C-09")

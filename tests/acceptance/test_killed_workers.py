@@ -87,14 +87,14 @@ async def pause(store: SqlStore, name: str) -> None:
     from gnomon.adapters.host import SystemClock
     from gnomon.services.scheduling.registrar import Registrar
 
-    await Registrar(store, store, SystemClock(), RandomIds()).pause(name, actor="test")
+    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause(name, actor="test")
 
 
 async def assert_every_tick_was_decided_once(store: SqlStore) -> None:
-    for schedule in await store.page("default", after="", limit=100):
+    for schedule in await store.schedules.page("default", after="", limit=100):
         if schedule.schedule_id in BY_HAND:
             continue
-        ticks = await store.ticks(schedule.uid, before=FOREVER, limit=100_000)
+        ticks = await store.history.ticks(schedule.uid, before=FOREVER, limit=100_000)
         first = (schedule.created_at // 1000 + 1) * 1000
         assert sorted(t.decision.planned_at for t in ticks) == list(range(first, schedule.mark_at + 1, 1000))
         assert {t.decision.kind for t in ticks} <= {TickKind.FIRED, TickKind.QUEUED}
@@ -102,9 +102,9 @@ async def assert_every_tick_was_decided_once(store: SqlStore) -> None:
 
 async def assert_every_start_had_a_reason(store: SqlStore, witness: Path) -> None:
     runs = await all_runs(store)
-    tasks = {task.run_id: task for task in await store.tasks(runs)}
+    tasks = {task.run_id: task for task in await store.history.tasks(runs)}
     attempts = defaultdict(list)
-    for attempt in await store.attempts([task.task_id for task in tasks.values()]):
+    for attempt in await store.executions.attempts([task.task_id for task in tasks.values()]):
         attempts[attempt.task_id].append(attempt)
     starts: dict[str, list[int]] = defaultdict(list)
     for what, _, name, fence, _, _ in read_witness(witness):

@@ -26,6 +26,7 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
 from support.postgres_server import Postgres, postgres
+from support.row_editing import transactions_of
 
 PREFIX = "hanzo_scheduler_"
 CANARY = "correct-horse-battery"
@@ -135,7 +136,7 @@ class Served:
         def read(conn: sa.Connection) -> list[Any]:
             return list(conn.execute(sa.text(query)))
 
-        found = await self.node.store.transactions.read(read)
+        found = await transactions_of(self.node.store).read(read)
         return +Counter({tuple(map(str, labels)): int(count or 0) for *labels, count in found})
 
     async def until(self, condition: Callable[[], Awaitable[object]]) -> None:
@@ -165,7 +166,7 @@ class Served:
 
     async def told(self) -> None:
         """Whoever counts has heard of every commit so far: they are told in the order in which things were written."""
-        await self.node.store.transactions.write(lambda _: None)
+        await transactions_of(self.node.store).write(lambda _: None)
 
 
 @asynccontextmanager
@@ -218,7 +219,7 @@ async def live(one: Served) -> None:
 
     await one.until(stuck)
     for run in to_cancel:
-        await one.node.store.cancel(RunId(run), reason="enough", now=SystemClock().now())
+        await one.node.store.runs.cancel(RunId(run), reason="enough", now=SystemClock().now())
     # Of its two runs, one is under way and one has not had its turn.
     await one.node.registrar.delete("in-line", actor="ada")
     one.node.check_soon()
@@ -455,7 +456,7 @@ async def test_a_job_that_fails_makes_nobody_ill(busy: Served) -> None:
 @pytest.mark.req("Z-11")
 async def test_a_store_that_is_gone_makes_a_node_unready_but_not_dead(sqlite: Served) -> None:
     async def renamed(before: str, after: str) -> None:
-        await sqlite.node.store.transactions.write(
+        await transactions_of(sqlite.node.store).write(
             lambda conn: conn.execute(sa.text(f"ALTER TABLE {before} RENAME TO {after}"))
         )
 

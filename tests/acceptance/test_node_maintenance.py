@@ -56,13 +56,13 @@ class RunningNode:
         made = minutely(name, trigger=OnDemand(), mark=self.now)
         made = replace(made, next_fire_at=None)
         wish = JobChangeset(workflows=[workflow("report", **changes)], added=[made])
-        assert await self.store.apply(wish, now=self.now, actor="ada", tzdata="")
+        assert await self.store.jobs.apply(wish, now=self.now, actor="ada", tzdata="")
 
     async def run(self, name: str, *, now: int) -> None:
-        job = await self.store.find("default", "report")
+        job = await self.store.schedules.find("default", "report")
         assert job is not None
         run = new_requested_run(RunId(name), job, source=Source.MANUAL, now=now)
-        await self.store.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
+        await self.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
 
 
 @pytest.fixture
@@ -107,9 +107,12 @@ async def test_a_node_ends_a_run_whose_tasks_are_all_over(setup: RunningNode) ->
     await setup.job("report")
     later = setup.now + DAY_MS
     run = new_requested_run(
-        RunId("run_a"), (await setup.store.find("default", "report")) or minutely(), source=Source.API, now=later
+        RunId("run_a"),
+        (await setup.store.schedules.find("default", "report")) or minutely(),
+        source=Source.API,
+        now=later,
     )
-    await setup.store.launch([LaunchRequest(run=run, first_steps=("main",))], now=setup.now)
+    await setup.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=setup.now)
     await setup.plant("task", "run_id", "run_a", "state", "SUCCEEDED")
     await setup.plant("run", "run_id", "run_a", "created_at", setup.now - DAY_MS)
 
@@ -126,5 +129,5 @@ async def test_a_node_lets_old_history_go(setup: RunningNode, tmp_path: Path) ->
         await setup.plant("run", "run_id", "run_old", column, setup.now - 29 * DAY_MS)
 
     assert await setup.events.until("history_cleaned") == {"runs": 1}
-    assert await setup.store.find_run(RunId("run_old")) is None
+    assert await setup.store.executions.find_run(RunId("run_old")) is None
     assert (tmp_path / "gnomon.db.archive").is_dir()

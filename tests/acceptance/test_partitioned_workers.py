@@ -73,8 +73,8 @@ async def judged(store: SqlStore, witness: Path) -> None:
     """
     found = {}
     for run in await all_runs(store):
-        tasks = [task.task_id for task in await store.tasks([run])]
-        results = [one.result for one in await store.attempts(tasks)]
+        tasks = [task.task_id for task in await store.history.tasks([run])]
+        results = [one.result for one in await store.executions.attempts(tasks)]
         found[run.schedule_id] = run.status, [one for one in results if one is not Result.NEVER_STARTED]
     assert found["again"] == (RunStatus.COMPLETED, [Result.LOST, Result.SUCCEEDED])
     assert found["once"] == (RunStatus.FAILED, [Result.LOST])

@@ -105,10 +105,10 @@ async def test_what_a_killed_worker_had_goes_to_another_and_nothing_is_lost_or_d
 async def assert_every_start_had_a_reason(url: str, witness: Path) -> None:
     """Each start has an attempt of its own, each attempt but the last was lost, and what ended well had begun."""
     store = await open_store(url)
-    runs = await store.list_runs(RunQuery(limit=1000))
-    tasks = {task.run_id: task for task in await store.tasks(runs)}
+    runs = await store.executions.list_runs(RunQuery(limit=1000))
+    tasks = {task.run_id: task for task in await store.history.tasks(runs)}
     attempts = defaultdict(list)
-    for attempt in await store.attempts([task.task_id for task in tasks.values()]):
+    for attempt in await store.executions.attempts([task.task_id for task in tasks.values()]):
         attempts[attempt.task_id].append(attempt)
     await store.close()
     starts: dict[str, list[int]] = defaultdict(list)

@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.schedules import MemoryLedger, MemorySchedules
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.config.sections import LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
@@ -21,6 +23,7 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
+from support.defective_stores import StoreFactory, with_part, with_rules, with_schedules
 from support.effort import EFFORT
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
@@ -32,7 +35,7 @@ HOURS = 6
 
 
 async def history_of(
-    seed: int, *, hours: int = HOURS, store: type[MemoryStore] = MemoryStore, chances: FaultProbabilities | None = None
+    seed: int, *, hours: int = HOURS, store: StoreFactory = MemoryStore, chances: FaultProbabilities | None = None
 ) -> tuple[RandomSimulation, list[Violation]]:
     # With races, one schedule at a time: so that a late writer finds some that its successor has not reached yet.
     world = await simulate(seed, hours=hours, store=store, chances=chances, batch=None if chances is None else 1)
@@ -70,60 +73,60 @@ async def test_the_histories_are_not_vacuous() -> None:
 # ---- negative controls: each of these defects must be seen ---------------------------------------
 
 
-class DoubleDecider(MemoryStore):
+class DoubleDecider(MemoryRules):
     """Does not compare before it sets."""
 
-    def _carry_out(self, verdict: Verdict, *, now: int) -> bool:
-        current = self._schedules.get(verdict.schedule.uid)
+    def apply_verdict(self, verdict: Verdict, *, now: int) -> bool:
+        current = self._state.schedules.get(verdict.schedule.uid)
         if current is None:
             return False
-        self._schedules[current.uid] = verdict.schedule
-        return super()._carry_out(verdict, now=now)
+        self._state.schedules[current.uid] = verdict.schedule
+        return super().apply_verdict(verdict, now=now)
 
 
-class Hasty(MemoryStore):
+class Hasty(MemoryLedger):
     """Moves the mark of a schedule when it is read, before anything is decided."""
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         found = await super().due(now, shards=shards, limit=limit)
         for schedule in found:
-            self._schedules[schedule.uid] = replace(schedule, mark_at=max(now, schedule.mark_at))
-        return [self._schedules[schedule.uid] for schedule in found]
+            self._state.schedules[schedule.uid] = replace(schedule, mark_at=max(now, schedule.mark_at))
+        return [self._state.schedules[schedule.uid] for schedule in found]
 
 
-class Sleepless(MemoryStore):
+class Sleepless(MemorySchedules):
     """Forgets that a schedule is paused."""
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done and changed.paused_at is not None:
             upcoming = Ticks(changed.schedule_id, changed.spec).next_fire_at(changed.mark_at)
-            self._schedules[changed.uid] = replace(changed, next_fire_at=upcoming)
+            self._state.schedules[changed.uid] = replace(changed, next_fire_at=upcoming)
         return done
 
 
-class Miscounting(MemoryStore):
+class Miscounting(MemoryRules):
     """Does not count a run that ends after its schedule was changed."""
 
-    def _end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
-        before = self._schedules.get(run.schedule_uid) if run.schedule_uid is not None else None
-        super()._end_run(run, status, error, now)
+    def end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
+        before = self._state.schedules.get(run.schedule_uid) if run.schedule_uid is not None else None
+        super().end_run(run, status, error, now)
         if before is not None and before.revision > 1:
-            self._schedules[before.uid] = before
+            self._state.schedules[before.uid] = before
 
 
-class Forgetful(MemoryStore):
+class Forgetful(MemorySchedules):
     """Keeps a pause in its history, but not with the schedule."""
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done and changed.paused_at is not None:
             upcoming = Ticks(changed.schedule_id, changed.spec).next_fire_at(changed.mark_at)
-            self._schedules[changed.uid] = replace(changed, next_fire_at=upcoming, paused_at=None)
+            self._state.schedules[changed.uid] = replace(changed, next_fire_at=upcoming, paused_at=None)
         return done
 
 
-class LateBeginner(MemoryStore):
+class LateBeginner(MemorySchedules):
     """Lets a new schedule count from ten minutes after its creation."""
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
@@ -131,7 +134,7 @@ class LateBeginner(MemoryStore):
         return await super().add(later, actor=actor, tzdata=tzdata)
 
 
-class LateEditor(MemoryStore):
+class LateEditor(MemorySchedules):
     """Lets an edit count from ten minutes later."""
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
@@ -218,18 +221,18 @@ PLANS = {
     "a clock that is ahead": ("K5", spoiled(lambda s, now: (s, now + 120_000))),
 }
 STORES = {
-    "compare-and-set dropped": ("K1", DoubleDecider),
-    "mark moved before the decision": ("K1", Hasty),
-    "pause ignored": ("K9", Sleepless),
-    "pause forgotten": ("K9", Forgetful),
-    "a schedule that counts from later on": ("K1", LateBeginner),
-    "an edit that counts from later on": ("K1", LateEditor),
-    "the newest of those that wait released": ("K2", NewestFirst),
-    "runs not counted": ("K2", Miscounting),
+    "compare-and-set dropped": ("K1", with_rules(DoubleDecider)),
+    "mark moved before the decision": ("K1", with_part("ledger", Hasty)),
+    "pause ignored": ("K9", with_schedules(Sleepless)),
+    "pause forgotten": ("K9", with_schedules(Forgetful)),
+    "a schedule that counts from later on": ("K1", with_schedules(LateBeginner)),
+    "an edit that counts from later on": ("K1", with_schedules(LateEditor)),
+    "the newest of those that wait released": ("K2", with_rules(NewestFirst)),
+    "runs not counted": ("K2", with_rules(Miscounting)),
 }
 
 
-async def rules_broken(store: type[MemoryStore], *, until: str = "", races: bool = False) -> set[str]:
+async def rules_broken(store: StoreFactory, *, until: str = "", races: bool = False) -> set[str]:
     """The rules that some histories break; once the one that is looked for is among them, that is enough."""
     broken: set[str] = set()
     for seed in range(24):
@@ -257,7 +260,7 @@ async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
-async def test_a_wrong_store_is_seen(rule: str, store: type[MemoryStore], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # In one shard, so that a late writer meets what its successor wrote.
     monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)
 

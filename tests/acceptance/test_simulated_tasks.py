@@ -8,6 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.runs import MemoryRuns
+from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTasks
 from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
 from gnomon.core.runs.admission import Admission, ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
@@ -20,10 +23,11 @@ from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.simulation import Simulation
+from support.defective_stores import StoreFactory, with_part, with_rules
 from support.effort import EFFORT
 from support.histories import HistoryBuilder
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
-from support.unchecked_tasks import UncheckedMemoryStore
+from support.unchecked_tasks import unchecked
 
 pytestmark = pytest.mark.guarantee("S4", "S5", "S6", "S7", "S8", "S9", "S12", "S14", "S17", "S18")
 
@@ -37,7 +41,7 @@ def rough() -> FaultProbabilities:
     return FaultProbabilities(crash=0.001, failure=0.004, slowness=0.004, race=0.1, operator_failure=0.05)
 
 
-async def rough_world(seed: int, *, store: type[MemoryStore] = MemoryStore) -> RandomSimulation:
+async def rough_world(seed: int, *, store: StoreFactory = MemoryStore) -> RandomSimulation:
     return await simulate(seed, hours=HOURS, store=store, chances=rough())
 
 
@@ -145,36 +149,36 @@ def test_dead_letters_come_for_every_reason_and_are_made_good(worlds: list[Rando
 # ---- negative controls: each of these defects must be seen ---------------------------------------
 
 
-class Unfenced(MemoryStore):
+class Unfenced(MemoryRules):
     """Asks only whether a task is in hand, not under which attempt."""
 
-    def _state(self, held: AttemptRef) -> TaskState | None:
-        task = self._tasks.get(held[0])
+    def state_of(self, held: AttemptRef) -> TaskState | None:
+        task = self._state.tasks.get(held[0])
         return None if task is None else task.state
 
 
-class Generous(UncheckedMemoryStore):
+class Generous(MemoryAttempts):
     """Gives away what it has given away before."""
 
     async def take(self, worker: str, **wish: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is asked for
         taken = await super().take(worker, **wish)
         for one in taken:
-            task = self._tasks[one.task.task_id]
+            task = self._state.tasks[one.task.task_id]
             if task.fence < 3:
-                self._tasks[task.task_id] = replace(task, state=TaskState.SCHEDULED)
+                self._state.tasks[task.task_id] = replace(task, state=TaskState.SCHEDULED)
         return taken
 
 
-class Obstinate(MemoryStore):
+class Obstinate(MemoryRuns):
     """Says that a run will end, and does nothing about it."""
 
     async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         del reason, now, actor
-        run = self._runs.get(run_id)
+        run = self._state.runs.get(run_id)
         return CancelOutcome.UNKNOWN if run is None else CancelOutcome.OVER if run.over else CancelOutcome.ASKED
 
 
-class Deaf(MemoryStore):
+class Deaf(MemoryAttempts):
     """Never tells a worker what it was asked to stop."""
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
@@ -186,7 +190,7 @@ class Deaf(MemoryStore):
         return frozenset()
 
 
-class Idle(UncheckedMemoryStore):
+class Idle(MemoryTasks):
     """Calls some tasks done that nobody has done."""
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
@@ -198,64 +202,64 @@ def _done(one: Admission) -> Admission:
     return replace(one, state=TaskState.SUCCEEDED) if lucky else one
 
 
-class Hurried(MemoryStore):
+class Hurried(MemoryTasks):
     """Admits a task that was tried since the dispatcher looked."""
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
         return await super().admit([replace(one, fence=None) for one in admissions], now=now)
 
 
-class Skipping(MemoryStore):
+class Skipping(MemoryRules):
     """Hands a task out again that failed, past the gate."""
 
-    def _end_attempt(self, one: TaskCompletion) -> bool:
-        counts = super()._end_attempt(one)
-        task = self._tasks[one.task_id]
+    def end_attempt(self, one: TaskCompletion) -> bool:
+        counts = super().end_attempt(one)
+        task = self._state.tasks[one.task_id]
         if counts and task.state is TaskState.PENDING:
-            self._tasks[one.task_id] = replace(task, state=TaskState.SCHEDULED)
+            self._state.tasks[one.task_id] = replace(task, state=TaskState.SCHEDULED)
         return counts
 
 
-class Boastful(MemoryStore):
+class Boastful(MemoryRules):
     """Lets every tick show success whose run is over."""
 
-    def _set_tick(self, run: Run, status: TickStatus) -> None:
-        super()._set_tick(run, TickStatus.SUCCESS if status is TickStatus.FAILED else status)
+    def set_tick(self, run: Run, status: TickStatus) -> None:
+        super().set_tick(run, TickStatus.SUCCESS if status is TickStatus.FAILED else status)
 
 
-class Forgiving(MemoryStore):
+class Forgiving(MemoryRules):
     """Keeps a dead letter open although its replay has succeeded."""
 
-    def _resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
+    def resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
         del dead_letter_id, by, now
         return False
 
 
-class Undecided(UncheckedMemoryStore):
+class Undecided(MemoryRules):
     """Lets a run be over without its task."""
 
-    def _stop_run(self, stopped: Run, now: int) -> None:
-        tasks = {task.task_id: task for task in self._tasks.values() if task.run_id == stopped.run_id}
-        super()._stop_run(stopped, now)
-        self._tasks.update(tasks)
+    def stop_run(self, stopped: Run, now: int) -> None:
+        tasks = {task.task_id: task for task in self._state.tasks.values() if task.run_id == stopped.run_id}
+        super().stop_run(stopped, now)
+        self._state.tasks.update(tasks)
 
 
 STORES = {
-    "fence not asked for": ("K8", Unfenced),
-    "double take": ("K6", Generous),
-    "released out of order": ("K12", NewestFirst),
-    "cancel ignored": ("S11", Obstinate),
-    "cancel not passed on": ("S11", Deaf),
-    "done without being done": ("K4", Idle),
-    "a step that is not in the graph": ("K13", Skipping),
-    "admitted though tried since": ("S12", Hurried),
-    "ticks that show success": ("C-10", Boastful),
-    "letters that stay open": ("K15", Forgiving),
-    "a run over without its task": ("K14", Undecided),
+    "fence not asked for": ("K8", with_rules(Unfenced)),
+    "double take": ("K6", unchecked(with_part("attempts", Generous))),
+    "released out of order": ("K12", with_rules(NewestFirst)),
+    "cancel ignored": ("S11", with_part("runs", Obstinate)),
+    "cancel not passed on": ("S11", with_part("attempts", Deaf)),
+    "done without being done": ("K4", unchecked(with_part("tasks", Idle))),
+    "a step that is not in the graph": ("K13", with_rules(Skipping)),
+    "admitted though tried since": ("S12", with_part("tasks", Hurried)),
+    "ticks that show success": ("C-10", with_rules(Boastful)),
+    "letters that stay open": ("K15", with_rules(Forgiving)),
+    "a run over without its task": ("K14", unchecked(with_rules(Undecided))),
 }
 
 
-async def rules_broken(store: type[MemoryStore], *, until: str) -> set[str]:
+async def rules_broken(store: StoreFactory, *, until: str) -> set[str]:
     """The rules that some histories break; once the one that is looked for is among them, that is enough."""
     broken: set[str] = set()
     for seed in range(12):
@@ -267,7 +271,7 @@ async def rules_broken(store: type[MemoryStore], *, until: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
-async def test_a_wrong_store_is_seen(rule: str, store: type[MemoryStore]) -> None:
+async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory) -> None:
     assert rule in await rules_broken(store, until=rule)
 
 
@@ -275,7 +279,7 @@ async def dropping(self: Worker) -> None:
     """Reports what has ended, and forgets it whether that has worked or not."""
     endings, self._unreported = self._unreported, []
     if endings:
-        for held in await self._place.report(endings):
+        for held in await self._place.attempts.report(endings):
             self._held.pop(held, None)
 
 
@@ -316,10 +320,10 @@ SERVICES: dict[str, tuple[str, str, object]] = {
     "failures told as successes": ("K8", "gnomon.services.execution.worker.complete_attempt", rosy),
     "overlap not asked about": (
         "K11",
-        "gnomon.adapters.memory.tasks.decide_launch",
+        "gnomon.adapters.memory.rules.decide_launch",
         lambda *_, **__: (LaunchOutcome.STARTED, False),
     ),
-    "overlap looked at outside": ("K2", "gnomon.adapters.memory.store.unchanged", alike_but_for_runs),
+    "overlap looked at outside": ("K2", "gnomon.adapters.memory.rules.unchanged", alike_but_for_runs),
     "all leases called over": (
         "K6",
         "gnomon.services.execution.reconciler.overdue_outcome",

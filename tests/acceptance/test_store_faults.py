@@ -27,8 +27,8 @@ class TickerOnFile:
 
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
         self.store, self.clock, self.events = store, clock, Recorder()
-        elector = Elector(store, clock, self.events, LeaderSettings(), holder="node")
-        self.ticker = Ticker(store, elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None)
+        elector = Elector(store.shards, clock, self.events, LeaderSettings(), holder="node")
+        self.ticker = Ticker(store.ledger, elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None)
 
     async def pass_minutes(self, minutes: int) -> None:
         """Let time pass, stepping every second."""
@@ -41,8 +41,8 @@ class TickerOnFile:
         """The minutes after noon that were decided, for each schedule."""
         found = set()
         for schedule in SCHEDULES:
-            ticks = await self.store.ticks(schedule.uid, before=1 << 60, limit=1000)
-            runs = await self.store.runs(schedule.uid, before=1 << 60, limit=1000)
+            ticks = await self.store.history.ticks(schedule.uid, before=1 << 60, limit=1000)
+            runs = await self.store.history.runs(schedule.uid, before=1 << 60, limit=1000)
             assert [tick.run_id for tick in ticks] == [run.run_id for run in runs]
             found.add(tuple((tick.decision.planned_at - NOON) // MINUTE for tick in reversed(ticks)))
         return found
@@ -52,7 +52,7 @@ class TickerOnFile:
 async def world(tmp_path: Path) -> AsyncIterator[TickerOnFile]:
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
-    await store.add(SCHEDULES, actor="ada", tzdata="")
+    await store.schedules.add(SCHEDULES, actor="ada", tzdata="")
     yield TickerOnFile(store, clock)
     await store.close()
 

@@ -84,7 +84,7 @@ async def test_pools_and_labels_say_who_executes_over_nats(
 
     for name, (_, expected) in wishes.items():
         assert {pid for _, job, *_, pid in read_witness(witness) if job == name} <= expected
-    tasks = await store.tasks(await all_runs(store))
+    tasks = await store.history.tasks(await all_runs(store))
     # Each of them found its worker as good as at once.
     assert max(task.routings for task in tasks) <= 1
 

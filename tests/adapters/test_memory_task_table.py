@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from gnomon.adapters.memory.completion import TaskTable
 from msgspec.structs import replace
 
 import gnomon
-from gnomon.adapters.memory.completion import TaskTable
 from gnomon.core.model import RunId, Task, TaskId
 from gnomon.core.runs.states import INITIAL, TaskState, WaitReason
 from gnomon.errors import IllegalTransition

@@ -270,7 +270,7 @@ async def test_a_store_that_is_away_is_said_and_when_to_come_back(api_setup: Api
     async def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("it is away")
 
-    api_setup.store.find = away  # type: ignore[method-assign]
+    api_setup.store.schedules.find = away  # type: ignore[method-assign]
     async with api_setup.caller("viewer") as viewer:
         failed = await viewer.get("/v1/jobs/report")
 
@@ -282,7 +282,7 @@ async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(a
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    api_setup.store.workers = broken  # type: ignore[method-assign, assignment]
+    api_setup.store.workers.alive = broken  # type: ignore[method-assign, assignment]
     async with api_setup.caller("viewer") as viewer:
         failed = await viewer.get("/v1/workers")
 

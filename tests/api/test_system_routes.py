@@ -129,7 +129,7 @@ async def test_workers_that_are_alive_are_listed(api_setup: ApiFixture, admin: A
     card = WorkerInfo(
         worker="w1", functions=("f",), slots=5, started_at=api_setup.clock.now(), labels={"a": "b"}, in_hand=2
     )
-    await api_setup.store.register_worker(card, ttl_ms=1000)
+    await api_setup.store.workers.register(card, ttl_ms=1000)
 
     [worker] = (await admin.get("/v1/workers")).json()["items"]
 

@@ -54,11 +54,11 @@ async def first_run(node: Node) -> Run:
     """The first run that is over, once there is one."""
 
     async def some() -> bool:
-        return any(run.over for run in await node.store.list_runs(RunQuery()))
+        return any(run.over for run in await node.store.executions.list_runs(RunQuery()))
 
     async with asyncio.timeout(60):
         await wait_until(some)
-    return next(run for run in reversed(await node.store.list_runs(RunQuery())) if run.over)
+    return next(run for run in reversed(await node.store.executions.list_runs(RunQuery())) if run.over)
 
 
 @pytest.mark.parametrize("ahead_ms", [OFF_MS, -OFF_MS])
@@ -67,10 +67,10 @@ async def test_what_is_asked_for_starts_at_once_and_is_written_down_by_the_clock
 ) -> None:
     async with running(tmp_path, ahead_ms) as (node, events):
         began = node.clock.elapsed()
-        await TaskService(node.store, node.launcher, node.clock).submit({"function": "nothing"}, actor="ada")
+        await TaskService(node.store.jobs, node.launcher, node.clock).submit({"function": "nothing"}, actor="ada")
         run = await first_run(node)
         took = node.clock.elapsed() - began
-        [attempt] = await node.store.attempts([one.task_id for one in await node.store.tasks([run])])
+        [attempt] = await node.store.executions.attempts([one.task_id for one in await node.store.history.tasks([run])])
 
     assert attempt.started_at == pytest.approx(SystemClock().now() + ahead_ms, abs=OFF_MS // 2)
     assert took < OFF_MS / 2000
@@ -84,6 +84,6 @@ async def test_nothing_fires_before_its_time_by_the_clock_of_the_store(tmp_path:
         await office.jobs.apply([read_job(said, Defaults(), now=node.clock.now())], actor="ada")
         node.check_soon()
         run = await first_run(node)
-        now = await node.store.transactions.read(node.store.transactions.now)
+        now = await node.store.now()
 
     assert run.planned_at <= now

@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 
 async def _anybody(store: SqlStore) -> bool:
-    return bool(await store.workers())
+    return bool(await store.workers.alive())
 
 
 @pytest.mark.guarantee("C10", "S16")

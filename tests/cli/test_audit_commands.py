@@ -20,7 +20,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def seal(prompt: CliPrompt) -> None:
     async def done() -> None:
         store = await open_sqlite(str(prompt.folder / "gnomon.db"))
-        await store.seal_audit(limit=100)
+        await store.audit.seal(limit=100)
         await store.close()
 
     asyncio.run(done())

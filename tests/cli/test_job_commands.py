@@ -369,11 +369,11 @@ def test_jobs_are_listed_by_tag(prompt: CliPrompt) -> None:
 
 def test_ticks_without_an_execution_are_listed_as_skipped(prompt: CliPrompt) -> None:
     async def ten_days_later(store: SqlStore) -> None:
-        schedule = await store.find("default", "report")
+        schedule = await store.schedules.find("default", "report")
         assert schedule is not None
         now = schedule.mark_at + 10 * DAY_MS
         verdict = plan(schedule, now=now)
-        assert await store.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
+        assert await store.schedules.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
 
     prompt.with_store(ten_days_later)
 
@@ -548,7 +548,7 @@ def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: 
         load=HostLoad(cpu=42),
         draining=True,
     )
-    prompt.with_store(lambda store: store.register_worker(card, ttl_ms=60_000))
+    prompt.with_store(lambda store: store.workers.register(card, ttl_ms=60_000))
 
     [line] = prompt.lines("workers")[1:]
     [told] = json.loads("\n".join(prompt.lines("workers", "-o", "json")))

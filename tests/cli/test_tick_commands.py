@@ -88,12 +88,12 @@ def resting(prompt: CliPrompt, seconds: int = 100) -> CliPrompt:
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
 
     async def earlier(store: SqlStore) -> None:
-        found = await store.find("default", "beat")
+        found = await store.schedules.find("default", "beat")
         assert found is not None
         at = found.mark_at - seconds * 1000
         before = replace(found, mark_at=at, paused_at=at)
         verdict = verdict_before_edit(found, now=found.mark_at)
-        assert await store.change(verdict, before, now=at, actor="ada", tzdata="")
+        assert await store.schedules.change(verdict, before, now=at, actor="ada", tzdata="")
 
     prompt.with_store(earlier)
     return prompt

@@ -17,7 +17,8 @@ from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest,
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit
-from support.task_steps import FullStore, completion_of, finish_run, take_task, workflow
+from gnomon.ports.store import Store
+from support.task_steps import completion_of, finish_run, take_task, workflow
 
 LATER = NOON + HOUR
 
@@ -25,43 +26,43 @@ LATER = NOON + HOUR
 class AuditContract:
     """Tests for any store. `store` is a fresh one."""
 
-    async def entries(self, store: FullStore, **query: object) -> list[AuditEntry]:
+    async def entries(self, store: Store, **query: object) -> list[AuditEntry]:
         """The oldest first."""
-        found = await store.list_audit(AuditQuery(**query))  # type: ignore[arg-type]
+        found = await store.audit.page(AuditQuery(**query))  # type: ignore[arg-type]
         return [kept.entry for kept in reversed(found)]
 
-    async def told(self, store: FullStore) -> list[tuple[str, str, str, str]]:
+    async def told(self, store: Store) -> list[tuple[str, str, str, str]]:
         return [(one.actor, one.action, one.kind, one.name) for one in await self.entries(store)]
 
-    async def job(self, store: FullStore, name: str = "report", overlap: Overlap = Overlap.ALLOW) -> Schedule:
+    async def job(self, store: Store, name: str = "report", overlap: Overlap = Overlap.ALLOW) -> Schedule:
         made = minutely(name, overlap=overlap)
-        assert not await store.add([made], actor="ada", tzdata="")
+        assert not await store.schedules.add([made], actor="ada", tzdata="")
         return made
 
-    async def triggered(self, store: FullStore, job: Schedule, name: str = "a", **wish: object) -> Run:
+    async def triggered(self, store: Store, job: Schedule, name: str = "a", **wish: object) -> Run:
         run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, user_id="bob")
         run = replace(run, replay_of=wish.pop("replay_of", None))
-        await store.launch([LaunchRequest(run=run, first_steps=("main",), **wish)], now=NOON)  # type: ignore[arg-type]
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **wish)], now=NOON)  # type: ignore[arg-type]
         return run
 
-    async def dead_letter(self, store: FullStore, job: Schedule, name: str = "a") -> str:
+    async def dead_letter(self, store: Store, job: Schedule, name: str = "a") -> str:
         run = await self.triggered(store, job, name)
         taken = await take_task(store, "worker", run, now=NOON)
         definition = workflow(dead_letter=True)
-        await store.report([completion_of(taken, Result.FAILED, now=NOON, definition=definition)])
-        return (await store.list_dead_letters("default", unresolved=True))[-1].dead_letter_id
+        await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, definition=definition)])
+        return (await store.dead_letters.page("default", unresolved=True))[-1].dead_letter_id
 
     # ---- what is written ---------------------------------------------------------------------
 
     @pytest.mark.req("H-23")
-    async def test_what_was_not_allowed_is_written_down_by_itself(self, store: FullStore) -> None:
+    async def test_what_was_not_allowed_is_written_down_by_itself(self, store: Store) -> None:
         entry = refused_entry("DELETE /v1/jobs/report", "needs a role", actor="eve", tenant="default", now=NOON)
-        await store.add_audit(entry)
+        await store.audit.add(entry)
 
         assert await self.entries(store, action="refuse", kind="request") == [entry]
 
     @pytest.mark.req("H-23")
-    async def test_a_registration_is_written_down(self, store: FullStore) -> None:
+    async def test_a_registration_is_written_down(self, store: Store) -> None:
         job = await self.job(store)
 
         [entry] = await self.entries(store)
@@ -77,20 +78,20 @@ class AuditContract:
             details='{"revision":1}',
         )
 
-    async def test_a_name_that_was_taken_is_not(self, store: FullStore) -> None:
+    async def test_a_name_that_was_taken_is_not(self, store: Store) -> None:
         await self.job(store)
 
-        await store.add([minutely(), minutely("other")], actor="eve", tzdata="")
+        await store.schedules.add([minutely(), minutely("other")], actor="eve", tzdata="")
 
         assert [(one.actor, one.name) for one in await self.entries(store)] == [("ada", "report"), ("eve", "other")]
 
     @pytest.mark.req("H-23")
-    async def test_an_update_is_written_down_with_what_was_and_what_is(self, store: FullStore) -> None:
+    async def test_an_update_is_written_down_with_what_was_and_what_is(self, store: Store) -> None:
         job = await self.job(store)
         verdict = verdict_before_edit(job, now=LATER)
         after = edited_schedule(verdict, replace(job.spec, trigger=Cron("5 * * * *")), now=LATER)
 
-        assert await store.change(verdict, after, now=LATER, actor="bob", tzdata="")
+        assert await store.schedules.change(verdict, after, now=LATER, actor="bob", tzdata="")
 
         entry = (await self.entries(store))[-1]
         assert (entry.at, entry.actor, entry.action) == (LATER, "bob", "update")
@@ -98,43 +99,47 @@ class AuditContract:
         assert entry.before != entry.after
 
     @pytest.mark.req("H-23")
-    async def test_pause_and_resume_are_written_down(self, store: FullStore) -> None:
+    async def test_pause_and_resume_are_written_down(self, store: Store) -> None:
         job = await self.job(store)
         verdict = verdict_before_edit(job, now=NOON + 1)
-        await store.change(verdict, paused_schedule(verdict, now=NOON + 1), now=NOON + 1, actor="bob", tzdata="")
-        stopped = await store.find("default", "report")
+        await store.schedules.change(
+            verdict, paused_schedule(verdict, now=NOON + 1), now=NOON + 1, actor="bob", tzdata=""
+        )
+        stopped = await store.schedules.find("default", "report")
         assert stopped is not None
         verdict = verdict_before_edit(stopped, now=LATER)
-        await store.change(verdict, resumed_schedule(verdict, now=LATER), now=LATER, actor="eve", tzdata="")
+        await store.schedules.change(verdict, resumed_schedule(verdict, now=LATER), now=LATER, actor="eve", tzdata="")
 
         assert (await self.told(store))[1:] == [("bob", "pause", "job", "report"), ("eve", "resume", "job", "report")]
 
     @pytest.mark.req("H-23")
-    async def test_a_deletion_is_written_down(self, store: FullStore) -> None:
+    async def test_a_deletion_is_written_down(self, store: Store) -> None:
         job = await self.job(store)
 
-        assert await store.delete(verdict_before_edit(job, now=LATER), now=LATER, actor="bob")
+        assert await store.schedules.delete(verdict_before_edit(job, now=LATER), now=LATER, actor="bob")
 
         entry = (await self.entries(store))[-1]
         assert (entry.action, entry.before, entry.after) == ("delete", schedule_digest(job), None)
 
-    async def test_a_change_that_came_too_late_is_not(self, store: FullStore) -> None:
+    async def test_a_change_that_came_too_late_is_not(self, store: Store) -> None:
         job = await self.job(store)
         verdict = verdict_before_edit(replace(job, revision=7), now=LATER)
 
-        assert not await store.change(verdict, paused_schedule(verdict, now=LATER), now=LATER, actor="bob", tzdata="")
-        assert not await store.delete(verdict, now=LATER, actor="bob")
+        assert not await store.schedules.change(
+            verdict, paused_schedule(verdict, now=LATER), now=LATER, actor="bob", tzdata=""
+        )
+        assert not await store.schedules.delete(verdict, now=LATER, actor="bob")
 
         assert len(await self.entries(store)) == 1
 
     @pytest.mark.req("H-23")
-    async def test_all_that_is_applied_together_is_written_down(self, store: FullStore) -> None:
+    async def test_all_that_is_applied_together_is_written_down(self, store: Store) -> None:
         job = await self.job(store)
         verdict = verdict_before_edit(job, now=LATER)
         edit = ScheduleEdit(verdict, edited_schedule(verdict, replace(job.spec, workflow_version=2), now=LATER))
         wish = JobChangeset(workflows=[workflow(version=2)], added=[minutely("new", mark=LATER)], edits=[edit])
 
-        assert await store.apply(wish, now=LATER, actor="bob", tzdata="")
+        assert await store.jobs.apply(wish, now=LATER, actor="bob", tzdata="")
 
         assert (await self.told(store))[1:] == [
             ("bob", "deploy", "workflow", "report"),
@@ -142,16 +147,16 @@ class AuditContract:
             ("bob", "update", "job", "report"),
         ]
 
-    async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: FullStore) -> None:
+    async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: Store) -> None:
         await self.job(store)
         wish = JobChangeset(workflows=[workflow()], added=[minutely("new"), minutely("report")])
 
-        assert not await store.apply(wish, now=LATER, actor="bob", tzdata="")
+        assert not await store.jobs.apply(wish, now=LATER, actor="bob", tzdata="")
 
         assert len(await self.entries(store)) == 1
 
     @pytest.mark.req("H-23")
-    async def test_a_manual_trigger_is_written_down(self, store: FullStore) -> None:
+    async def test_a_manual_trigger_is_written_down(self, store: Store) -> None:
         job = await self.job(store)
 
         await self.triggered(store, job, input=b"{}", force=True)
@@ -160,7 +165,7 @@ class AuditContract:
         assert (entry.actor, entry.action, entry.kind, entry.name) == ("bob", "trigger", "job", "report")
         assert json.loads(entry.details) == {"execution": "run_a", "became": "started", "forced": True}
 
-    async def test_a_trigger_that_starts_nothing_is_not(self, store: FullStore) -> None:
+    async def test_a_trigger_that_starts_nothing_is_not(self, store: Store) -> None:
         job = await self.job(store, overlap=Overlap.SKIP)
         await self.triggered(store, job)
 
@@ -170,18 +175,18 @@ class AuditContract:
         assert [action for _, action, _, _ in await self.told(store)] == ["register", "trigger"]
 
     @pytest.mark.req("H-23")
-    async def test_a_cancellation_is_written_down(self, store: FullStore) -> None:
+    async def test_a_cancellation_is_written_down(self, store: Store) -> None:
         run = await self.triggered(store, await self.job(store))
 
-        assert await store.cancel(run.run_id, reason="no", now=LATER, actor="eve") is CancelOutcome.CANCELLED
-        assert await store.cancel(run.run_id, reason="no", now=LATER, actor="eve") is CancelOutcome.OVER
+        assert await store.runs.cancel(run.run_id, reason="no", now=LATER, actor="eve") is CancelOutcome.CANCELLED
+        assert await store.runs.cancel(run.run_id, reason="no", now=LATER, actor="eve") is CancelOutcome.OVER
 
         entry = (await self.entries(store))[-1]
         assert (entry.actor, entry.action, entry.kind, entry.name) == ("eve", "cancel", "execution", "run_a")
         assert entry.before != entry.after
         assert len(await self.entries(store)) == 3
 
-    async def test_a_replay_is_written_down(self, store: FullStore) -> None:
+    async def test_a_replay_is_written_down(self, store: Store) -> None:
         job = await self.job(store)
         letter = await self.dead_letter(store, job)
 
@@ -190,34 +195,34 @@ class AuditContract:
         entry = (await self.entries(store))[-1]
         assert (entry.action, entry.name, json.loads(entry.details)["dead_letter"]) == ("replay", "report", letter)
 
-    async def test_whoever_deals_with_dead_letters_is_written_down_once_for_each(self, store: FullStore) -> None:
+    async def test_whoever_deals_with_dead_letters_is_written_down_once_for_each(self, store: Store) -> None:
         job = await self.job(store)
         first, second = await self.dead_letter(store, job), await self.dead_letter(store, job, "b")
-        await store.resolve("default", [first], by="eve", now=LATER)
+        await store.dead_letters.resolve("default", [first], by="eve", now=LATER)
 
-        assert await store.resolve("default", [first, second, "dl_none"], by="bob", now=LATER) == 1
-        assert await store.resolve("acme", [first], by="bob", now=LATER) == 0
+        assert await store.dead_letters.resolve("default", [first, second, "dl_none"], by="bob", now=LATER) == 1
+        assert await store.dead_letters.resolve("acme", [first], by="bob", now=LATER) == 0
 
         entries = await self.entries(store, action="resolve")
         assert [(one.actor, one.name) for one in entries] == [("eve", first), ("bob", second)]
 
-    async def test_an_event_is_written_down_once(self, store: FullStore) -> None:
+    async def test_an_event_is_written_down_once(self, store: Store) -> None:
         for again in (event(1), event(1), replace(event(1), actor="eve")):
-            await store.emit_event(again, now=NOON)
+            await store.events.emit(again, now=NOON)
 
         assert await self.told(store) == [("ada", "emit", "event", "model.drift")]
 
     @pytest.mark.req("H-23")
     @pytest.mark.req("H-23")
     async def test_a_backfill_and_its_end_are_written_down_once_and_not_if_the_engine_ends_it(
-        self, store: FullStore
+        self, store: Store
     ) -> None:
         await self.job(store)
         for name in ("bf_1", "bf_2"):
-            await store.add_backfill(backfill(name))
+            await store.backfills.add(backfill(name))
         for _ in range(2):
-            await store.cancel_backfill("default", "bf_1", now=NOON, actor="bob")
-        await store.cancel_backfill("default", "bf_2", now=NOON)
+            await store.backfills.cancel("default", "bf_1", now=NOON, actor="bob")
+        await store.backfills.cancel("default", "bf_2", now=NOON)
 
         assert (await self.told(store))[1:] == [
             ("ada", "backfill", "job", "report"),
@@ -227,41 +232,43 @@ class AuditContract:
         assert json.loads((await self.entries(store))[1].details) == {"backfill": "bf_1", "planned": 5}
 
     @pytest.mark.req("H-23")
-    async def test_a_tick_that_is_skipped_is_written_down_as_that(self, store: FullStore) -> None:
+    async def test_a_tick_that_is_skipped_is_written_down_as_that(self, store: Store) -> None:
         job = await self.job(store)
         spec = replace(job.spec, exceptions=(TickException(NOON + HOUR),))
 
         verdict = verdict_before_edit(job, now=NOON)
-        assert await store.change(verdict, edited_schedule(verdict, spec, now=NOON), now=NOON, actor="bob", tzdata="")
+        assert await store.schedules.change(
+            verdict, edited_schedule(verdict, spec, now=NOON), now=NOON, actor="bob", tzdata=""
+        )
 
         assert (await self.told(store))[1:] == [("bob", "skip", "job", "report")]
         assert json.loads((await self.entries(store))[1].details)["skipped"] == ["2026-03-02T13:00:00+00:00"]
 
-    async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: FullStore) -> None:
+    async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
         listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)
         wish = JobChangeset(workflows=[workflow()], added=[listener])
-        await store.apply(wish, now=NOON, actor="ada", tzdata="")
-        [entry] = await store.emit_event(event(1), now=NOON)
-        run = await store.find_run(RunId(str(entry.run_id)))
+        await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        [entry] = await store.events.emit(event(1), now=NOON)
+        run = await store.executions.find_run(RunId(str(entry.run_id)))
         assert run is not None
 
         await finish_run(store, run, now=NOON + MINUTE)
         other = await self.triggered(store, listener, "b")
-        await store.cancel(other.run_id, reason="superseded", now=LATER, actor=ENGINE)
+        await store.runs.cancel(other.run_id, reason="superseded", now=LATER, actor=ENGINE)
 
         actions = [action for _, action, _, _ in await self.told(store)]
         assert actions == ["deploy", "register", "emit", "trigger"]
 
     # ---- looking -----------------------------------------------------------------------------
 
-    async def test_entries_can_be_narrowed_down(self, store: FullStore) -> None:
+    async def test_entries_can_be_narrowed_down(self, store: Store) -> None:
         job = await self.job(store)
         await self.job(store, "other")
-        await store.add([minutely(tenant="acme")], actor="zoe", tzdata="")
+        await store.schedules.add([minutely(tenant="acme")], actor="zoe", tzdata="")
         await self.triggered(store, job)
-        found = await store.find("default", "report")
+        found = await store.schedules.find("default", "report")
         assert found is not None
-        await store.delete(verdict_before_edit(found, now=LATER), now=LATER, actor="eve")
+        await store.schedules.delete(verdict_before_edit(found, now=LATER), now=LATER, actor="eve")
 
         assert [one.actor for one in await self.entries(store, tenant="acme")] == ["zoe"]
         assert [one.action for one in await self.entries(store, name="report", kind="job")] == [
@@ -273,68 +280,70 @@ class AuditContract:
         assert [one.action for one in await self.entries(store, since_at=LATER)] == ["delete"]
         assert len(await self.entries(store, until_at=LATER)) == 3
 
-    async def test_entries_can_be_paged_through_from_the_newest(self, store: FullStore) -> None:
+    async def test_entries_can_be_paged_through_from_the_newest(self, store: Store) -> None:
         for number in range(5):
             await self.job(store, f"job{number}")
 
-        first = await store.list_audit(AuditQuery(limit=2))
-        second = await store.list_audit(AuditQuery(limit=2, before=first[-1].number))
+        first = await store.audit.page(AuditQuery(limit=2))
+        second = await store.audit.page(AuditQuery(limit=2, before=first[-1].number))
 
         assert [kept.entry.name for kept in (*first, *second)] == ["job4", "job3", "job2", "job1"]
 
     # ---- sealing -----------------------------------------------------------------------------
 
-    async def test_without_entries_there_is_nothing_to_seal(self, store: FullStore) -> None:
-        assert await store.seal_audit(limit=10) == 0
-        assert await store.audit_head() == (ChainHead(0, GENESIS), 0)
+    async def test_without_entries_there_is_nothing_to_seal(self, store: Store) -> None:
+        assert await store.audit.seal(limit=10) == 0
+        assert await store.audit.head() == (ChainHead(0, GENESIS), 0)
 
     @pytest.mark.req("H-23")
-    async def test_entries_are_sealed_in_their_order_a_batch_at_a_time(self, store: FullStore) -> None:
+    async def test_entries_are_sealed_in_their_order_a_batch_at_a_time(self, store: Store) -> None:
         for number in range(5):
             await self.job(store, f"job{number}")
 
-        assert [await store.seal_audit(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+        assert [await store.audit.seal(limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
-        chain = await store.sealed_audit(after=0, limit=10)
+        chain = await store.audit.sealed(after=0, limit=10)
         assert [(kept.seq, kept.entry.name) for kept in chain] == [(n + 1, f"job{n}") for n in range(5)]
         head, broken = verify_chain(ChainHead(), chain)
-        assert (head, 0) == await store.audit_head()
+        assert (head, 0) == await store.audit.head()
         assert broken == []
 
-    async def test_the_chain_goes_on_where_it_ended(self, store: FullStore) -> None:
+    async def test_the_chain_goes_on_where_it_ended(self, store: Store) -> None:
         await self.job(store)
-        await store.seal_audit(limit=10)
+        await store.audit.seal(limit=10)
         await self.job(store, "other")
-        assert (await store.audit_head())[1] == 1
+        assert (await store.audit.head())[1] == 1
 
-        await store.seal_audit(limit=10)
+        await store.audit.seal(limit=10)
 
-        [first, second] = await store.sealed_audit(after=0, limit=10)
+        [first, second] = await store.audit.sealed(after=0, limit=10)
         assert second.prev_hash == first.hash
-        assert await store.sealed_audit(after=1, limit=10) == [second]
+        assert await store.audit.sealed(after=1, limit=10) == [second]
 
-    async def test_sealers_at_once_make_one_chain(self, store: FullStore) -> None:
+    async def test_sealers_at_once_make_one_chain(self, store: Store) -> None:
         for number in range(20):
             await self.job(store, f"job{number}")
 
-        await asyncio.gather(*(store.seal_audit(limit=7) for _ in range(6)))
-        while await store.seal_audit(limit=7):
+        await asyncio.gather(*(store.audit.seal(limit=7) for _ in range(6)))
+        while await store.audit.seal(limit=7):
             pass
 
-        chain = await store.sealed_audit(after=0, limit=100)
+        chain = await store.audit.sealed(after=0, limit=100)
         assert len(chain) == 20
         assert verify_chain(ChainHead(), chain)[1] == []
 
-    async def test_sealing_changes_nothing_that_an_entry_says(self, store: FullStore) -> None:
+    async def test_sealing_changes_nothing_that_an_entry_says(self, store: Store) -> None:
         await self.triggered(store, await self.job(store))
         before = await self.entries(store)
 
-        await store.seal_audit(limit=10)
+        await store.audit.seal(limit=10)
 
         assert await self.entries(store) == before
 
-    async def test_a_launch_is_what_it_was(self, store: FullStore) -> None:
+    async def test_a_launch_is_what_it_was(self, store: Store) -> None:
         job = await self.job(store)
         run = new_requested_run(RunId("run_x"), job, source=Source.API, now=NOON, user_id="bob")
 
-        assert await store.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON) == [LaunchOutcome.STARTED]
+        assert await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON) == [
+            LaunchOutcome.STARTED
+        ]

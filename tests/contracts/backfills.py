@@ -19,7 +19,8 @@ from gnomon.core.runs.backfill import (
 )
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.runs import RunQuery
-from support.task_steps import FullStore, finish_run
+from gnomon.ports.store import Store
+from support.task_steps import finish_run
 
 FIRST = NOON - 10 * MINUTE
 PAST = [FIRST + minute * MINUTE for minute in range(5)]
@@ -56,141 +57,144 @@ def batch_of(asked: Backfill, *, schedule: Schedule | None = None, under_way: in
 class BackfillContract:
     """Tests for any store."""
 
-    async def asked(self, store: FullStore, *backfills: Backfill) -> None:
-        await store.add([minutely()], actor="ada", tzdata="")
+    async def asked(self, store: Store, *backfills: Backfill) -> None:
+        await store.schedules.add([minutely()], actor="ada", tzdata="")
         for one in backfills:
-            await store.add_backfill(one)
+            await store.backfills.add(one)
 
-    async def test_a_backfill_comes_back_as_it_was_asked_for(self, store: FullStore) -> None:
+    async def test_a_backfill_comes_back_as_it_was_asked_for(self, store: Store) -> None:
         await self.asked(store, backfill(again=True))
 
-        found = await store.find_backfill("default", "bf_1")
+        found = await store.backfills.find("default", "bf_1")
         assert found is not None
         assert found.backfill == backfill(again=True)
-        assert await store.open_backfills(limit=10) == [OpenBackfill(backfill(again=True), 0)]
-        assert await store.find_backfill("acme", "bf_1") is None
+        assert await store.backfills.list_open(limit=10) == [OpenBackfill(backfill(again=True), 0)]
+        assert await store.backfills.find("acme", "bf_1") is None
 
-    async def test_a_backfill_of_the_same_id_is_kept_once(self, store: FullStore) -> None:
-        await store.add([minutely()], actor="ada", tzdata="")
+    async def test_a_backfill_of_the_same_id_is_kept_once(self, store: Store) -> None:
+        await store.schedules.add([minutely()], actor="ada", tzdata="")
 
-        added = [await store.add_backfill(backfill(actor=actor)) for actor in ("ada", "bob")]
+        added = [await store.backfills.add(backfill(actor=actor)) for actor in ("ada", "bob")]
 
-        found = await store.find_backfill("default", "bf_1")
+        found = await store.backfills.find("default", "bf_1")
         assert found is not None
         assert (added, found.backfill.actor) == ([True, False], "ada")
-        assert len(await store.list_audit(AuditQuery(action="backfill"))) == 1
+        assert len(await store.audit.page(AuditQuery(action="backfill"))) == 1
 
-    async def test_backfills_are_listed_page_by_page_the_newest_first(self, store: FullStore) -> None:
+    async def test_backfills_are_listed_page_by_page_the_newest_first(self, store: Store) -> None:
         made = [("bf_9", NOON), ("bf_1", NOON + 1), ("bf_2", NOON + 1), ("bf_0", NOON + 2)]
         await self.asked(store, *(backfill(name, created_at=at) for name, at in made))
 
         seen, after = list[str](), None
-        while page := await store.list_backfills("default", after=after, limit=2):
+        while page := await store.backfills.page("default", after=after, limit=2):
             seen += [one.backfill.backfill_id for one in page]
             after = (page[-1].backfill.created_at, page[-1].backfill.backfill_id)
 
         assert seen == ["bf_0", "bf_2", "bf_1", "bf_9"]
 
-    async def test_a_lot_makes_its_entries_and_its_runs_beside_others(self, store: FullStore) -> None:
+    async def test_a_lot_makes_its_entries_and_its_runs_beside_others(self, store: Store) -> None:
         await self.asked(store, backfill())
 
-        assert await store.apply_backfill_batch(batch_of(backfill()), now=NOON) is BatchOutcome.DONE
+        assert await store.backfills.apply_batch(batch_of(backfill()), now=NOON) is BatchOutcome.DONE
 
-        runs = await store.list_runs(RunQuery())
+        runs = await store.executions.list_runs(RunQuery())
         assert sorted(run.planned_at for run in runs) == PAST[:2]
         assert {(run.source, run.queued, run.fire_at) for run in runs} == {(Source.BACKFILL, False, NOON)}
-        schedule = await store.find("default", "report")
+        schedule = await store.schedules.find("default", "report")
         assert schedule is not None
         assert (schedule.active_runs, schedule.mark_at) == (2, NOON)
-        [open_] = await store.open_backfills(limit=10)
+        [open_] = await store.backfills.list_open(limit=10)
         assert (open_.backfill.mark_at, open_.under_way) == (PAST[1], 2)
 
-    async def test_a_lot_that_someone_else_carried_out_is_void(self, store: FullStore) -> None:
+    async def test_a_lot_that_someone_else_carried_out_is_void(self, store: Store) -> None:
         await self.asked(store, backfill())
-        await store.apply_backfill_batch(batch_of(backfill()), now=NOON)
+        await store.backfills.apply_batch(batch_of(backfill()), now=NOON)
 
-        assert await store.apply_backfill_batch(batch_of(backfill()), now=NOON) is BatchOutcome.VOID
+        assert await store.backfills.apply_batch(batch_of(backfill()), now=NOON) is BatchOutcome.VOID
 
-        assert len(await store.list_runs(RunQuery())) == 2
+        assert len(await store.executions.list_runs(RunQuery())) == 2
 
-    async def test_a_planned_time_has_one_run_whichever_backfill_asks_first(self, store: FullStore) -> None:
+    async def test_a_planned_time_has_one_run_whichever_backfill_asks_first(self, store: Store) -> None:
         await self.asked(store, backfill(), backfill("bf_2"))
 
-        await store.apply_backfill_batch(batch_of(backfill()), now=NOON)
-        await store.apply_backfill_batch(batch_of(backfill("bf_2")), now=NOON)
+        await store.backfills.apply_batch(batch_of(backfill()), now=NOON)
+        await store.backfills.apply_batch(batch_of(backfill("bf_2")), now=NOON)
 
-        assert len(await store.list_runs(RunQuery())) == 2
-        second = await store.find_backfill("default", "bf_2")
+        assert len(await store.executions.list_runs(RunQuery())) == 2
+        second = await store.backfills.find("default", "bf_2")
         assert second is not None
         assert (second.fired, second.skipped) == (0, 2)
 
-    async def test_what_is_wanted_again_has_a_run_for_each_backfill(self, store: FullStore) -> None:
+    async def test_what_is_wanted_again_has_a_run_for_each_backfill(self, store: Store) -> None:
         first, second = backfill(again=True), backfill("bf_2", again=True)
         await self.asked(store, first, second)
 
         for one in (first, second):
-            await store.apply_backfill_batch(batch_of(one), now=NOON)
+            await store.backfills.apply_batch(batch_of(one), now=NOON)
 
-        assert sorted(run.planned_at for run in await store.list_runs(RunQuery())) == [*PAST[:1] * 2, *PAST[1:2] * 2]
+        assert sorted(run.planned_at for run in await store.executions.list_runs(RunQuery())) == [
+            *PAST[:1] * 2,
+            *PAST[1:2] * 2,
+        ]
 
-    async def test_what_had_a_run_is_known_and_by_what(self, store: FullStore) -> None:
+    async def test_what_had_a_run_is_known_and_by_what(self, store: Store) -> None:
         schedule = minutely(mark=PAST[2])
-        await store.add([schedule], actor="ada", tzdata="")
-        terms = await store.claim("node", ttl_ms=1000, limit=SHARDS)
-        await store.decide([plan(schedule, now=PAST[3])], now=PAST[3], terms=terms)
-        await store.add_backfill(backfill())
-        await store.apply_backfill_batch(batch_of(backfill()), now=NOON)
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        terms = await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
+        await store.ledger.decide([plan(schedule, now=PAST[3])], now=PAST[3], terms=terms)
+        await store.backfills.add(backfill())
+        await store.backfills.apply_batch(batch_of(backfill()), now=NOON)
 
-        assert await store.times_already_run(schedule.uid, first_at=PAST[1], last_at=PAST[4]) == {
+        assert await store.backfills.times_already_run(schedule.uid, first_at=PAST[1], last_at=PAST[4]) == {
             PAST[1]: BackfillTickReason.BACKFILLED_BEFORE,
             PAST[3]: BackfillTickReason.HAD_A_RUN,
         }
 
-    async def test_progress_tells_what_succeeded_and_what_did_not(self, store: FullStore) -> None:
+    async def test_progress_tells_what_succeeded_and_what_did_not(self, store: Store) -> None:
         await self.asked(store, backfill(max_parallel=3))
-        await store.apply_backfill_batch(batch_of(backfill(max_parallel=3)), now=NOON)
-        runs = sorted(await store.list_runs(RunQuery()), key=lambda run: run.planned_at)
+        await store.backfills.apply_batch(batch_of(backfill(max_parallel=3)), now=NOON)
+        runs = sorted(await store.executions.list_runs(RunQuery()), key=lambda run: run.planned_at)
 
         await finish_run(store, runs[0], now=NOON)
         await finish_run(store, runs[1], result=Result.FAILED, now=NOON)
 
-        [told] = await store.list_backfills("default", job="report")
+        [told] = await store.backfills.page("default", job="report")
         assert (told.fired, told.under_way, told.failed) == (3, 1, 1)
-        assert [open_.under_way for open_ in await store.open_backfills(limit=10)] == [1]
-        found = await store.find_run(runs[0].run_id)
+        assert [open_.under_way for open_ in await store.backfills.list_open(limit=10)] == [1]
+        found = await store.executions.find_run(runs[0].run_id)
         assert found is not None
         assert found.status is RunStatus.COMPLETED
 
-    async def test_a_backfill_ends(self, store: FullStore) -> None:
+    async def test_a_backfill_ends(self, store: Store) -> None:
         await self.asked(store, backfill())
         last = next_backfill_batch(OpenBackfill(backfill(), 0), minutely(), [], {}, now=NOON + 5)
         assert last is not None
 
-        assert await store.apply_backfill_batch(last, now=NOON + 5) is BatchOutcome.DONE
+        assert await store.backfills.apply_batch(last, now=NOON + 5) is BatchOutcome.DONE
 
-        assert await store.open_backfills(limit=10) == []
-        [told] = await store.list_backfills("default")
+        assert await store.backfills.list_open(limit=10) == []
+        [told] = await store.backfills.page("default")
         assert (told.backfill.ended_at, told.backfill.cancelled) == (NOON + 5, False)
 
-    async def test_a_backfill_that_was_cancelled_starts_nothing_more(self, store: FullStore) -> None:
+    async def test_a_backfill_that_was_cancelled_starts_nothing_more(self, store: Store) -> None:
         await self.asked(store, backfill())
 
-        assert await store.cancel_backfill("default", "bf_1", now=NOON + 5)
-        assert not await store.cancel_backfill("default", "bf_1", now=NOON + 6)
+        assert await store.backfills.cancel("default", "bf_1", now=NOON + 5)
+        assert not await store.backfills.cancel("default", "bf_1", now=NOON + 6)
 
-        assert await store.apply_backfill_batch(batch_of(backfill()), now=NOON + 7) is BatchOutcome.VOID
-        assert await store.list_runs(RunQuery()) == []
-        [told] = await store.list_backfills("default")
+        assert await store.backfills.apply_batch(batch_of(backfill()), now=NOON + 7) is BatchOutcome.VOID
+        assert await store.executions.list_runs(RunQuery()) == []
+        [told] = await store.backfills.page("default")
         assert (told.backfill.ended_at, told.backfill.cancelled) == (NOON + 5, True)
 
-    async def test_without_its_schedule_nothing_can_be_started(self, store: FullStore) -> None:
+    async def test_without_its_schedule_nothing_can_be_started(self, store: Store) -> None:
         await self.asked(store, backfill())
-        await store.delete(verdict_before_edit(minutely(), now=NOON), now=NOON, actor="ada")
+        await store.schedules.delete(verdict_before_edit(minutely(), now=NOON), now=NOON, actor="ada")
 
-        assert await store.apply_backfill_batch(batch_of(backfill()), now=NOON) is BatchOutcome.GONE
+        assert await store.backfills.apply_batch(batch_of(backfill()), now=NOON) is BatchOutcome.GONE
 
-    async def test_backfills_are_listed_the_newest_first_and_by_job(self, store: FullStore) -> None:
+    async def test_backfills_are_listed_the_newest_first_and_by_job(self, store: Store) -> None:
         await self.asked(store, backfill(), backfill("bf_2", created_at=NOON + 1))
 
-        assert [one.backfill.backfill_id for one in await store.list_backfills("default")] == ["bf_2", "bf_1"]
-        assert await store.list_backfills("default", job="other") == []
+        assert [one.backfill.backfill_id for one in await store.backfills.page("default")] == ["bf_2", "bf_1"]
+        assert await store.backfills.page("default", job="other") == []

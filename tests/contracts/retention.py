@@ -21,8 +21,9 @@ from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.ports.maintenance import HISTORY_START, RetentionBatch, RetentionKind
 from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.store import Store
 from support.row_editing import EditRow
-from support.task_steps import FullStore, completion_of, finish_run, runs_of, take_task, workflow
+from support.task_steps import completion_of, finish_run, runs_of, take_task, workflow
 
 Advance = Callable[[int], None]
 #: Everything of the first hour is old.
@@ -35,49 +36,53 @@ class RetentionContract:
     """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges turns by."""
 
     @pytest.fixture
-    async def kept(self, store: FullStore) -> Schedule:
+    async def kept(self, store: Store) -> Schedule:
         made = minutely("kept", overlap=Overlap.ALLOW)
-        await store.add([made], actor="ada", tzdata="")
+        await store.schedules.add([made], actor="ada", tzdata="")
         return made
 
-    async def ticks_of(self, store: FullStore, schedule: Schedule, *minutes: int) -> list[Run]:
-        terms = await store.claim("node", ttl_ms=TTL, limit=SHARDS, by_force=True)
+    async def ticks_of(self, store: Store, schedule: Schedule, *minutes: int) -> list[Run]:
+        terms = await store.shards.claim("node", ttl_ms=TTL, limit=SHARDS, by_force=True)
         for minute in minutes:
-            found = await store.find(schedule.tenant, schedule.schedule_id)
+            found = await store.schedules.find(schedule.tenant, schedule.schedule_id)
             assert found is not None
             now = NOON + minute * MINUTE
-            assert await store.decide([plan(found, now=now)], now=now, terms=terms)
+            assert await store.ledger.decide([plan(found, now=now)], now=now, terms=terms)
         return await runs_of(store, schedule)
 
-    async def past(self, store: FullStore, schedule: Schedule) -> RetainedSchedule:
-        [found] = [one for one in await store.retained_schedules(after="", limit=100) if one.uid == schedule.uid]
+    async def past(self, store: Store, schedule: Schedule) -> RetainedSchedule:
+        [found] = [
+            one for one in await store.retention.retained_schedules(after="", limit=100) if one.uid == schedule.uid
+        ]
         return found
 
     async def aged(
-        self, store: FullStore, schedule: Schedule, kept: RetentionHorizons = OLD, *, limit: int = 100
+        self, store: Store, schedule: Schedule, kept: RetentionHorizons = OLD, *, limit: int = 100
     ) -> RetentionBatch:
-        return await store.expired_runs(await self.past(store, schedule), kept, after=HISTORY_START, limit=limit)
+        return await store.retention.expired_runs(
+            await self.past(store, schedule), kept, after=HISTORY_START, limit=limit
+        )
 
-    async def expired_ticks(
-        self, store: FullStore, schedule: Schedule, kept: RetentionHorizons = OLD
-    ) -> RetentionBatch:
-        return await store.expired_ticks(await self.past(store, schedule), kept, after=HISTORY_START, limit=100)
+    async def expired_ticks(self, store: Store, schedule: Schedule, kept: RetentionHorizons = OLD) -> RetentionBatch:
+        return await store.retention.expired_ticks(
+            await self.past(store, schedule), kept, after=HISTORY_START, limit=100
+        )
 
-    async def wanted(self, store: FullStore, schedule: Schedule, name: str, **said: object) -> Run:
+    async def wanted(self, store: Store, schedule: Schedule, name: str, **said: object) -> Run:
         run = replace(new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON), **said)
-        assert await store.launch([LaunchRequest(run=run, first_steps=("main",), input=b'{"a": 1}')], now=NOON)
+        assert await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b'{"a": 1}')], now=NOON)
         return run
 
     # ---- runs --------------------------------------------------------------------------------
 
     @pytest.mark.req("H-11")
     async def test_a_run_that_ended_long_ago_may_go_with_all_that_belongs_to_it(
-        self, store: FullStore, kept: Schedule
+        self, store: Store, kept: Schedule
     ) -> None:
         run = await self.wanted(store, kept, "a")
         ours = await take_task(store, "w", run, now=NOON)
         line = LogLine(NOON, "info", "done")
-        await store.report([completion_of(ours, Result.SUCCEEDED, now=NOON, output=b"1", logs=(line,))])
+        await store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON, output=b"1", logs=(line,))])
 
         lot = await self.aged(store, kept)
 
@@ -90,23 +95,21 @@ class RetentionContract:
         assert (shown["run_id"], shown["status"], shown["completed_at"]) == ("run_a", "completed", NOON)
         assert {r.row["body"] for r in lot.records if r.table == "payload"} == {'{"a": 1}', "1"}
 
-    async def test_what_was_removed_is_gone_and_everything_else_is_there(
-        self, store: FullStore, kept: Schedule
-    ) -> None:
+    async def test_what_was_removed_is_gone_and_everything_else_is_there(self, store: Store, kept: Schedule) -> None:
         going, staying = await self.wanted(store, kept, "a"), await self.wanted(store, kept, "b")
         await finish_run(store, going, now=NOON)
 
-        assert await store.remove(await self.aged(store, kept), limit=100)
+        assert await store.retention.remove(await self.aged(store, kept), limit=100)
 
-        assert await store.find_run(going.run_id) is None
-        assert list(await store.tasks([going])) == []
-        assert await store.payload(going.run_id, "input") is None
+        assert await store.executions.find_run(going.run_id) is None
+        assert list(await store.history.tasks([going])) == []
+        assert await store.executions.payload(going.run_id, "input") is None
         assert (await self.aged(store, kept)).names == ()
-        assert await store.find_run(staying.run_id) is not None
-        assert len(await store.tasks([staying])) == 1
+        assert await store.executions.find_run(staying.run_id) is not None
+        assert len(await store.history.tasks([staying])) == 1
 
     @pytest.mark.guarantee("S19")
-    async def test_nothing_that_is_under_way_or_ended_lately_may_go(self, store: FullStore, kept: Schedule) -> None:
+    async def test_nothing_that_is_under_way_or_ended_lately_may_go(self, store: Store, kept: Schedule) -> None:
         first, _ = await self.ticks_of(store, kept, 1, 2)
         await finish_run(store, first, now=LATER)
 
@@ -115,7 +118,7 @@ class RetentionContract:
 
     @pytest.mark.guarantee("S19")
     async def test_a_run_that_someone_named_stays_until_nobody_can_ask_for_it_again(
-        self, store: FullStore, kept: Schedule
+        self, store: Store, kept: Schedule
     ) -> None:
         run = await self.wanted(store, kept, "a", idempotency_key="monday")
         await finish_run(store, run, now=NOON)
@@ -123,14 +126,14 @@ class RetentionContract:
         assert (await self.aged(store, kept, RetentionHorizons(LATER, NOON - 1))).names == ()
         assert (await self.aged(store, kept, RetentionHorizons(LATER, NOON + 1))).names == ("run_a",)
 
-    async def test_lots_are_small_and_go_on_where_the_last_one_ended(self, store: FullStore, kept: Schedule) -> None:
+    async def test_lots_are_small_and_go_on_where_the_last_one_ended(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2, 3):
             await finish_run(store, run, now=NOON + 3 * MINUTE)
         past = await self.past(store, kept)
         names: list[str] = []
         place = HISTORY_START
         while True:
-            lot = await store.expired_runs(past, OLD, after=place, limit=1)
+            lot = await store.retention.expired_runs(past, OLD, after=place, limit=1)
             names += lot.names
             if lot.after is None:
                 break
@@ -138,30 +141,33 @@ class RetentionContract:
 
         assert names == [run.run_id for run in await runs_of(store, kept)]
 
-    async def test_many_rows_go_in_portions_and_the_run_goes_last(self, store: FullStore, kept: Schedule) -> None:
+    async def test_many_rows_go_in_portions_and_the_run_goes_last(self, store: Store, kept: Schedule) -> None:
         runs = [await self.wanted(store, kept, name) for name in "abc"]
         for run in runs:
             await finish_run(store, run, now=NOON)
         lot = await self.aged(store, kept)
 
-        assert not await store.remove(lot, limit=2)
+        assert not await store.retention.remove(lot, limit=2)
         assert set((await self.aged(store, kept)).names) == {"run_a", "run_b", "run_c"}
-        assert await store.remove(lot, limit=2)
+        assert await store.retention.remove(lot, limit=2)
         assert (await self.aged(store, kept)).names == ()
 
-    async def test_removing_twice_is_the_same_as_once(self, store: FullStore, kept: Schedule) -> None:
+    async def test_removing_twice_is_the_same_as_once(self, store: Store, kept: Schedule) -> None:
         await finish_run(store, await self.wanted(store, kept, "a"), now=NOON)
         lot = await self.aged(store, kept)
 
-        assert [await store.remove(lot, limit=100), await store.remove(lot, limit=100)] == [True, True]
+        assert [await store.retention.remove(lot, limit=100), await store.retention.remove(lot, limit=100)] == [
+            True,
+            True,
+        ]
 
-    async def test_the_run_of_a_dead_letter_that_is_being_tried_again_stays(
-        self, store: FullStore, kept: Schedule
-    ) -> None:
+    async def test_the_run_of_a_dead_letter_that_is_being_tried_again_stays(self, store: Store, kept: Schedule) -> None:
         run = await self.wanted(store, kept, "a")
         ours = await take_task(store, "w", run, now=NOON)
-        await store.report([completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))])
-        [letter] = await store.list_dead_letters("default")
+        await store.attempts.report(
+            [completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))]
+        )
+        [letter] = await store.dead_letters.page("default")
         again = await self.wanted(store, kept, "b", replay_of=letter.dead_letter_id)
 
         assert (await self.aged(store, kept)).names == ()
@@ -169,110 +175,108 @@ class RetentionContract:
         assert set((await self.aged(store, kept)).names) == {"run_a", "run_b"}
 
     async def test_a_run_without_a_job_stays_until_someone_has_dealt_with_its_dead_letter(
-        self, store: FullStore, kept: Schedule
+        self, store: Store, kept: Schedule
     ) -> None:
         run = await self.wanted(store, kept, "a", schedule_uid=None, schedule_id=None)
         ours = await take_task(store, "w", run, now=NOON)
-        await store.report([completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))])
-        [letter] = await store.list_dead_letters("default")
+        await store.attempts.report(
+            [completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))]
+        )
+        [letter] = await store.dead_letters.page("default")
 
-        assert (await store.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ()
-        await store.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
-        assert (await store.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ("run_a",)
+        assert (await store.retention.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ()
+        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
+        assert (await store.retention.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ("run_a",)
 
-    async def outer_and_inner(self, store: FullStore) -> tuple[Run, Run]:
+    async def outer_and_inner(self, store: Store) -> tuple[Run, Run]:
         """A run of a job, and the run that its only step waits for."""
         job = minutely("caller", trigger=OnDemand())
         job = replace(job, spec=replace(job.spec, workflow_id="caller", first_steps=("sub",)), next_fire_at=None)
         wish = JobChangeset(workflows=[CALLER, workflow()], added=[job])
-        assert await store.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
         outer = new_requested_run(RunId("run_outer"), job, source=Source.MANUAL, now=NOON)
-        await store.launch([LaunchRequest(run=outer, first_steps=("sub",))], now=NOON)
-        [waiting] = await store.waiting(NOON, limit=10)
+        await store.runs.launch([LaunchRequest(run=outer, first_steps=("sub",))], now=NOON)
+        [waiting] = await store.tasks.waiting(NOON, limit=10)
         request = AdmissionRequest(waiting=waiting, workflow=CALLER, step=CALLER.steps[0], input={})
         begun = prepare_task(request, reference_scope(CALLER, waiting, {}), workflow(), now=NOON)
         assert isinstance(begun, FanOut)
-        await store.fan_out([begun], now=NOON)
-        [inner] = [one.run for one in await store.waiting(NOON, limit=10)]
+        await store.tasks.fan_out([begun], now=NOON)
+        [inner] = [one.run for one in await store.tasks.waiting(NOON, limit=10)]
         return outer, inner
 
-    async def test_a_run_that_a_step_waited_for_goes_with_the_run_of_that_step(self, store: FullStore) -> None:
+    async def test_a_run_that_a_step_waited_for_goes_with_the_run_of_that_step(self, store: Store) -> None:
         outer, inner = await self.outer_and_inner(store)
-        past = (await store.retained_schedules(after="", limit=1))[0]
+        past = (await store.retention.retained_schedules(after="", limit=1))[0]
 
-        assert (await store.expired_runs(past, OLD, after=HISTORY_START, limit=100)).names == ()
+        assert (await store.retention.expired_runs(past, OLD, after=HISTORY_START, limit=100)).names == ()
         await finish_run(store, inner, now=NOON)
-        assert (await store.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ()
-        lot = await store.expired_runs(past, OLD, after=HISTORY_START, limit=100)
+        assert (await store.retention.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ()
+        lot = await store.retention.expired_runs(past, OLD, after=HISTORY_START, limit=100)
         assert lot.names == (outer.run_id, inner.run_id)
-        assert await store.remove(lot, limit=100)
-        assert await store.find_run(inner.run_id) is None
+        assert await store.retention.remove(lot, limit=100)
+        assert await store.executions.find_run(inner.run_id) is None
 
     @pytest.mark.guarantee("S19")
-    async def test_a_run_stays_while_one_that_it_started_is_under_way(self, store: FullStore, plant: EditRow) -> None:
+    async def test_a_run_stays_while_one_that_it_started_is_under_way(self, store: Store, plant: EditRow) -> None:
         outer, _ = await self.outer_and_inner(store)
         await plant("run", "run_id", outer.run_id, "status", "failed")
         await plant("run", "run_id", outer.run_id, "completed_at", NOON)
 
-        past = (await store.retained_schedules(after="", limit=1))[0]
-        assert (await store.expired_runs(past, OLD, after=HISTORY_START, limit=100)).names == ()
+        past = (await store.retention.retained_schedules(after="", limit=1))[0]
+        assert (await store.retention.expired_runs(past, OLD, after=HISTORY_START, limit=100)).names == ()
 
     @pytest.mark.guarantee("S19")
-    async def test_a_run_that_is_under_way_is_not_removed_whoever_asks(self, store: FullStore, kept: Schedule) -> None:
+    async def test_a_run_that_is_under_way_is_not_removed_whoever_asks(self, store: Store, kept: Schedule) -> None:
         run = await self.wanted(store, kept, "a")
 
-        await store.remove(RetentionBatch(kind=RetentionKind.RUNS, names=(run.run_id,)), limit=100)
+        await store.retention.remove(RetentionBatch(kind=RetentionKind.RUNS, names=(run.run_id,)), limit=100)
 
-        assert await store.find_run(run.run_id) is not None
-        assert len(await store.tasks([run])) == 1
+        assert await store.executions.find_run(run.run_id) is not None
+        assert len(await store.history.tasks([run])) == 1
 
     # ---- ticks -------------------------------------------------------------------------------
 
     @pytest.mark.guarantee("S19")
-    async def test_a_tick_may_go_once_its_run_is_gone_but_never_the_newest(
-        self, store: FullStore, kept: Schedule
-    ) -> None:
+    async def test_a_tick_may_go_once_its_run_is_gone_but_never_the_newest(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2, 3):
             await finish_run(store, run, now=NOON + 3 * MINUTE)
 
         assert (await self.expired_ticks(store, kept)).names == ()
-        await store.remove(await self.aged(store, kept), limit=100)
+        await store.retention.remove(await self.aged(store, kept), limit=100)
         lot = await self.expired_ticks(store, kept)
         assert lot.names == (NOON + MINUTE, NOON + 2 * MINUTE)
         assert [(record.table, len(record.row["key"])) for record in lot.records] == [("tick", 64)] * 2
-        assert await store.remove(lot, limit=100)
-        assert [tick.decision.planned_at for tick in await store.ticks(kept.uid, before=LATER, limit=10)] == [
+        assert await store.retention.remove(lot, limit=100)
+        assert [tick.decision.planned_at for tick in await store.history.ticks(kept.uid, before=LATER, limit=10)] == [
             NOON + 3 * MINUTE
         ]
 
     @pytest.mark.guarantee("S19")
-    async def test_a_tick_whose_key_is_young_stays_though_its_run_is_gone(
-        self, store: FullStore, kept: Schedule
-    ) -> None:
+    async def test_a_tick_whose_key_is_young_stays_though_its_run_is_gone(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2):
             await finish_run(store, run, now=NOON + 2 * MINUTE)
         young = RetentionHorizons(NOON + HOUR, NOON)
-        await store.remove(await self.aged(store, kept, young), limit=100)
+        await store.retention.remove(await self.aged(store, kept, young), limit=100)
 
         assert (await self.expired_ticks(store, kept, young)).names == ()
 
     @pytest.mark.guarantee("S16")
     async def test_a_tick_that_is_gone_is_not_decided_again_when_the_clock_goes_back(
-        self, store: FullStore, kept: Schedule
+        self, store: Store, kept: Schedule
     ) -> None:
         for run in await self.ticks_of(store, kept, 1, 2):
             await finish_run(store, run, now=NOON + 2 * MINUTE)
-        await store.remove(await self.aged(store, kept), limit=100)
-        await store.remove(await self.expired_ticks(store, kept), limit=100)
-        found = await store.find("default", "kept")
+        await store.retention.remove(await self.aged(store, kept), limit=100)
+        await store.retention.remove(await self.expired_ticks(store, kept), limit=100)
+        found = await store.schedules.find("default", "kept")
         assert found is not None
 
         assert plan(found, now=NOON + MINUTE).decisions == ()
-        assert await store.due(NOON + MINUTE, shards=frozenset(range(SHARDS)), limit=10) == []
+        assert await store.ledger.due(NOON + MINUTE, shards=frozenset(range(SHARDS)), limit=10) == []
 
     # ---- schedules ---------------------------------------------------------------------------
 
-    async def test_a_past_says_what_is_left_of_a_schedule(self, store: FullStore, kept: Schedule) -> None:
+    async def test_a_past_says_what_is_left_of_a_schedule(self, store: Store, kept: Schedule) -> None:
         assert await self.past(store, kept) == RetainedSchedule(
             uid=kept.uid,
             tenant="default",
@@ -286,42 +290,42 @@ class RetentionContract:
         assert (past.oldest_run_at, past.oldest_tick_at) == (NOON + MINUTE, NOON + MINUTE)
         assert (past.newest_tick_at, past.mark_at) == (NOON + 2 * MINUTE, NOON + 2 * MINUTE)
 
-    async def test_pasts_come_in_pages_by_uid(self, store: FullStore, kept: Schedule) -> None:
-        await store.add([minutely("another")], actor="ada", tzdata="")
+    async def test_pasts_come_in_pages_by_uid(self, store: Store, kept: Schedule) -> None:
+        await store.schedules.add([minutely("another")], actor="ada", tzdata="")
 
-        first = await store.retained_schedules(after="", limit=1)
-        second = await store.retained_schedules(after=first[-1].uid, limit=1)
+        first = await store.retention.retained_schedules(after="", limit=1)
+        second = await store.retention.retained_schedules(after=first[-1].uid, limit=1)
 
         assert [one.schedule_id for one in (*first, *second)] == ["another", "kept"]
-        assert await store.retained_schedules(after=kept.uid, limit=1) == []
+        assert await store.retention.retained_schedules(after=kept.uid, limit=1) == []
 
     @pytest.mark.guarantee("S19")
-    async def test_what_is_left_of_a_deleted_schedule_goes_to_the_last_tick(
-        self, store: FullStore, kept: Schedule
-    ) -> None:
+    async def test_what_is_left_of_a_deleted_schedule_goes_to_the_last_tick(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2):
             await finish_run(store, run, now=NOON + 2 * MINUTE)
-        found = await store.find("default", "kept")
+        found = await store.schedules.find("default", "kept")
         assert found is not None
-        assert await store.delete(verdict_before_edit(found, now=NOON + 2 * MINUTE), now=NOON + 2 * MINUTE, actor="ada")
-        await store.remove(await self.aged(store, kept), limit=100)
+        assert await store.schedules.delete(
+            verdict_before_edit(found, now=NOON + 2 * MINUTE), now=NOON + 2 * MINUTE, actor="ada"
+        )
+        await store.retention.remove(await self.aged(store, kept), limit=100)
         lot = await self.expired_ticks(store, kept)
         assert lot.names == (NOON + MINUTE, NOON + 2 * MINUTE)
-        await store.remove(lot, limit=100)
+        await store.retention.remove(lot, limit=100)
 
         past = await self.past(store, kept)
         assert past.deleted_at == NOON + 2 * MINUTE
         assert past.oldest_run_at is past.oldest_tick_at is None
-        gone = await store.expired_schedule(kept.uid)
+        gone = await store.retention.expired_schedule(kept.uid)
         assert Counter(record.table for record in gone.records) == {"schedule": 1, "schedule_revision": 2}
-        assert await store.remove(gone, limit=100)
-        assert await store.retained_schedules(after="", limit=10) == []
+        assert await store.retention.remove(gone, limit=100)
+        assert await store.retention.retained_schedules(after="", limit=10) == []
 
     # ---- events and dead letters -------------------------------------------------------------
 
-    async def test_an_event_may_go_unless_it_still_waits_for_others(self, store: FullStore) -> None:
+    async def test_an_event_may_go_unless_it_still_waits_for_others(self, store: Store) -> None:
         gathers = minutely("gathers", trigger=OnEvent("drift", debounce_ms=MINUTE))
-        await store.apply(
+        await store.jobs.apply(
             JobChangeset(workflows=[workflow()], added=[replace(gathers, next_fire_at=None)]),
             now=NOON,
             actor="ada",
@@ -329,53 +333,57 @@ class RetentionContract:
         )
         for name in ("drift", "other"):
             event = ExternalEvent(event_id=f"evt_{name}", name=name, body=b"[1]", emitted_at=NOON, actor="ada")
-            await store.emit_event(event, now=NOON)
+            await store.events.emit(event, now=NOON)
 
-        assert (await store.expired_events("default", NOON, after=HISTORY_START, limit=10)).names == ()
-        assert (await store.expired_events("default", LATER, after=HISTORY_START, limit=10)).names == ("evt_other",)
-        await store.close_event_batches(LATER, limit=10)
-        lot = await store.expired_events("default", LATER, after=HISTORY_START, limit=10)
+        assert (await store.retention.expired_events("default", NOON, after=HISTORY_START, limit=10)).names == ()
+        assert (await store.retention.expired_events("default", LATER, after=HISTORY_START, limit=10)).names == (
+            "evt_other",
+        )
+        await store.events.close_batches(LATER, limit=10)
+        lot = await store.retention.expired_events("default", LATER, after=HISTORY_START, limit=10)
         assert set(lot.names) == {"evt_drift", "evt_other"}
         assert Counter(record.table for record in lot.records) == {"event": 2, "event_entry": 1}
-        assert await store.tenants() == ["default"]
-        assert await store.remove(lot, limit=100)
-        assert await store.find_event("evt_drift") is None
-        assert await store.entries(["evt_drift"]) == []
+        assert await store.retention.tenants() == ["default"]
+        assert await store.retention.remove(lot, limit=100)
+        assert await store.events.find("evt_drift") is None
+        assert await store.events.effects(["evt_drift"]) == []
 
-    async def test_a_dead_letter_stays_until_someone_has_dealt_with_it(self, store: FullStore, kept: Schedule) -> None:
+    async def test_a_dead_letter_stays_until_someone_has_dealt_with_it(self, store: Store, kept: Schedule) -> None:
         run = await self.wanted(store, kept, "a")
         ours = await take_task(store, "w", run, now=NOON)
-        await store.report([completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))])
-        [letter] = await store.list_dead_letters("default")
-        await store.remove(await self.aged(store, kept), limit=100)
-        assert await store.find_run(run.run_id) is None
+        await store.attempts.report(
+            [completion_of(ours, Result.FAILED, now=NOON, definition=workflow(dead_letter=True))]
+        )
+        [letter] = await store.dead_letters.page("default")
+        await store.retention.remove(await self.aged(store, kept), limit=100)
+        assert await store.executions.find_run(run.run_id) is None
 
-        assert (await store.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)).names == ()
-        await store.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
-        lot = await store.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)
+        assert (await store.retention.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)).names == ()
+        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
+        lot = await store.retention.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)
         assert lot.names == (letter.dead_letter_id,)
         assert [record.row["input"] for record in lot.records] == ['{"a": 1}']
-        assert await store.remove(lot, limit=10)
-        assert await store.list_dead_letters("default") == []
+        assert await store.retention.remove(lot, limit=10)
+        assert await store.dead_letters.page("default") == []
 
     # ---- turns -------------------------------------------------------------------------------
 
     @pytest.mark.req("R-07")
-    async def test_a_turn_is_one_holders_until_it_ends(self, store: FullStore, advance: Advance) -> None:
-        assert await store.acquire_singleton("clean", "a", ttl_ms=TTL)
-        assert not await store.acquire_singleton("clean", "b", ttl_ms=TTL)
-        assert await store.acquire_singleton("clean", "a", ttl_ms=TTL)
-        assert await store.acquire_singleton("mend", "b", ttl_ms=TTL)
+    async def test_a_turn_is_one_holders_until_it_ends(self, store: Store, advance: Advance) -> None:
+        assert await store.singletons.acquire_singleton("clean", "a", ttl_ms=TTL)
+        assert not await store.singletons.acquire_singleton("clean", "b", ttl_ms=TTL)
+        assert await store.singletons.acquire_singleton("clean", "a", ttl_ms=TTL)
+        assert await store.singletons.acquire_singleton("mend", "b", ttl_ms=TTL)
         advance(TTL + 1000)
-        assert await store.acquire_singleton("clean", "b", ttl_ms=TTL)
-        assert not await store.acquire_singleton("clean", "a", ttl_ms=TTL)
+        assert await store.singletons.acquire_singleton("clean", "b", ttl_ms=TTL)
+        assert not await store.singletons.acquire_singleton("clean", "a", ttl_ms=TTL)
 
-    async def test_turns_that_are_given_up_are_others_to_take(self, store: FullStore) -> None:
+    async def test_turns_that_are_given_up_are_others_to_take(self, store: Store) -> None:
         for name, holder in (("clean", "a"), ("mend", "a"), ("watch", "b")):
-            await store.acquire_singleton(name, holder, ttl_ms=TTL)
-        await store.release_singletons("a")
-        await store.release_singletons("nobody")
+            await store.singletons.acquire_singleton(name, holder, ttl_ms=TTL)
+        await store.singletons.release_singletons("a")
+        await store.singletons.release_singletons("nobody")
 
-        assert await store.acquire_singleton("clean", "c", ttl_ms=TTL)
-        assert await store.acquire_singleton("mend", "c", ttl_ms=TTL)
-        assert not await store.acquire_singleton("watch", "c", ttl_ms=TTL)
+        assert await store.singletons.acquire_singleton("clean", "c", ttl_ms=TTL)
+        assert await store.singletons.acquire_singleton("mend", "c", ttl_ms=TTL)
+        assert not await store.singletons.acquire_singleton("watch", "c", ttl_ms=TTL)

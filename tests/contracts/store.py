@@ -28,7 +28,8 @@ from gnomon.core.model import (
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
-from support.task_steps import FullStore, finish_run, runs_of, take_task
+from gnomon.ports.store import Store
+from support.task_steps import finish_run, runs_of, take_task
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -72,26 +73,26 @@ class StoreContract:
     """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
 
     @pytest.fixture
-    async def terms(self, store: FullStore) -> Terms:
-        return await store.claim("node", ttl_ms=TTL, limit=SHARDS)
+    async def terms(self, store: Store) -> Terms:
+        return await store.shards.claim("node", ttl_ms=TTL, limit=SHARDS)
 
-    async def registered(self, store: FullStore, *schedules: Schedule) -> None:
-        assert await store.add(schedules, actor="ada", tzdata="2026a") == frozenset()
+    async def registered(self, store: Store, *schedules: Schedule) -> None:
+        assert await store.schedules.add(schedules, actor="ada", tzdata="2026a") == frozenset()
 
-    async def current(self, store: FullStore, schedule: Schedule) -> Schedule:
-        found = await store.find(schedule.tenant, schedule.schedule_id)
+    async def current(self, store: Store, schedule: Schedule) -> Schedule:
+        found = await store.schedules.find(schedule.tenant, schedule.schedule_id)
         assert found is not None
         return found
 
-    async def decided(self, store: FullStore, schedule: Schedule, *, now: int, terms: Terms) -> Verdict:
+    async def decided(self, store: Store, schedule: Schedule, *, now: int, terms: Terms) -> Verdict:
         """Plan from what stands in the store, and carry it out."""
         verdict = plan(await self.current(store, schedule), now=now)
-        assert await store.decide([verdict], now=now, terms=terms) == {schedule.uid}
+        assert await store.ledger.decide([verdict], now=now, terms=terms) == {schedule.uid}
         return verdict
 
     # ---- schedules ---------------------------------------------------------------------------
 
-    async def test_a_schedule_comes_back_as_it_was_added(self, store: FullStore) -> None:
+    async def test_a_schedule_comes_back_as_it_was_added(self, store: Store) -> None:
         schedule = minutely(
             trigger=Cron("30 2 * * *", "America/New_York"),
             start_at=NOON - HOUR,
@@ -105,83 +106,87 @@ class StoreContract:
 
         await self.registered(store, schedule)
 
-        assert await store.find("default", "report") == schedule
-        assert [kept.schedule.spec for kept in await store.revisions(schedule.uid)] == [schedule.spec]
+        assert await store.schedules.find("default", "report") == schedule
+        assert [kept.schedule.spec for kept in await store.history.revisions(schedule.uid)] == [schedule.spec]
 
-    async def test_a_name_that_is_taken_is_given_back_and_the_others_are_added(self, store: FullStore) -> None:
+    async def test_a_name_that_is_taken_is_given_back_and_the_others_are_added(self, store: Store) -> None:
         first = minutely("a")
         await self.registered(store, first)
 
-        taken = await store.add(
+        taken = await store.schedules.add(
             [replace(minutely("a"), uid=ScheduleUid("sch_new")), minutely("b")], actor="eve", tzdata=""
         )
 
         assert taken == {"a"}
-        assert await store.find("default", "a") == first
-        assert await store.find("default", "b") == minutely("b")
+        assert await store.schedules.find("default", "a") == first
+        assert await store.schedules.find("default", "b") == minutely("b")
 
-    async def test_two_tenants_may_use_one_name(self, store: FullStore) -> None:
+    async def test_two_tenants_may_use_one_name(self, store: Store) -> None:
         await self.registered(store, minutely("a"), minutely("a", tenant="acme"))
 
         assert (await self.current(store, minutely("a", tenant="acme"))).tenant == "acme"
 
-    async def test_what_was_never_added_is_not_found(self, store: FullStore) -> None:
-        assert await store.find("default", "nothing") is None
+    async def test_what_was_never_added_is_not_found(self, store: Store) -> None:
+        assert await store.schedules.find("default", "nothing") is None
 
-    async def test_schedules_are_listed_by_name_page_by_page(self, store: FullStore) -> None:
+    async def test_schedules_are_listed_by_name_page_by_page(self, store: Store) -> None:
         await self.registered(store, *(minutely(name) for name in ("c", "a", "d", "b")), minutely("b", tenant="acme"))
 
-        first = await store.page("default", after="", limit=3)
-        second = await store.page("default", after=first[-1].schedule_id, limit=3)
+        first = await store.schedules.page("default", after="", limit=3)
+        second = await store.schedules.page("default", after=first[-1].schedule_id, limit=3)
 
         assert [s.schedule_id for s in first] == ["a", "b", "c"]
         assert [s.schedule_id for s in second] == ["d"]
 
-    async def test_every_revision_is_kept_with_who_made_it(self, store: FullStore) -> None:
+    async def test_every_revision_is_kept_with_who_made_it(self, store: Store) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         changed = replace(schedule, revision=2, updated_at=NOON + 5, spec=replace(schedule.spec, jitter_ms=7))
 
-        assert await store.change(plan(schedule, now=NOON), changed, now=NOON + 5, actor="eve", tzdata="2026b")
+        assert await store.schedules.change(
+            plan(schedule, now=NOON), changed, now=NOON + 5, actor="eve", tzdata="2026b"
+        )
 
-        kept = await store.revisions(schedule.uid)
+        kept = await store.history.revisions(schedule.uid)
         assert [(r.revision, r.actor, r.tzdata, r.from_at) for r in kept] == [
             (1, "ada", "2026a", NOON),
             (2, "eve", "2026b", NOON + 5),
         ]
         assert [r.schedule.spec for r in kept] == [schedule.spec, changed.spec]
 
-    async def test_a_change_decides_what_was_due_before_it(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_change_decides_what_was_due_before_it(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         now = NOON + MINUTE + 500
         verdict = plan(schedule, now=now)
         changed = replace(schedule_after(verdict), revision=2, mark_at=now, next_fire_at=None, updated_at=now)
 
-        assert await store.change(verdict, changed, now=now, actor="ada", tzdata="")
+        assert await store.schedules.change(verdict, changed, now=now, actor="ada", tzdata="")
 
-        [tick] = await store.ticks(schedule.uid, before=now, limit=10)
+        [tick] = await store.history.ticks(schedule.uid, before=now, limit=10)
         assert (tick.decision.planned_at, tick.decision.kind) == (NOON + MINUTE, TickKind.FIRED)
         assert tick.term == terms[schedule.shard]
         assert await self.current(store, schedule) == changed
 
-    async def test_a_change_of_something_that_has_moved_on_is_void(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_change_of_something_that_has_moved_on_is_void(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
         before = await self.current(store, schedule)
 
-        assert not await store.change(plan(schedule, now=NOON + MINUTE), schedule, now=NOON, actor="ada", tzdata="")
+        assert not await store.schedules.change(
+            plan(schedule, now=NOON + MINUTE), schedule, now=NOON, actor="ada", tzdata=""
+        )
 
         assert await self.current(store, schedule) == before
-        assert len(await store.revisions(schedule.uid)) == 1
+        assert len(await store.history.revisions(schedule.uid)) == 1
 
-    async def test_a_pause_is_opened_and_closed_with_who_did_it(self, store: FullStore) -> None:
+    async def test_a_pause_is_opened_and_closed_with_who_did_it(self, store: Store) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         paused = replace(schedule, paused_at=NOON, next_fire_at=None)
-        assert await store.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
-        [open_pause] = await store.pauses(schedule.uid)
+        assert await store.schedules.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+        [open_pause] = await store.history.pauses(schedule.uid)
         resumed_at = NOON + 3 * MINUTE
         skipped = paused_range(paused, until=resumed_at)
         verdict = Verdict(
@@ -194,79 +199,77 @@ class StoreContract:
         )
 
         resumed = replace(schedule_after(verdict), paused_at=None)
-        assert await store.change(verdict, resumed, now=resumed_at, actor="eve", tzdata="")
+        assert await store.schedules.change(verdict, resumed, now=resumed_at, actor="eve", tzdata="")
 
-        [pause] = await store.pauses(schedule.uid)
+        [pause] = await store.history.pauses(schedule.uid)
         assert (open_pause.paused_at, open_pause.paused_by, open_pause.resumed_at) == (NOON, "ada", None)
         assert (pause.resumed_at, pause.resumed_by) == (resumed_at, "eve")
-        [tick] = await store.ticks(schedule.uid, before=resumed_at + 1, limit=10)
+        [tick] = await store.history.ticks(schedule.uid, before=resumed_at + 1, limit=10)
         assert (tick.decision.reason, tick.decision.count) == (Reason.PAUSED, 3)
         assert (tick.decision.planned_at, tick.decision.last_at) == (NOON + MINUTE, resumed_at)
 
-    async def test_what_is_gone_is_found_by_its_name_newest_first_with_when_and_by_whom(self, store: FullStore) -> None:
+    async def test_what_is_gone_is_found_by_its_name_newest_first_with_when_and_by_whom(self, store: Store) -> None:
         await self.registered(store, minutely("other"), minutely("report", tenant="acme"))
         for number, actor in enumerate(("ada", "eve"), 1):
             now = NOON + number * HOUR
             made = replace(minutely(mark=now), uid=ScheduleUid(f"sch_{number}"))
             await self.registered(store, made)
-            assert await store.delete(plan(made, now=now + 5), now=now + 5, actor=actor)
+            assert await store.schedules.delete(plan(made, now=now + 5), now=now + 5, actor=actor)
         await self.registered(store, minutely())
 
-        found = await store.gone("default", "report", limit=10)
+        found = await store.history.gone("default", "report", limit=10)
 
         assert [(one.schedule.uid, one.deleted_at, one.deleted_by) for one in found] == [
             ("sch_2", NOON + 2 * HOUR + 5, "eve"),
             ("sch_1", NOON + HOUR + 5, "ada"),
         ]
         assert [one.schedule.spec for one in found] == [minutely().spec] * 2
-        assert [one.schedule.uid for one in await store.gone("default", "report", limit=1)] == ["sch_2"]
-        assert await store.gone("default", "other", limit=10) == []
+        assert [one.schedule.uid for one in await store.history.gone("default", "report", limit=1)] == ["sch_2"]
+        assert await store.history.gone("default", "other", limit=10) == []
 
-    async def test_a_deleted_schedule_frees_its_name_and_keeps_its_history(
-        self, store: FullStore, terms: Terms
-    ) -> None:
+    async def test_a_deleted_schedule_frees_its_name_and_keeps_its_history(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
 
         current = await self.current(store, schedule)
-        assert await store.delete(plan(current, now=NOON + MINUTE), now=NOON + MINUTE, actor="ada")
+        assert await store.schedules.delete(plan(current, now=NOON + MINUTE), now=NOON + MINUTE, actor="ada")
 
-        assert await store.find("default", "report") is None
-        assert await store.due(NOON + HOUR, shards=ALL_SHARDS, limit=10) == []
-        assert len(await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+        assert await store.schedules.find("default", "report") is None
+        assert await store.ledger.due(NOON + HOUR, shards=ALL_SHARDS, limit=10) == []
+        assert len(await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
         again = replace(minutely(mark=NOON + HOUR), uid=ScheduleUid("sch_again"))
-        assert await store.add([again], actor="ada", tzdata="") == frozenset()
+        assert await store.schedules.add([again], actor="ada", tzdata="") == frozenset()
 
-    async def test_deleting_lets_a_run_go_on_and_cancels_those_that_wait(self, store: FullStore, terms: Terms) -> None:
+    async def test_deleting_lets_a_run_go_on_and_cancels_those_that_wait(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.QUEUE)
         await self.registered(store, schedule)
         for minute in (1, 2):
             await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
 
         current = await self.current(store, schedule)
-        assert await store.delete(plan(current, now=NOON + 2 * MINUTE), now=NOON + 2 * MINUTE, actor="ada")
+        assert await store.schedules.delete(plan(current, now=NOON + 2 * MINUTE), now=NOON + 2 * MINUTE, actor="ada")
 
-        waiting, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        waiting, running = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert (waiting.status, waiting.queued) == (RunStatus.CANCELLED, False)
         assert (running.status, running.cancel_requested_at) == (RunStatus.PENDING, None)
         assert await finish_run(store, running, now=NOON + HOUR)
 
-    async def test_a_schedule_may_be_paused_from_the_start(self, store: FullStore) -> None:
+    async def test_a_schedule_may_be_paused_from_the_start(self, store: Store) -> None:
         schedule = replace(minutely(), paused_at=NOON, next_fire_at=None)
         await self.registered(store, schedule)
         verdict = verdict_before_edit(schedule, now=NOON + HOUR)
 
-        assert await store.change(
+        assert await store.schedules.change(
             verdict, resumed_schedule(verdict, now=NOON + HOUR), now=NOON + HOUR, actor="eve", tzdata=""
         )
 
-        [pause] = await store.pauses(schedule.uid)
+        [pause] = await store.history.pauses(schedule.uid)
         assert (pause.paused_at, pause.paused_by, pause.resumed_by) == (NOON, "ada", "eve")
 
     # ---- ledger ------------------------------------------------------------------------------
 
-    async def test_only_schedules_whose_time_has_come_are_due_earliest_first(self, store: FullStore) -> None:
+    async def test_only_schedules_whose_time_has_come_are_due_earliest_first(self, store: Store) -> None:
         ended = minutely("ended", end_at=NOON)
         await self.registered(
             store,
@@ -276,42 +279,42 @@ class StoreContract:
             ended,
         )
 
-        due = await store.due(NOON, shards=ALL_SHARDS, limit=10)
+        due = await store.ledger.due(NOON, shards=ALL_SHARDS, limit=10)
 
         assert [s.schedule_id for s in due] == ["past", "present"]
 
-    async def test_no_more_are_due_than_asked_for(self, store: FullStore) -> None:
+    async def test_no_more_are_due_than_asked_for(self, store: Store) -> None:
         await self.registered(store, *(minutely(f"s{i}", mark=NOON - HOUR) for i in range(5)))
 
-        assert len(await store.due(NOON, shards=ALL_SHARDS, limit=3)) == 3
+        assert len(await store.ledger.due(NOON, shards=ALL_SHARDS, limit=3)) == 3
 
-    async def test_only_schedules_of_the_given_shards_are_due(self, store: FullStore) -> None:
+    async def test_only_schedules_of_the_given_shards_are_due(self, store: Store) -> None:
         schedules = [minutely(f"s{i}", mark=NOON - HOUR) for i in range(20)]
         await self.registered(store, *schedules)
         shards = frozenset(s.shard for s in schedules[:3])
 
-        due = await store.due(NOON, shards=shards, limit=100)
+        due = await store.ledger.due(NOON, shards=shards, limit=100)
 
         assert {s.uid for s in due} == {s.uid for s in schedules if s.shard in shards}
 
-    async def test_the_next_due_instant_is_that_of_the_given_shards(self, store: FullStore) -> None:
+    async def test_the_next_due_instant_is_that_of_the_given_shards(self, store: Store) -> None:
         early, late = minutely("early", mark=NOON - HOUR), minutely("late")
         await self.registered(store, early, late)
 
-        assert await store.next_due_at(shards=ALL_SHARDS) == early.next_fire_at
-        assert await store.next_due_at(shards=ALL_SHARDS - {early.shard}) == late.next_fire_at
-        assert await store.next_due_at(shards=frozenset()) is None
+        assert await store.ledger.next_due_at(shards=ALL_SHARDS) == early.next_fire_at
+        assert await store.ledger.next_due_at(shards=ALL_SHARDS - {early.shard}) == late.next_fire_at
+        assert await store.ledger.next_due_at(shards=frozenset()) is None
 
-    async def test_a_decision_makes_a_tick_a_run_and_its_first_tasks(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_decision_makes_a_tick_a_run_and_its_first_tasks(self, store: Store, terms: Terms) -> None:
         schedule = minutely(first_steps=("extract", "check"))
         await self.registered(store, schedule)
         now = NOON + MINUTE + 40
 
         await self.decided(store, schedule, now=now, terms=terms)
 
-        [tick] = await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)
-        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
-        tasks = await store.tasks([run])
+        [tick] = await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=10)
+        [run] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        tasks = await store.history.tasks([run])
         assert (tick.decision.kind, tick.decision.reason, tick.status) == (
             TickKind.FIRED,
             Reason.ON_TIME,
@@ -329,7 +332,7 @@ class StoreContract:
             ("extract", TaskState.PENDING, WaitReason.READY),
         ]
 
-    async def test_a_decision_moves_the_schedule_on(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_decision_moves_the_schedule_on(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
 
@@ -340,139 +343,141 @@ class StoreContract:
 
     @pytest.mark.req("C-02")
     @pytest.mark.guarantee("S2")
-    async def test_a_tick_is_decided_once_however_often_it_is_tried(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_tick_is_decided_once_however_often_it_is_tried(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         verdict = plan(schedule, now=NOON + MINUTE)
 
-        first = await store.decide([verdict], now=NOON + MINUTE, terms=terms)
-        second = await store.decide([verdict], now=NOON + MINUTE, terms=terms)
+        first = await store.ledger.decide([verdict], now=NOON + MINUTE, terms=terms)
+        second = await store.ledger.decide([verdict], now=NOON + MINUTE, terms=terms)
 
         assert [first, second] == [frozenset({schedule.uid}), frozenset()]
-        assert len(await store.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
-        assert len(await store.runs(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+        assert len(await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=10)) == 1
+        assert len(await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)) == 1
 
-    async def test_a_verdict_on_a_paused_schedule_is_void(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_verdict_on_a_paused_schedule_is_void(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         paused = replace(schedule, paused_at=NOON, next_fire_at=None)
-        assert await store.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+        assert await store.schedules.change(plan(schedule, now=NOON), paused, now=NOON, actor="ada", tzdata="")
 
-        done = await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
+        done = await store.ledger.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
 
         assert done == frozenset()
-        assert await store.ticks(schedule.uid, before=NOON + HOUR, limit=10) == []
+        assert await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=10) == []
 
-    async def test_a_void_verdict_does_not_hold_up_the_others(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_void_verdict_does_not_hold_up_the_others(self, store: Store, terms: Terms) -> None:
         one, other = minutely("one"), minutely("other")
         await self.registered(store, one, other)
         await self.decided(store, one, now=NOON + MINUTE, terms=terms)
 
         verdicts = [plan(one, now=NOON + MINUTE), plan(other, now=NOON + MINUTE)]
-        done = await store.decide(verdicts, now=NOON + MINUTE, terms=terms)
+        done = await store.ledger.decide(verdicts, now=NOON + MINUTE, terms=terms)
 
         assert done == {other.uid}
 
-    async def test_many_verdicts_are_carried_out_together(self, store: FullStore, terms: Terms) -> None:
+    async def test_many_verdicts_are_carried_out_together(self, store: Store, terms: Terms) -> None:
         schedules = [minutely(f"s{i}") for i in range(300)]
         await self.registered(store, *schedules)
 
         now = NOON + MINUTE
-        done = await store.decide([plan(s, now=now) for s in schedules], now=now, terms=terms)
+        done = await store.ledger.decide([plan(s, now=now) for s in schedules], now=now, terms=terms)
 
         assert done == {s.uid for s in schedules}
-        assert await store.due(now, shards=ALL_SHARDS, limit=10) == []
+        assert await store.ledger.due(now, shards=ALL_SHARDS, limit=10) == []
 
-    async def test_a_stretch_of_missed_ticks_is_one_row(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_stretch_of_missed_ticks_is_one_row(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
 
         await self.decided(store, schedule, now=NOON + HOUR + 30_000, terms=terms)
 
-        newest, missed = await store.ticks(schedule.uid, before=NOON + 2 * HOUR, limit=10)
+        newest, missed = await store.history.ticks(schedule.uid, before=NOON + 2 * HOUR, limit=10)
         assert newest.decision.planned_at == NOON + HOUR
         assert (missed.decision.kind, missed.decision.count, missed.status) == (TickKind.MISSED, 59, TickStatus.SKIPPED)
         assert missed.decision.last_at == NOON + 59 * MINUTE
 
-    async def test_a_decision_under_an_old_term_is_refused_whole(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_decision_under_an_old_term_is_refused_whole(self, store: Store, terms: Terms) -> None:
         one, other = minutely("one"), minutely("other")
         await self.registered(store, one, other)
-        await store.claim("rival", ttl_ms=TTL, limit=SHARDS, by_force=True)
+        await store.shards.claim("rival", ttl_ms=TTL, limit=SHARDS, by_force=True)
 
         with pytest.raises(StaleTerm):
-            await store.decide([plan(s, now=NOON + MINUTE) for s in (one, other)], now=NOON + MINUTE, terms=terms)
+            await store.ledger.decide(
+                [plan(s, now=NOON + MINUTE) for s in (one, other)], now=NOON + MINUTE, terms=terms
+            )
 
-        assert await store.ticks(one.uid, before=NOON + HOUR, limit=10) == []
+        assert await store.history.ticks(one.uid, before=NOON + HOUR, limit=10) == []
         assert await self.current(store, one) == one
 
-    async def test_a_decision_for_a_shard_one_does_not_have_is_refused(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_decision_for_a_shard_one_does_not_have_is_refused(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         others = {shard: term for shard, term in terms.items() if shard != schedule.shard}
 
         with pytest.raises(StaleTerm) as refused:
-            await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=others)
+            await store.ledger.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=others)
 
         assert refused.value.shards == (schedule.shard,)
 
-    async def test_ticks_come_newest_first_page_by_page(self, store: FullStore, terms: Terms) -> None:
+    async def test_ticks_come_newest_first_page_by_page(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.ALLOW)
         await self.registered(store, schedule)
         for minute in range(1, 6):
             await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
 
-        first = await store.ticks(schedule.uid, before=NOON + HOUR, limit=3)
-        second = await store.ticks(schedule.uid, before=first[-1].decision.planned_at, limit=3)
+        first = await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=3)
+        second = await store.history.ticks(schedule.uid, before=first[-1].decision.planned_at, limit=3)
 
         assert [(t.decision.planned_at - NOON) // MINUTE for t in [*first, *second]] == [5, 4, 3, 2, 1]
 
     # ---- overlap -----------------------------------------------------------------------------
 
     @pytest.mark.guarantee("S8")
-    async def test_a_run_that_ends_makes_room_for_the_next_tick(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_run_that_ends_makes_room_for_the_next_tick(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.SKIP)
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
         skipped = await self.decided(store, schedule, now=NOON + 2 * MINUTE, terms=terms)
-        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        [run] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
         assert await finish_run(store, run, now=NOON + 2 * MINUTE + 5)
 
         fired = await self.decided(store, schedule, now=NOON + 3 * MINUTE, terms=terms)
         assert [d.kind for d in (*skipped.decisions, *fired.decisions)] == [TickKind.SKIPPED, TickKind.FIRED]
 
-    async def test_a_run_ends_once(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_run_ends_once(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
-        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        [run] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
         ends = [await finish_run(store, run, result=result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
 
         assert ends == [True, False]
-        [ended] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        [ended] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert (ended.status, ended.completed_at) == (RunStatus.COMPLETED, NOON)
 
     @pytest.mark.req("C-05")
-    async def test_queued_runs_take_their_turn_in_planned_order(self, store: FullStore, terms: Terms) -> None:
+    async def test_queued_runs_take_their_turn_in_planned_order(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.QUEUE)
         await self.registered(store, schedule)
         for minute in (1, 2, 3):
             await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
-        third, second, first = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        third, second, first = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert [run.queued for run in (first, second, third)] == [False, True, True]
         assert (await self.current(store, schedule)).queued_runs == 2
 
         await finish_run(store, first, now=NOON + HOUR)
 
-        third, second, first = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        third, second, first = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
         assert [run.queued for run in (first, second, third)] == [False, False, True]
-        [task] = await store.tasks([second])
+        [task] = await store.history.tasks([second])
         assert task.wait_reason is WaitReason.READY
         after = await self.current(store, schedule)
         assert (after.active_runs, after.queued_runs) == (1, 1)
 
-    async def test_replacing_cancels_what_waits_and_asks_what_runs_to_end(self, store: FullStore, terms: Terms) -> None:
+    async def test_replacing_cancels_what_waits_and_asks_what_runs_to_end(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.REPLACE)
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
@@ -480,17 +485,17 @@ class StoreContract:
         for minute in (2, 3):
             await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
 
-        newest, replaced, running = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        newest, replaced, running = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
 
         assert (newest.queued, newest.status) == (True, RunStatus.PENDING)
         assert (replaced.queued, replaced.status) == (False, RunStatus.CANCELLED)
         assert (running.status, running.cancel_requested_at) == (RunStatus.RUNNING, NOON + 2 * MINUTE)
-        [task] = await store.tasks([replaced])
+        [task] = await store.history.tasks([replaced])
         assert task.state is TaskState.CANCELLED
         after = await self.current(store, schedule)
         assert (after.active_runs, after.queued_runs) == (1, 1)
 
-    async def test_replacing_what_no_worker_has_begun_ends_it_at_once(self, store: FullStore, terms: Terms) -> None:
+    async def test_replacing_what_no_worker_has_begun_ends_it_at_once(self, store: Store, terms: Terms) -> None:
         schedule = minutely(overlap=Overlap.REPLACE)
         await self.registered(store, schedule)
         for minute in (1, 2):
@@ -500,122 +505,118 @@ class StoreContract:
 
         assert (replaced.status, newest.status) == (RunStatus.CANCELLED, RunStatus.PENDING)
         assert not newest.queued
-        [task] = await store.tasks([newest])
+        [task] = await store.history.tasks([newest])
         assert task.wait_reason is WaitReason.READY
         after = await self.current(store, schedule)
         assert (after.active_runs, after.queued_runs) == (1, 0)
 
-    async def test_a_verdict_is_void_once_a_run_has_ended_in_between(self, store: FullStore, terms: Terms) -> None:
+    async def test_a_verdict_is_void_once_a_run_has_ended_in_between(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
         await self.registered(store, schedule)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
-        [run] = await store.runs(schedule.uid, before=NOON + HOUR, limit=10)
+        [run] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
         stale = plan(await self.current(store, schedule), now=NOON + 2 * MINUTE)
         await finish_run(store, run, now=NOON + 2 * MINUTE)
 
-        assert await store.decide([stale], now=NOON + 2 * MINUTE, terms=terms) == frozenset()
+        assert await store.ledger.decide([stale], now=NOON + 2 * MINUTE, terms=terms) == frozenset()
 
     # ---- shards ------------------------------------------------------------------------------
 
-    async def test_free_shards_are_claimed_under_rising_terms(self, store: FullStore) -> None:
-        first = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
-        await store.release("a", range(SHARDS))
-        second = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+    async def test_free_shards_are_claimed_under_rising_terms(self, store: Store) -> None:
+        first = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
+        await store.shards.release("a", range(SHARDS))
+        second = await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS)
 
         assert set(first) == set(second) == set(range(SHARDS))
         assert all(second[shard] > first[shard] for shard in first)
 
-    async def test_no_more_shards_are_claimed_than_asked_for(self, store: FullStore) -> None:
-        assert len(await store.claim("a", ttl_ms=TTL, limit=100)) == 100
+    async def test_no_more_shards_are_claimed_than_asked_for(self, store: Store) -> None:
+        assert len(await store.shards.claim("a", ttl_ms=TTL, limit=100)) == 100
 
-    async def test_a_shard_whose_lease_goes_on_is_not_claimed(self, store: FullStore) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=100)
-        others = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+    async def test_a_shard_whose_lease_goes_on_is_not_claimed(self, store: Store) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=100)
+        others = await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS)
 
         assert not set(held) & set(others)
         assert len(others) == SHARDS - 100
 
-    async def test_a_shard_whose_lease_is_over_is_claimed_anew(self, store: FullStore, advance: Advance) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_a_shard_whose_lease_is_over_is_claimed_anew(self, store: Store, advance: Advance) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
         advance(TTL + 1)
 
-        taken = await store.claim("b", ttl_ms=TTL, limit=SHARDS)
+        taken = await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS)
 
         assert all(taken[shard] > held[shard] for shard in held)
 
-    async def test_attending_extends_the_leases(self, store: FullStore, advance: Advance) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_attending_extends_the_leases(self, store: Store, advance: Advance) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
         advance(TTL - 2000)
-        attendance = await store.renew_shards("a", ttl_ms=TTL)
+        attendance = await store.shards.renew("a", ttl_ms=TTL)
         advance(TTL - 2000)
 
         assert dict(attendance.terms) == dict(held)
-        assert await store.claim("b", ttl_ms=TTL, limit=SHARDS) == {}
+        assert await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS) == {}
 
-    async def test_attending_tells_of_a_claim_whose_answer_was_lost(self, store: FullStore) -> None:
-        claimed = await store.claim("a", ttl_ms=TTL, limit=100)
+    async def test_attending_tells_of_a_claim_whose_answer_was_lost(self, store: Store) -> None:
+        claimed = await store.shards.claim("a", ttl_ms=TTL, limit=100)
 
-        assert dict((await store.renew_shards("a", ttl_ms=TTL)).terms) == dict(claimed)
+        assert dict((await store.shards.renew("a", ttl_ms=TTL)).terms) == dict(claimed)
 
-    async def test_attending_does_not_bring_back_a_term_that_was_taken(
-        self, store: FullStore, advance: Advance
-    ) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_attending_does_not_bring_back_a_term_that_was_taken(self, store: Store, advance: Advance) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
         advance(TTL + 1)
-        taken = await store.claim("b", ttl_ms=TTL, limit=100)
+        taken = await store.shards.claim("b", ttl_ms=TTL, limit=100)
 
-        attendance = await store.renew_shards("a", ttl_ms=TTL)
+        attendance = await store.shards.renew("a", ttl_ms=TTL)
 
         assert set(attendance.terms) == set(held) - set(taken)
 
-    async def test_attending_tells_when_the_first_lease_of_others_ends(
-        self, store: FullStore, advance: Advance
-    ) -> None:
-        assert (await store.renew_shards("a", ttl_ms=TTL)).others_end_at is None
-        await store.claim("a", ttl_ms=TTL, limit=10)
-        assert (await store.renew_shards("a", ttl_ms=TTL)).others_end_at is None
-        await store.claim("b", ttl_ms=TTL, limit=10)
-        await store.claim("c", ttl_ms=2 * TTL, limit=10)
+    async def test_attending_tells_when_the_first_lease_of_others_ends(self, store: Store, advance: Advance) -> None:
+        assert (await store.shards.renew("a", ttl_ms=TTL)).others_end_at is None
+        await store.shards.claim("a", ttl_ms=TTL, limit=10)
+        assert (await store.shards.renew("a", ttl_ms=TTL)).others_end_at is None
+        await store.shards.claim("b", ttl_ms=TTL, limit=10)
+        await store.shards.claim("c", ttl_ms=2 * TTL, limit=10)
 
-        first = await store.renew_shards("a", ttl_ms=TTL)
+        first = await store.shards.renew("a", ttl_ms=TTL)
         advance(TTL + 1)
-        then = await store.renew_shards("a", ttl_ms=TTL)
+        then = await store.shards.renew("a", ttl_ms=TTL)
 
         assert first.others_end_at is not None
         assert 0 < first.others_end_at - first.now <= TTL
         assert then.others_end_at is not None
         assert 0 < then.others_end_at - then.now <= TTL
 
-    async def test_attending_counts_the_nodes_that_are_alive(self, store: FullStore, advance: Advance) -> None:
-        await store.renew_shards("a", ttl_ms=TTL)
-        both = await store.renew_shards("b", ttl_ms=TTL)
+    async def test_attending_counts_the_nodes_that_are_alive(self, store: Store, advance: Advance) -> None:
+        await store.shards.renew("a", ttl_ms=TTL)
+        both = await store.shards.renew("b", ttl_ms=TTL)
         advance(TTL + 1)
-        alone = await store.renew_shards("b", ttl_ms=TTL)
+        alone = await store.shards.renew("b", ttl_ms=TTL)
 
         assert (both.nodes, alone.nodes) == (2, 1)
 
-    async def test_releasing_does_nothing_to_the_shards_of_others(self, store: FullStore) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_releasing_does_nothing_to_the_shards_of_others(self, store: Store) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
 
-        await store.release("b", held)
+        await store.shards.release("b", held)
 
-        assert await store.claim("c", ttl_ms=TTL, limit=SHARDS) == {}
+        assert await store.shards.claim("c", ttl_ms=TTL, limit=SHARDS) == {}
 
-    async def test_a_node_that_leaves_gives_up_its_shards_and_is_no_longer_counted(self, store: FullStore) -> None:
-        await store.renew_shards("a", ttl_ms=TTL)
-        await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_a_node_that_leaves_gives_up_its_shards_and_is_no_longer_counted(self, store: Store) -> None:
+        await store.shards.renew("a", ttl_ms=TTL)
+        await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
 
-        await store.leave("a")
+        await store.shards.leave("a")
 
-        assert (await store.renew_shards("b", ttl_ms=TTL)).nodes == 1
-        assert len(await store.claim("b", ttl_ms=TTL, limit=SHARDS)) == SHARDS
+        assert (await store.shards.renew("b", ttl_ms=TTL)).nodes == 1
+        assert len(await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS)) == SHARDS
 
-    async def test_force_takes_every_shard(self, store: FullStore) -> None:
-        held = await store.claim("a", ttl_ms=TTL, limit=SHARDS)
+    async def test_force_takes_every_shard(self, store: Store) -> None:
+        held = await store.shards.claim("a", ttl_ms=TTL, limit=SHARDS)
 
-        await store.renew_shards("a", ttl_ms=TTL)
+        await store.shards.renew("a", ttl_ms=TTL)
 
-        taken = await store.claim("b", ttl_ms=TTL, limit=SHARDS, by_force=True)
+        taken = await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS, by_force=True)
 
         assert all(taken[shard] > held[shard] for shard in held)
-        assert (await store.renew_shards("b", ttl_ms=TTL)).nodes == 1
+        assert (await store.shards.renew("b", ttl_ms=TTL)).nodes == 1

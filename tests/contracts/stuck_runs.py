@@ -18,8 +18,9 @@ from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.maintenance import FIRST_OPEN_RUN
 from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.store import Store
 from support.row_editing import EditRow
-from support.task_steps import FullStore, admission, workflow
+from support.task_steps import admission, workflow
 
 LATER = NOON + HOUR
 GRAPH = Workflow(
@@ -38,33 +39,33 @@ MANY = Workflow(workflow_id="many", version=1, steps=(Step(name="each", function
 class StuckRunsContract:
     """Tests for any store. `store` is a fresh one."""
 
-    async def graph_job(self, store: FullStore, graph: Workflow, *, overlap: Overlap = Overlap.ALLOW) -> Schedule:
+    async def graph_job(self, store: Store, graph: Workflow, *, overlap: Overlap = Overlap.ALLOW) -> Schedule:
         made = minutely(graph.workflow_id, trigger=OnDemand(), overlap=overlap)
         said = replace(made.spec, workflow_id=graph.workflow_id, first_steps=graph.first_steps)
         made = replace(made, spec=said, next_fire_at=None)
         others = [] if graph.workflow_id == "report" else [workflow()]
         wish = JobChangeset(workflows=[graph, *others], added=[made])
-        assert await store.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
         return made
 
-    async def begun(self, store: FullStore, job: Schedule, name: str = "a", *, now: int = NOON) -> Run:
+    async def begun(self, store: Store, job: Schedule, name: str = "a", *, now: int = NOON) -> Run:
         run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=now)
-        await store.launch([LaunchRequest(run=run, first_steps=job.spec.first_steps)], now=now)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=job.spec.first_steps)], now=now)
         return run
 
-    async def stuck_runs(self, store: FullStore, *, limit: int = 100, before_at: int = LATER) -> dict[str, StuckReason]:
+    async def stuck_runs(self, store: Store, *, limit: int = 100, before_at: int = LATER) -> dict[str, StuckReason]:
         found: dict[str, StuckReason] = {}
         place = FIRST_OPEN_RUN
         while True:
-            page = await store.stuck_runs(before_at=before_at, after=place, limit=limit)
+            page = await store.invariants.stuck_runs(before_at=before_at, after=place, limit=limit)
             found.update({str(name): ailment for name, ailment in page.runs.items()})
             if page.after is None:
                 return found
             place = page.after
 
-    async def step(self, store: FullStore, run: Run, name: str) -> FanOut:
-        [waiting] = [one for one in await store.waiting(NOON, limit=10) if one.run.run_id == run.run_id]
-        graph = await store.workflow("default", run.workflow_id)
+    async def step(self, store: Store, run: Run, name: str) -> FanOut:
+        [waiting] = [one for one in await store.tasks.waiting(NOON, limit=10) if one.run.run_id == run.run_id]
+        graph = await store.jobs.workflow("default", run.workflow_id)
         assert graph is not None
         assert waiting.task.step == name
         request = AdmissionRequest(waiting=waiting, workflow=graph, step=graph.steps[0], input={})
@@ -72,104 +73,102 @@ class StuckRunsContract:
         assert isinstance(made, FanOut)
         return made
 
-    async def status(self, store: FullStore, run: Run) -> RunStatus:
-        found = await store.find_run(run.run_id)
+    async def status(self, store: Store, run: Run) -> RunStatus:
+        found = await store.executions.find_run(run.run_id)
         assert found is not None
         return found.status
 
     # ------------------------------------------------------------------------------------------
 
-    async def test_a_run_that_goes_on_by_itself_is_left_alone(self, store: FullStore) -> None:
+    async def test_a_run_that_goes_on_by_itself_is_left_alone(self, store: Store) -> None:
         await self.begun(store, await self.graph_job(store, GRAPH))
 
         assert await self.stuck_runs(store) == {}
-        assert await store.repair_runs([RunId("run_a")], now=LATER) == []
+        assert await store.invariants.repair_runs([RunId("run_a")], now=LATER) == []
 
     @pytest.mark.req("R-07")
-    async def test_a_run_whose_tasks_are_all_over_is_over(self, store: FullStore, plant: EditRow) -> None:
+    async def test_a_run_whose_tasks_are_all_over_is_over(self, store: Store, plant: EditRow) -> None:
         job = await self.graph_job(store, workflow(), overlap=Overlap.QUEUE)
         run = await self.begun(store, job)
         waits = await self.begun(store, job, "b")
         await plant("task", "run_id", run.run_id, "state", "SUCCEEDED")
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NOT_ENDED}
-        assert await store.repair_runs([run.run_id], now=LATER) == [run.run_id]
+        assert await store.invariants.repair_runs([run.run_id], now=LATER) == [run.run_id]
         assert await self.status(store, run) is RunStatus.COMPLETED
         # What waited for it goes on.
-        found = await store.find_run(waits.run_id)
+        found = await store.executions.find_run(waits.run_id)
         assert found is not None
         assert not found.queued
         assert await self.stuck_runs(store) == {}
-        assert await store.repair_runs([run.run_id], now=LATER) == []
+        assert await store.invariants.repair_runs([run.run_id], now=LATER) == []
 
     @pytest.mark.req("R-07")
-    async def test_a_step_whose_task_was_never_made_gets_it(self, store: FullStore, plant: EditRow) -> None:
+    async def test_a_step_whose_task_was_never_made_gets_it(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, GRAPH))
-        first = next(task for task in await store.tasks([run]) if task.step == "first")
+        first = next(task for task in await store.history.tasks([run]) if task.step == "first")
         await plant("task", "task_id", first.task_id, "state", "SUCCEEDED")
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NO_NEXT_TASK}
-        assert await store.repair_runs([run.run_id], now=LATER) == [run.run_id]
-        tasks = {task.step: task for task in await store.tasks([run])}
+        assert await store.invariants.repair_runs([run.run_id], now=LATER) == [run.run_id]
+        tasks = {task.step: task for task in await store.history.tasks([run])}
         assert (tasks["second"].state, tasks["second"].available_at) == (TaskState.PENDING, LATER)
         assert await self.status(store, run) is RunStatus.PENDING
         assert await self.stuck_runs(store) == {}
 
     @pytest.mark.req("R-07")
-    async def test_a_run_without_any_task_gets_its_first(self, store: FullStore, plant: EditRow) -> None:
+    async def test_a_run_without_any_task_gets_its_first(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, GRAPH))
         await plant("task", "run_id", run.run_id, None, None)
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NO_NEXT_TASK}
-        await store.repair_runs([run.run_id], now=LATER)
-        assert {task.step for task in await store.tasks([run])} == {"first", "beside"}
+        await store.invariants.repair_runs([run.run_id], now=LATER)
+        assert {task.step for task in await store.history.tasks([run])} == {"first", "beside"}
 
     @pytest.mark.req("R-07")
-    async def test_a_step_that_waits_for_a_run_that_is_over_ends_with_it(
-        self, store: FullStore, plant: EditRow
-    ) -> None:
+    async def test_a_step_that_waits_for_a_run_that_is_over_ends_with_it(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, CALLER))
-        await store.fan_out([await self.step(store, run, "sub")], now=NOON)
-        [task] = await store.tasks([run])
+        await store.tasks.fan_out([await self.step(store, run, "sub")], now=NOON)
+        [task] = await store.history.tasks([run])
         below = sub_run_id(task)
         await plant("task", "run_id", below, "state", "FAILED")
         await plant("run", "run_id", below, "status", "failed")
         await plant("run", "run_id", below, "completed_at", NOON)
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.STEP_NOT_ENDED}
-        assert await store.repair_runs([run.run_id], now=LATER) == [run.run_id]
+        assert await store.invariants.repair_runs([run.run_id], now=LATER) == [run.run_id]
         assert await self.status(store, run) is RunStatus.FAILED
 
     @pytest.mark.req("R-07")
-    async def test_a_step_whose_items_are_all_over_is_over(self, store: FullStore, plant: EditRow) -> None:
+    async def test_a_step_whose_items_are_all_over_is_over(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, MANY))
-        await store.fan_out([await self.step(store, run, "each")], now=NOON)
-        step, item = sorted(await store.tasks([run]), key=lambda task: task.task_id)
+        await store.tasks.fan_out([await self.step(store, run, "each")], now=NOON)
+        step, item = sorted(await store.history.tasks([run]), key=lambda task: task.task_id)
         await plant("task", "task_id", item.task_id, "state", "SUCCEEDED")
         await plant("task", "task_id", step.task_id, "open_items", 0)
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.STEP_NOT_ENDED}
-        await store.repair_runs([run.run_id], now=LATER)
+        await store.invariants.repair_runs([run.run_id], now=LATER)
         assert await self.status(store, run) is RunStatus.COMPLETED
-        assert await store.payload(step.task_id, "output") == b"[null]"
+        assert await store.executions.payload(step.task_id, "output") == b"[null]"
 
     async def test_a_run_whose_workflow_is_gone_and_that_has_nothing_left_has_failed(
-        self, store: FullStore, plant: EditRow
+        self, store: Store, plant: EditRow
     ) -> None:
         job = await self.graph_job(store, workflow())
         gone = replace(new_requested_run(RunId("run_a"), job, source=Source.MANUAL, now=NOON), workflow_id="gone")
-        await store.launch([LaunchRequest(run=gone, first_steps=("main",))], now=NOON)
+        await store.runs.launch([LaunchRequest(run=gone, first_steps=("main",))], now=NOON)
         assert await self.stuck_runs(store) == {}
         await plant("task", "run_id", "run_a", "state", "SUCCEEDED")
 
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NO_DEFINITION}
-        await store.repair_runs([gone.run_id], now=LATER)
-        found = await store.find_run(gone.run_id)
+        await store.invariants.repair_runs([gone.run_id], now=LATER)
+        found = await store.executions.find_run(gone.run_id)
         assert found is not None
         assert (found.status, found.error) == (RunStatus.FAILED, "its workflow is gone")
 
     async def test_young_runs_and_those_that_wait_for_their_turn_are_left_alone(
-        self, store: FullStore, plant: EditRow
+        self, store: Store, plant: EditRow
     ) -> None:
         job = await self.graph_job(store, workflow(), overlap=Overlap.QUEUE)
         for name in ("a", "b"):
@@ -179,34 +178,32 @@ class StuckRunsContract:
         assert await self.stuck_runs(store, before_at=NOON) == {}
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NOT_ENDED}
 
-    async def test_every_run_is_looked_at_though_many_share_a_planned_time(
-        self, store: FullStore, plant: EditRow
-    ) -> None:
+    async def test_every_run_is_looked_at_though_many_share_a_planned_time(self, store: Store, plant: EditRow) -> None:
         job = await self.graph_job(store, workflow())
         for minute, name in enumerate(("a", "b", "c", "d")):
             await self.begun(store, job, name, now=NOON + (minute // 3) * MINUTE)
         loose = new_requested_run(RunId("run_e"), job, source=Source.MANUAL, now=NOON)
         for name in ("e", "f", "g"):
             alone = replace(loose, run_id=RunId(f"run_{name}"), schedule_uid=None, schedule_id=None)
-            await store.launch([LaunchRequest(run=alone, first_steps=("main",))], now=NOON)
+            await store.runs.launch([LaunchRequest(run=alone, first_steps=("main",))], now=NOON)
         for name in "abcdefg":
             await plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
 
         assert set(await self.stuck_runs(store, limit=2)) == {f"run_{name}" for name in "abcdefg"}
 
-    async def test_what_is_mended_is_no_different_from_what_never_broke(self, store: FullStore, plant: EditRow) -> None:
+    async def test_what_is_mended_is_no_different_from_what_never_broke(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, GRAPH))
-        first = next(task for task in await store.tasks([run]) if task.step == "first")
+        first = next(task for task in await store.history.tasks([run]) if task.step == "first")
         await plant("task", "task_id", first.task_id, "state", "SUCCEEDED")
-        await store.repair_runs([run.run_id], now=LATER)
+        await store.invariants.repair_runs([run.run_id], now=LATER)
 
-        waiting = [one.task for one in await store.waiting(LATER, limit=10)]
-        await store.admit([admission(task, schedule_uid=run.schedule_uid) for task in waiting], now=LATER)
-        for one in await store.take("w", limit=10, lease_ms=HOUR, now=LATER):
+        waiting = [one.task for one in await store.tasks.waiting(LATER, limit=10)]
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid) for task in waiting], now=LATER)
+        for one in await store.attempts.take("w", limit=10, lease_ms=HOUR, now=LATER):
             step = GRAPH.step(one.task.step)
             assert step is not None
             held = Assignment(task=one.task, run=one.run, workflow=GRAPH, step=step, input={})
             done = complete_attempt(held, AttemptOutcome(result=Result.SUCCEEDED), now=LATER, limits=GiveUpLimits())
-            assert await store.report([done])
+            assert await store.attempts.report([done])
 
         assert await self.status(store, run) is RunStatus.COMPLETED

@@ -1,21 +1,20 @@
 """Every store writes task states along the edges of the table of transitions, and along no others."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from itertools import permutations
 
 import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source, Task, TaskId
+from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import ASSIGNED, TRANSITIONS, TaskState
 from gnomon.errors import IllegalTransition
-from support.row_editing import EditRow
-from support.task_steps import FullStore, admission, completion_of, take_task
+from gnomon.ports.store import Store
+from support.row_editing import EditRow, WriteState
+from support.task_steps import admission, completion_of, take_task
 
-#: Writes a state through the one function of the store that writes states: the task, the state it is in, the next one.
-WriteState = Callable[[TaskId, TaskState, TaskState], Awaitable[None]]
 EDGES = {(before, after) for before, exits in TRANSITIONS.items() for after in exits}
 
 
@@ -24,39 +23,41 @@ EDGES = {(before, after) for before, exits in TRANSITIONS.items() for after in e
 class TaskStateContract:
     """Tests for any store. `plant` puts a task into any state; `write_state` is the store's own write."""
 
-    async def launch(self, store: FullStore, *names: str) -> list[Run]:
+    async def launch(self, store: Store, *names: str) -> list[Run]:
         """One run with one task for each name."""
-        owner = await store.find("default", "report") or await self.add(store)
+        owner = await store.schedules.find("default", "report") or await self.add(store)
         runs = [new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON) for name in names]
-        await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
         return runs
 
-    async def add(self, store: FullStore) -> Schedule:
+    async def add(self, store: Store) -> Schedule:
         owner = minutely(overlap=Overlap.ALLOW)
-        await store.add([owner], actor="ada", tzdata="")
+        await store.schedules.add([owner], actor="ada", tzdata="")
         return owner
 
-    async def planted(self, store: FullStore, plant: EditRow, *states: TaskState) -> dict[TaskState, Task]:
+    async def planted(self, store: Store, plant: EditRow, *states: TaskState) -> dict[TaskState, Task]:
         """One task in each of the states, each of a run of its own."""
         runs = await self.launch(store, *(f"planted_{state}" for state in states))
         tasks = {}
         for state, run in zip(states, runs, strict=True):
-            [task] = await store.tasks([run])
+            [task] = await store.history.tasks([run])
             await plant("task", "task_id", task.task_id, "state", state.value)
             tasks[state] = replace(task, state=state)
         return tasks
 
-    async def states(self, store: FullStore, tasks: Collection[Task]) -> list[TaskState]:
+    async def states(self, store: Store, tasks: Collection[Task]) -> list[TaskState]:
         """The states of the tasks in the store."""
-        runs = [await store.find_run(task.run_id) for task in tasks]
-        found = {task.task_id: task.state for task in await store.tasks([run for run in runs if run is not None])}
+        runs = [await store.executions.find_run(task.run_id) for task in tasks]
+        found = {
+            task.task_id: task.state for task in await store.history.tasks([run for run in runs if run is not None])
+        }
         return [found[task.task_id] for task in tasks]
 
     async def test_of_all_pairs_of_states_those_of_the_table_are_written_and_no_others(
-        self, store: FullStore, plant: EditRow, write_state: WriteState
+        self, store: Store, plant: EditRow, write_state: WriteState
     ) -> None:
         [run] = await self.launch(store, "a")
-        [task] = await store.tasks([run])
+        [task] = await store.history.tasks([run])
         written = set()
         for before, after in permutations(TaskState, 2):
             await plant("task", "task_id", task.task_id, "state", before.value)
@@ -65,7 +66,7 @@ class TaskStateContract:
                 await write_state(task.task_id, before, after)
             except IllegalTransition as error:
                 refused = error
-            [found] = await store.tasks([run])
+            [found] = await store.history.tasks([run])
             if refused is None:
                 assert found.state is after
                 written.add((before, after))
@@ -76,54 +77,52 @@ class TaskStateContract:
         assert written == {(before, after) for before, after in EDGES if before is not after}
 
     async def test_an_admission_writes_only_from_pending_and_only_along_the_table(
-        self, store: FullStore, plant: EditRow
+        self, store: Store, plant: EditRow
     ) -> None:
         others = (await self.planted(store, plant, *set(TaskState) - {TaskState.PENDING})).values()
         for after in TaskState:
             [run] = await self.launch(store, f"to_{after}")
-            [task] = await store.tasks([run])
+            [task] = await store.history.tasks([run])
             admissions = [admission(one, state=after) for one in (*others, task)]
             if (TaskState.PENDING, after) in EDGES:
-                assert await store.admit(admissions, now=NOON) == {task.task_id}
+                assert await store.tasks.admit(admissions, now=NOON) == {task.task_id}
                 assert await self.states(store, [task]) == [after]
             else:
                 with pytest.raises(IllegalTransition):
-                    await store.admit(admissions, now=NOON)
+                    await store.tasks.admit(admissions, now=NOON)
                 assert await self.states(store, [task]) == [TaskState.PENDING]
         assert await self.states(store, others) == [one.state for one in others]
 
     @pytest.mark.parametrize("before", sorted(ASSIGNED))
-    async def test_a_report_writes_only_along_the_table(self, store: FullStore, before: TaskState) -> None:
+    async def test_a_report_writes_only_along_the_table(self, store: Store, before: TaskState) -> None:
         for after in TaskState:
             [run] = await self.launch(store, f"to_{after}")
             taken = await take_task(store, "w1", run, now=NOON, begin=before is TaskState.RUNNING)
             completion = replace(completion_of(taken, Result.FAILED, now=NOON), state=after)
             if (before, after) in EDGES:
-                assert await store.report([completion]) == {(taken.task.task_id, taken.task.fence)}
+                assert await store.attempts.report([completion]) == {(taken.task.task_id, taken.task.fence)}
             else:
                 with pytest.raises(IllegalTransition):
-                    await store.report([completion])
-            [task] = await store.tasks([run])
-            [attempt] = await store.attempts([task.task_id])
+                    await store.attempts.report([completion])
+            [task] = await store.history.tasks([run])
+            [attempt] = await store.executions.attempts([task.task_id])
             assert task.state is (after if (before, after) in EDGES else before)
             assert (attempt.ended_at is not None) == ((before, after) in EDGES)
 
-    async def test_a_report_on_a_task_that_is_not_assigned_changes_nothing(
-        self, store: FullStore, plant: EditRow
-    ) -> None:
+    async def test_a_report_on_a_task_that_is_not_assigned_changes_nothing(self, store: Store, plant: EditRow) -> None:
         [run] = await self.launch(store, "a")
         taken = await take_task(store, "w1", run, now=NOON)
         for state in set(TaskState) - ASSIGNED:
             await plant("task", "task_id", taken.task.task_id, "state", state.value)
 
-            assert await store.report([completion_of(taken, Result.SUCCEEDED, now=NOON)]) == frozenset()
-            [task] = await store.tasks([run])
+            assert await store.attempts.report([completion_of(taken, Result.SUCCEEDED, now=NOON)]) == frozenset()
+            [task] = await store.history.tasks([run])
             assert task.state is state
 
-    async def test_only_a_scheduled_task_is_taken(self, store: FullStore, plant: EditRow) -> None:
+    async def test_only_a_scheduled_task_is_taken(self, store: Store, plant: EditRow) -> None:
         tasks = await self.planted(store, plant, *TaskState)
 
-        taken = await store.take("w1", limit=100, lease_ms=1000, now=NOON)
+        taken = await store.attempts.take("w1", limit=100, lease_ms=1000, now=NOON)
 
         assert [one.task.task_id for one in taken] == [tasks[TaskState.SCHEDULED].task_id]
         after = [TaskState.RUNNING if state is TaskState.SCHEDULED else state for state in tasks]

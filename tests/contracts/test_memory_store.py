@@ -12,9 +12,10 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
-from contracts.task_states import TaskStateContract, WriteState
+from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
-from support.row_editing import EditableMemoryStore, EditRow
+from gnomon.adapters.memory import MemoryStore
+from support.row_editing import EditRow, WriteState, memory_row_editor, memory_state_writer
 
 
 class TestMemoryStore(
@@ -34,16 +35,16 @@ class TestMemoryStore(
         return ManualClock()
 
     @pytest.fixture
-    def store(self, clock: ManualClock) -> EditableMemoryStore:
-        return EditableMemoryStore(lambda: clock.now)
+    def store(self, clock: ManualClock) -> MemoryStore:
+        return MemoryStore(lambda: clock.now)
 
     @pytest.fixture
-    def plant(self, store: EditableMemoryStore) -> EditRow:
-        return store.plant
+    def plant(self, store: MemoryStore) -> EditRow:
+        return memory_row_editor(store)
 
     @pytest.fixture
-    def write_state(self, store: EditableMemoryStore) -> WriteState:
-        return store.write_state
+    def write_state(self, store: MemoryStore) -> WriteState:
+        return memory_state_writer(store)
 
     @pytest.fixture
     def advance(self, clock: ManualClock) -> Callable[[int], None]:

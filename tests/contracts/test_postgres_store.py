@@ -14,12 +14,12 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
-from contracts.task_states import TaskStateContract, WriteState
+from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.pooler import Pooler
 from support.postgres_server import postgres
-from support.row_editing import EditRow, sql_row_editor, sql_state_writer
+from support.row_editing import EditRow, WriteState, sql_row_editor, sql_state_writer
 
 #: Everything that ends by the clock of the store.
 ENDS = {

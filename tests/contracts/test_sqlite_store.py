@@ -13,10 +13,10 @@ from contracts.placement import PlacementContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
-from contracts.task_states import TaskStateContract, WriteState
+from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from support.row_editing import EditRow, sql_row_editor, sql_state_writer
+from support.row_editing import EditRow, WriteState, sql_row_editor, sql_state_writer
 
 
 class TestSqliteStore(

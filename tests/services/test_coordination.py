@@ -56,7 +56,7 @@ class TwoNodes:
         self.one, self.other = self.node(), self.node()
 
     def node(self) -> LeasedSingletons:
-        return LeasedSingletons(self.leases, self.store, self.clock, self.events)
+        return LeasedSingletons(self.leases, self.store.singletons, self.clock, self.events)
 
 
 # ---- one node's turn -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
     house.clock.advance(5000)
     await house.one.release_singletons("a")
 
-    assert await house.store.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert await house.store.singletons.acquire_singleton("seal", "b", ttl_ms=TTL)
 
 
 # ---- those who take them -------------------------------------------------------------------------
@@ -154,7 +154,7 @@ async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
 @pytest.mark.req("R-07")
 async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -> None:
     crew = ExecutionHarness()
-    turns = LeasedSingletons(MemoryLeases(crew.clock.now), crew.store, crew.clock, crew.events)
+    turns = LeasedSingletons(MemoryLeases(crew.clock.now), crew.store.singletons, crew.clock, crew.events)
     poll_ms = crew.settings.reconciler.poll_ms
     lease = SingletonLease(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
     crew.reconciler = crew.new_reconciler(lease=lease)
@@ -194,20 +194,22 @@ def ignore() -> None:
 
 
 SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] = {
-    "sealer": lambda crew, lease: AuditSealer(crew.store, crew.clock, crew.events, lease=lease),
-    "gatherer": lambda crew, lease: EventBatcher(crew.store, crew.clock, crew.events, lease=lease, on_ready=ignore),
+    "sealer": lambda crew, lease: AuditSealer(crew.store.audit, crew.clock, crew.events, lease=lease),
+    "gatherer": lambda crew, lease: EventBatcher(
+        crew.store.events, crew.clock, crew.events, lease=lease, on_ready=ignore
+    ),
     "backfiller": lambda crew, lease: Backfiller(
-        crew.store, crew.store, crew.clock, crew.events, lease=lease, on_ready=ignore
+        crew.store.backfills, crew.store.history, crew.clock, crew.events, lease=lease, on_ready=ignore
     ),
     "reconciler": lambda crew, lease: crew.new_reconciler(lease=lease),
     "mender": lambda crew, lease: RunRepairer(
-        crew.store, crew.clock, crew.events, crew.settings.reconciler, lease=lease, on_ready=ignore
+        crew.store.invariants, crew.clock, crew.events, crew.settings.reconciler, lease=lease, on_ready=ignore
     ),
     "warden": lambda crew, lease: InvariantChecker(
-        crew.store, crew.clock, crew.events, crew.settings.alive, lease=lease
+        crew.store.invariants, crew.clock, crew.events, crew.settings.alive, lease=lease
     ),
     "cleaner": lambda crew, lease: Cleaner(
-        crew.store, crew.store, NoArchive(), crew.clock, crew.events, settings=crew.settings, lease=lease
+        crew.store.retention, crew.store.jobs, NoArchive(), crew.clock, crew.events, settings=crew.settings, lease=lease
     ),
 }
 
@@ -216,9 +218,9 @@ SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] =
 @pytest.mark.parametrize("name", SERVICES)
 async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
     crew = ExecutionHarness()
-    lease = UnsteadyLease(crew.store, crew.clock, name, "b", ttl_ms=TTL)
+    lease = UnsteadyLease(crew.store.singletons, crew.clock, name, "b", ttl_ms=TTL)
     service = SERVICES[name](crew, lease)
-    await crew.store.acquire_singleton(name, "a", ttl_ms=TTL)
+    await crew.store.singletons.acquire_singleton(name, "a", ttl_ms=TTL)
     lease.away = True
     await service.step()
     assert service.backoff.failing
@@ -231,15 +233,15 @@ async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_a
 async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
     crew = ExecutionHarness()
     await crew.job()
-    lease = UnsteadyLease(crew.store, crew.clock, "sealer", "b", ttl_ms=TTL)
-    sealer = AuditSealer(crew.store, crew.clock, crew.events, lease=lease)
-    await crew.store.acquire_singleton("sealer", "a", ttl_ms=TTL)
+    lease = UnsteadyLease(crew.store.singletons, crew.clock, "sealer", "b", ttl_ms=TTL)
+    sealer = AuditSealer(crew.store.audit, crew.clock, crew.events, lease=lease)
+    await crew.store.singletons.acquire_singleton("sealer", "a", ttl_ms=TTL)
 
     assert await sealer.step() == TTL / 1000 / 4
-    assert (await crew.store.audit_head())[1] > 0
+    assert (await crew.store.audit.head())[1] > 0
     crew.clock.advance(TTL)
     await sealer.step()
-    assert (await crew.store.audit_head())[1] == 0
+    assert (await crew.store.audit.head())[1] == 0
 
     lease.away = True
     await sealer.step()

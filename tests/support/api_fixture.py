@@ -60,25 +60,25 @@ class ApiFixture:
         ids, clock, defaults = CountedIds(), self.clock, Defaults()
         self.change_stream = ChangeStream(clock, Recorder(), most=3)
         self.condition, self.alive = HealthCondition.OK, True
-        launcher = Launcher(store, store, store, store, clock, ids)
-        jobs = JobService(store, store, store, clock, ids)
+        launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
+        jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
         self.put(
             ApiServices(
                 tokens=RoleTokens(),
                 jobs=jobs,
-                registrar=Registrar(store, store, clock, ids, defaults=defaults),
+                registrar=Registrar(store.schedules, store.history, clock, ids, defaults=defaults),
                 launcher=launcher,
-                executions=ExecutionService(store, store, store, store, clock),
-                search=SearchService(store, store, jobs),
-                workflows=WorkflowService(store, store, clock, ids, defaults=defaults),
-                events=EventService(store, clock, ids),
-                dead_letters=DeadLetterService(store, store, launcher, clock),
-                tasks=TaskService(store, launcher, clock),
-                backfills=BackfillService(store, store, clock, ids),
-                planner=Planner(jobs, store, clock),
-                audit=AuditService(store),
-                explainer=Explainer(store, store, store, store, store, store, clock),
-                workers=store,
+                executions=ExecutionService(store.runs, store.executions, store.history, store.jobs, clock),
+                search=SearchService(store.executions, store.jobs, jobs),
+                workflows=WorkflowService(store.jobs, store.schedules, clock, ids, defaults=defaults),
+                events=EventService(store.events, clock, ids),
+                dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
+                tasks=TaskService(store.jobs, launcher, clock),
+                backfills=BackfillService(store.backfills, store.schedules, clock, ids),
+                planner=Planner(jobs, store.jobs, clock),
+                audit=AuditService(store.audit),
+                explainer=Explainer(store, clock),
+                workers=store.workers,
                 health=self._look,
                 change_stream=self.change_stream,
                 clock=clock,
@@ -105,11 +105,11 @@ class ApiFixture:
 
     async def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """The only task of the execution ends like this."""
-        run = await self.store.find_run(RunId(execution))
+        run = await self.store.executions.find_run(RunId(execution))
         assert run is not None
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
         kept = replace(workflow(), dead_letter=True)
-        await self.store.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
+        await self.store.attempts.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
 
     @asynccontextmanager
     async def caller(self, token: str | None = "admin") -> AsyncIterator["ApiCaller"]:  # noqa: S107 - a role

@@ -239,13 +239,15 @@ class ChaosFleet:
 
     async def all_known(self) -> bool:
         """Whether all workers are known to those who hand out work."""
-        return len(await self.store.workers()) == len(self.workers)
+        return len(await self.store.workers.alive()) == len(self.workers)
 
     # ---- load --------------------------------------------------------------------------------
 
     async def trigger_runs(self, count: int = 1) -> None:
         """So many runs of every job are wished for; those that were promised are remembered."""
-        launcher = Launcher(self.store, self.store, self.store, self.store, SystemClock(), RandomIds())
+        launcher = Launcher(
+            self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, SystemClock(), RandomIds()
+        )
         for job in JOBS * count:
             with contextlib.suppress(Unavailable):
                 done = await launcher.trigger(job, actor="test", key=f"wish {next(self._numbers)}")
@@ -284,7 +286,7 @@ class ChaosFleet:
         moment = SystemClock().now() + round(seconds * 1000)
 
         async def is_decided() -> bool:
-            schedule = await self.store.find("default", TICKING_JOB)
+            schedule = await self.store.schedules.find("default", TICKING_JOB)
             return schedule is not None and schedule.mark_at >= moment
 
         await wait_until(is_decided)
@@ -302,7 +304,9 @@ class ChaosFleet:
         await wait_until(over)
 
     async def _paused(self) -> bool:
-        await Registrar(self.store, self.store, SystemClock(), RandomIds()).pause(TICKING_JOB, actor="test")
+        await Registrar(self.store.schedules, self.store.history, SystemClock(), RandomIds()).pause(
+            TICKING_JOB, actor="test"
+        )
         return True
 
     async def stop_processes(self) -> None:

@@ -94,12 +94,12 @@ class CliPrompt:
 
     def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         async def work(store: SqlStore) -> None:
-            run = await store.find_run(RunId(execution))
+            run = await store.executions.find_run(RunId(execution))
             assert run is not None
             taken = await take_task(store, "worker-1", run, now=run.planned_at)
             now = run.planned_at + 1200
             kept = replace(workflow(), dead_letter=True)
-            await store.report([completion_of(taken, result, now=now, definition=kept, **told)])
+            await store.attempts.report([completion_of(taken, result, now=now, definition=kept, **told)])
 
         self.with_store(work)
 

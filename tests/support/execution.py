@@ -14,6 +14,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.coordination import Singleton, SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.task_steps import FullStore, workflow
+from support.task_steps import workflow
 
 
 class FakeRunner:
@@ -75,14 +76,14 @@ class ExecutionHarness:
         *,
         flags: Mapping[str, object] | None = None,
         gate: Gate | None = None,
-        store: FullStore | None = None,
+        store: Store | None = None,
         clock: VirtualClock | None = None,
     ) -> None:
         self.clock = clock or VirtualClock(NOON)
-        self.store: FullStore = store or MemoryStore(self.clock.now)
+        self.store: Store = store or MemoryStore(self.clock.now)
         self.events = Recorder()
         self.settings: Settings = load(flags=flags or {})
-        self.shelf = WorkflowCache(self.store)
+        self.shelf = WorkflowCache(self.store.jobs)
         self.gate = gate or OpenGate()
         self.taker = TakerLink()
         #: The services that asked for a step of the dispatcher, in order.
@@ -166,13 +167,15 @@ class ExecutionHarness:
         said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
         made = minutely(**said)
         wish = JobChangeset(workflows=[definition or workflow()], added=[made])
-        assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        assert await self.store.jobs.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
         """A run of the job, wanted now."""
         wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
-        [became] = await self.store.launch([LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now())
+        [became] = await self.store.runs.launch(
+            [LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now()
+        )
         assert became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED)
         return wanted
 
@@ -185,6 +188,6 @@ class ExecutionHarness:
             pass
 
     async def now(self, run: Run) -> Run:
-        found = await self.store.find_run(run.run_id)
+        found = await self.store.executions.find_run(run.run_id)
         assert found is not None
         return found

@@ -55,14 +55,14 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
     Nothing is quiet while we hurt the fleet, nor where many share a small machine.
     """
     history = SimulationHistory(started_at=0, faults=[(0, _FOREVER)])
-    schedule = await store.find("default", job)
+    schedule = await store.schedules.find("default", job)
     assert schedule is not None
-    ticks = await store.ticks(schedule.uid, before=_FOREVER, limit=100_000)
+    ticks = await store.history.ticks(schedule.uid, before=_FOREVER, limit=100_000)
     own = tuple(run for run in runs if run.schedule_uid == schedule.uid)
     history.lives[schedule.uid] = RecordedSchedule(
         uid=schedule.uid,
-        revisions=tuple(await store.revisions(schedule.uid)),
-        pauses=tuple(await store.pauses(schedule.uid)),
+        revisions=tuple(await store.history.revisions(schedule.uid)),
+        pauses=tuple(await store.history.pauses(schedule.uid)),
         runs=own,
         final=schedule,
         ledger={tick.decision.planned_at: tick.decision for tick in ticks},
@@ -125,19 +125,19 @@ class _WorkRecord:
 
 async def _work_of(chaos_run: ChaosFleet, runs: list[Run]) -> _WorkRecord:
     store = chaos_run.store
-    tasks = {task.task_id: task for task in await store.tasks(runs)}
+    tasks = {task.task_id: task for task in await store.history.tasks(runs)}
     work = _WorkRecord(tasks, defaultdict(list), {}, defaultdict(list), defaultdict(list), {}, defaultdict(list))
     for task in tasks.values():
         work.steps[task.run_id].append(task)
     work.jobs.update({run.run_id: run.schedule_id or "" for run in runs})
-    for attempt in await store.attempts(list(tasks)):
+    for attempt in await store.executions.attempts(list(tasks)):
         work.attempts[attempt.task_id].append(attempt)
     for one in _effects_of_known_tasks(chaos_run, tasks):
         if one.what == "start":
             work.starts[one.task_id].append(one)
         else:
             work.ends[one.task_id, one.fence] = one
-    for letter in await store.list_dead_letters("default", after="", limit=1000):
+    for letter in await store.dead_letters.page("default", after="", limit=1000):
         work.letters[letter.task_id].append(letter)
     for unknown in set(work.starts) - set(tasks):
         work.tasks[TaskId(unknown)] = _unknown_task(unknown, work.starts[unknown][0])

@@ -124,7 +124,7 @@ class FleetHarness(ExecutionHarness):
         begun = Counter(task_id for task_id, _ in starts)
         for run in runs:
             ended, attempts = await self.now(run), await self.attempts_of(run)
-            [task] = await self.store.tasks([run])
+            [task] = await self.store.history.tasks([run])
             assert ended.over
             assert all(one.result in RETRYABLE_RESULTS for one in attempts[:-1]), attempts
             if delivery is Delivery.AT_MOST_ONCE:
@@ -135,5 +135,5 @@ class FleetHarness(ExecutionHarness):
                 assert [one.result for one in attempts].count(Result.LOST) == 3
 
     async def attempts_of(self, run: Run) -> list[Attempt]:
-        tasks = [TaskId(task.task_id) for task in await self.store.tasks([run])]
-        return list(await self.store.attempts(tasks))
+        tasks = [TaskId(task.task_id) for task in await self.store.history.tasks([run])]
+        return list(await self.store.executions.attempts(tasks))

@@ -101,18 +101,18 @@ def start_together(*starting: AbstractContextManager[GnomonProcess]) -> Iterator
 
 async def launch(store: SqlStore, job: str, count: int = 1) -> list[RunId]:
     """So many new runs of a job, by their names."""
-    schedule = await store.find("default", job)
+    schedule = await store.schedules.find("default", job)
     assert schedule is not None
     ids, now = RandomIds(), SystemClock().now()
     runs = [new_requested_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
-    await store.launch([LaunchRequest(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
+    await store.runs.launch([LaunchRequest(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
     return [run.run_id for run in runs]
 
 
 async def all_runs(store: SqlStore) -> list[Run]:
     found: list[Run] = []
     after = None
-    while page := await store.list_runs(RunQuery(limit=1000, after=after)):
+    while page := await store.executions.list_runs(RunQuery(limit=1000, after=after)):
         found += page
         after = page[-1].created_at, page[-1].run_id
     return found
@@ -128,7 +128,7 @@ async def postpone_task(store: SqlStore) -> None:
     """A task that nobody could take is to be tried again in an hour."""
 
     async def unroutable_tasks() -> bool:
-        return bool(await store.unroutable_tasks(after=(0, ""), limit=1))
+        return bool(await store.tasks.unroutable_tasks(after=(0, ""), limit=1))
 
     await wait_until(unroutable_tasks)
     later = sa.update(task).values(available_at=SystemClock().now() + 3_600_000)
@@ -162,9 +162,9 @@ async def wait_until_begun(witness: Path, job: str) -> None:
 async def check_runs(store: SqlStore, witness: Path, *, once: frozenset[str] = frozenset()) -> dict[str, list[Attempt]]:
     """Nothing was lost, and every start of a body has an attempt of its own, and a reason. The attempts of each run."""
     runs = await all_runs(store)
-    tasks = {task.task_id: task for task in await store.tasks(runs)}
+    tasks = {task.task_id: task for task in await store.history.tasks(runs)}
     attempts: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in await store.attempts(list(tasks)):
+    for attempt in await store.executions.attempts(list(tasks)):
         attempts[tasks[attempt.task_id].run_id].append(attempt)
     starts: dict[str, list[int]] = defaultdict(list)
     for what, _, name, fence, _, _ in read_witness(witness):

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.core.ledger.edits import ResumeChoice, ResumePolicy
 from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
@@ -16,11 +17,12 @@ from gnomon.core.runs.states import WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.ports.execution import Gate
+from gnomon.ports.store import Store
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
-from gnomon.testing.recorder import SimulationStore
 from gnomon.testing.simulated_runner import WorkloadModel
 from gnomon.testing.simulation import Simulation
+from support.defective_stores import StoreFactory
 
 MINUTE = 60_000
 
@@ -126,7 +128,7 @@ class RandomSimulation:
     """A simulation with operators who keep changing their minds."""
 
     def __init__(
-        self, store: SimulationStore, clock: VirtualClock, seed: object, *, chances: FaultProbabilities | None = None
+        self, store: Store, clock: VirtualClock, seed: object, *, chances: FaultProbabilities | None = None
     ) -> None:
         self.dice = random.Random(f"world {seed}")
         usual = FaultProbabilities(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, operator_failure=0.03)
@@ -256,7 +258,7 @@ async def simulate(
     seed: int,
     *,
     hours: int,
-    store: type[MemoryStore] = MemoryStore,
+    store: StoreFactory = MemoryStore,
     chances: FaultProbabilities | None = None,
     batch: int | None = None,
 ) -> RandomSimulation:
@@ -269,16 +271,16 @@ async def simulate(
     return world
 
 
-class NewestFirst(MemoryStore):
+class NewestFirst(MemoryRules):
     """Lets the newest run go on that waits, not the oldest."""
 
-    def _release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
-        before = [one for one in self._under_way(schedule.uid) if one.queued]
-        super()._release_slot(schedule, active=active, now=now)
-        waiting = [one for one in self._under_way(schedule.uid) if one.queued]
+    def release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
+        before = [one for one in self.open_runs(schedule.uid) if one.queued]
+        super().release_slot(schedule, active=active, now=now)
+        waiting = [one for one in self.open_runs(schedule.uid) if one.queued]
         if waiting and len(waiting) < len(before):
             released = min(before, key=lambda one: (one.planned_at, one.run_id))
             newest = max(waiting, key=lambda one: (one.planned_at, one.run_id))
             for run, queued, wait in ((newest, False, WaitReason.READY), (released, True, WaitReason.QUEUE)):
-                self._runs[run.run_id] = replace(self._runs[run.run_id], queued=queued)
-                self._set_tasks(run.run_id, wait_reason=wait)
+                self._state.runs[run.run_id] = replace(self._state.runs[run.run_id], queued=queued)
+                self.set_tasks(run.run_id, wait_reason=wait)

@@ -8,40 +8,57 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import SqlStore, schema
+from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
 from gnomon.core.model import RunStatus, TaskId
 from gnomon.core.runs.states import TaskState
+from gnomon.ports.store import Store
 
 #: Changes a column of a table where another one has a value, or deletes the row if there is no column.
 EditRow = Callable[[str, str, str, str | None, object], Awaitable[None]]
+#: Writes the state of a task, as the store itself does: the task, its state before, and after.
+WriteState = Callable[[TaskId, TaskState, TaskState], Awaitable[None]]
 _KINDS: dict[str, Any] = {"state": TaskState, "status": RunStatus}
 
 
-class EditableMemoryStore(MemoryStore):
-    """A store in memory that lets itself be tampered with."""
+def memory_row_editor(store: MemoryStore) -> EditRow:
+    """Edits rows of a store in memory."""
 
-    async def plant(self, table: str, key: str, name: str, column: str | None, value: object) -> None:
-        """See Plant."""
-        rows: dict[Any, Any] = getattr(self, f"_{table}s")
+    async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:
+        rows: dict[Any, Any] = getattr(store.state, f"{table}s")
         for held, row in list(rows.items()):
             if getattr(row, key) != name:
                 continue
             if column is None:
                 del rows[held]
+                continue
+            changed = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
+            if table == "task":
+                store.state.tasks._put(changed)  # noqa: SLF001 - past the check of transitions
             else:
-                changed = replace(row, **{column: _KINDS[column](value) if column in _KINDS else value})
-                if table == "task":
-                    self._tasks._put(changed)  # noqa: SLF001 - past the check of transitions
-                else:
-                    rows[held] = changed
+                rows[held] = changed
 
-    async def write_state(self, task_id: TaskId, before: TaskState, after: TaskState) -> None:
-        """Write a state as the store itself does."""
-        assert self._tasks[task_id].state is before
-        self._tasks[task_id] = replace(self._tasks[task_id], state=after)
+    return plant
 
 
-def sql_row_editor(store: SqlStore) -> EditRow:
+def memory_state_writer(store: MemoryStore) -> WriteState:
+    """Write a state as the store itself does."""
+
+    async def write(task_id: TaskId, before: TaskState, after: TaskState) -> None:
+        tasks = store.state.tasks
+        assert tasks[task_id].state is before
+        tasks[task_id] = replace(tasks[task_id], state=after)
+
+    return write
+
+
+def transactions_of(store: Store) -> Transactions:
+    """The transactions of a store on SQL."""
+    assert isinstance(store, SqlStore)
+    return store.transactions
+
+
+def sql_row_editor(store: Store) -> EditRow:
     """The same for a store on SQL."""
 
     async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:
@@ -50,7 +67,7 @@ def sql_row_editor(store: SqlStore) -> EditRow:
         change = (
             sa.delete(found).where(here) if column is None else sa.update(found).where(here).values({column: value})
         )
-        await store.transactions.write(lambda conn: conn.execute(change))
+        await transactions_of(store).write(lambda conn: conn.execute(change))
 
     return plant
 
@@ -58,7 +75,7 @@ def sql_row_editor(store: SqlStore) -> EditRow:
 _WRITE_STATE = state_update()
 
 
-def sql_state_writer(store: SqlStore) -> Callable[[TaskId, TaskState, TaskState], Awaitable[None]]:
+def sql_state_writer(store: SqlStore) -> WriteState:
     """Write a state as the store itself does."""
 
     async def write(task_id: TaskId, before: TaskState, after: TaskState) -> None:

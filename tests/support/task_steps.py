@@ -1,6 +1,6 @@
 """Doing the work of dispatchers and workers by hand, on any store."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -9,38 +9,9 @@ from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, RoutingRequirements, Step, Workflow
-from gnomon.ports.audit import AuditTrail
-from gnomon.ports.external_events import EventLog
-from gnomon.ports.ledger import Ledger, Shards
-from gnomon.ports.maintenance import InvariantChecks, RetentionStore, SingletonLeases, StuckRuns
-from gnomon.ports.runs import Backfills, DeadLetters, Executions, Runs
-from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
-from gnomon.ports.tasks import TaskStore, Workers
+from gnomon.ports.store import Store
 
 LEASE = 30_000
-
-
-class FullStore(
-    Ledger,
-    Schedules,
-    ScheduleHistory,
-    Runs,
-    Executions,
-    DeadLetters,
-    Jobs,
-    TaskStore,
-    Workers,
-    EventLog,
-    Shards,
-    RetentionStore,
-    SingletonLeases,
-    StuckRuns,
-    InvariantChecks,
-    Backfills,
-    AuditTrail,
-    Protocol,
-):
-    """All the ports of a store together."""
 
 
 def workflow(name: str = "report", **changes: Any) -> Workflow:  # noqa: ANN401 - any field of the workflow or its step
@@ -88,27 +59,27 @@ def completion_of(
     return complete_attempt(assignment_of(taken, definition), outcome, now=now, limits=GiveUpLimits())
 
 
-async def take_task(store: FullStore, worker: str, run: Run, *, now: int, begin: bool = True) -> ReadyTask:
+async def take_task(store: Store, worker: str, run: Run, *, now: int, begin: bool = True) -> ReadyTask:
     """The only task of the run, past the gate and in the hands of the worker."""
-    [task] = await store.tasks([run])
-    await store.admit([admission(task, schedule_uid=run.schedule_uid)], now=now)
-    taken = await store.take(worker, limit=1000, lease_ms=LEASE, now=now, begin=begin)
+    [task] = await store.history.tasks([run])
+    await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid)], now=now)
+    taken = await store.attempts.take(worker, limit=1000, lease_ms=LEASE, now=now, begin=begin)
     [ours] = [one for one in taken if one.task.task_id == task.task_id]
     return ours
 
 
-async def finish_run(store: FullStore, run: Run, *, result: Result = Result.SUCCEEDED, now: int) -> bool:
+async def finish_run(store: Store, run: Run, *, result: Result = Result.SUCCEEDED, now: int) -> bool:
     """The only task of the run is done, and so is the run. False if it had ended before."""
-    [task] = await store.tasks([run])
+    [task] = await store.history.tasks([run])
     if task.state not in (TaskState.PENDING, TaskState.SCHEDULED):
         return False
     ours = await take_task(store, "worker", run, now=now)
-    return bool(await store.report([completion_of(ours, result, now=now)]))
+    return bool(await store.attempts.report([completion_of(ours, result, now=now)]))
 
 
-async def runs_of(store: FullStore, schedule: Schedule) -> list[Run]:
+async def runs_of(store: Store, schedule: Schedule) -> list[Run]:
     """The runs of a schedule, oldest first."""
-    return list(reversed(await store.runs(schedule.uid, before=1 << 62, limit=1000)))
+    return list(reversed(await store.history.runs(schedule.uid, before=1 << 62, limit=1000)))
 
 
 def routed_workflow(name: str, route: RoutingRequirements | None, function: str = "reports.make") -> Workflow:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.memory.completion import TaskTable
+from gnomon.adapters.memory.state import TaskTable
 from gnomon.core.model import Task, TaskId
+from support.defective_stores import StoreFactory
 
 
 class UncheckedTaskTable(TaskTable):
@@ -14,9 +15,12 @@ class UncheckedTaskTable(TaskTable):
         self._put(task)
 
 
-class UncheckedMemoryStore(MemoryStore):
-    """A memory store whose subclasses may break the table of transitions."""
+def unchecked(make: StoreFactory) -> StoreFactory:
+    """The same stores, which may break the table of transitions."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        super().__init__(now)
-        self._tasks = UncheckedTaskTable()
+    def make_unchecked(now: Callable[[], int]) -> MemoryStore:
+        store = make(now)
+        store.state.tasks = UncheckedTaskTable()
+        return store
+
+    return make_unchecked

@@ -15,6 +15,7 @@ from gnomon.core.model import Result, RunId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
+from gnomon.ports.store import Store
 from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventBatcher, EventService
@@ -26,7 +27,6 @@ from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
-from support.task_steps import FullStore
 
 _RUN = re.compile(r"run_[0-9a-f]{10,}")
 _LETTER = re.compile(r"dl_\w+")
@@ -52,20 +52,20 @@ class FixedGate(Gate):
 class WhyScenario:
     """It begins on Monday, 2026-03-02, at noon UTC. Times of that day may be written without it."""
 
-    def __init__(self, store: FullStore, clock: VirtualClock) -> None:
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
         ids, events = CountedIds(), Recorder()
         self.clock, self.store = clock, store
-        self.jobs = JobService(store, store, store, clock, ids)
-        self.launcher = Launcher(store, store, store, store, clock, ids)
-        self.executions = ExecutionService(store, store, store, store, clock)
-        self.letters = DeadLetterService(store, store, self.launcher, clock)
-        self.events = EventService(store, clock, ids)
-        self.gatherer = EventBatcher(store, clock, events, lease=SoleNode(), on_ready=lambda: None)
-        elector = Elector(store, clock, events, LeaderSettings(), holder="node", alone=True)
-        self.ticker = Ticker(store, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
+        self.jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
+        self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
+        self.executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self.letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
+        self.events = EventService(store.events, clock, ids)
+        self.gatherer = EventBatcher(store.events, clock, events, lease=SoleNode(), on_ready=lambda: None)
+        elector = Elector(store.shards, clock, events, LeaderSettings(), holder="node", alone=True)
+        self.ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
         self.crew = ExecutionHarness(store=store, clock=clock)
         self.runner = self.crew.runner
-        self.explainer = Explainer(store, store, store, store, store, store, clock)
+        self.explainer = Explainer(store, clock)
 
     # ---- what happens ------------------------------------------------------------------------
 
@@ -84,10 +84,10 @@ class WhyScenario:
         at = instant(time)
         while True:
             await self.crew.worker.step()
-            due = await self.store.next_due_at(shards=_EVERYTHING)
+            due = await self.store.ledger.next_due_at(shards=_EVERYTHING)
             while due is not None and due <= self.clock.now():
                 await self.ticker.step()
-                due = await self.store.next_due_at(shards=_EVERYTHING)
+                due = await self.store.ledger.next_due_at(shards=_EVERYTHING)
             left = at - self.clock.now()
             if left <= 0:
                 return
@@ -147,14 +147,14 @@ class WhyScenario:
         names = {
             run.run_id: f"run_{instant_of(run.planned_at):%H:%M}"
             for uid in {one.uid for one in await self._everyone()}
-            for run in await self.store.runs(uid, before=1 << 62, limit=1000)
+            for run in await self.store.history.runs(uid, before=1 << 62, limit=1000)
         }
         lines = [_RUN.sub(lambda found: names.get(RunId(found[0]), "run_within"), line) for line in lines]
         return [_LETTER.sub("dl_1", line) for line in lines]
 
     async def _everyone(self) -> list[Any]:
-        standing = await self.store.find("default", _NAME)
-        gone = await self.store.gone("default", _NAME, limit=10)
+        standing = await self.store.schedules.find("default", _NAME)
+        gone = await self.store.history.gone("default", _NAME, limit=10)
         return [*([] if standing is None else [standing]), *(one.schedule for one in gone)]
 
 

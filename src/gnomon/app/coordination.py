@@ -5,13 +5,13 @@ from contextlib import suppress
 
 from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import Deduplicator, Hints
 from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.services.coordination import (
     FallbackDeduplicator,
     LeasedSingletons,
@@ -24,11 +24,11 @@ from gnomon.services.coordination import (
 _SYNC_INTERVAL_SECONDS = 10.0
 
 
-async def sync_clock(clock: StoreSyncedClock, store: SqlStore, events: Events, **who: str) -> float:
+async def sync_clock(clock: StoreSyncedClock, store: Store, events: Events, **who: str) -> float:
     """The clock agrees with the store's, unless that cannot be asked. Returns how many seconds that is good for."""
-    asked_at, engine = clock.now(), store.transactions
+    asked_at = clock.now()
     with suppress(Unavailable):
-        wrong = clock.synchronize(await engine.read(engine.now), asked_at=asked_at)
+        wrong = clock.synchronize(await store.now(), asked_at=asked_at)
         if wrong:
             events.emit("clock_corrected", **who, wrong_ms=wrong)
     return _SYNC_INTERVAL_SECONDS
@@ -56,20 +56,20 @@ class Coordination:
     """What one process has in common with others. With `alone` there are none, and it costs nothing."""
 
     def __init__(
-        self, store: SqlStore, settings: Settings, clock: Clock, events: Events, *, holder: str, alone: bool
+        self, store: Store, settings: Settings, clock: Clock, events: Events, *, holder: str, alone: bool
     ) -> None:
         self._clock = clock
         self._holder = holder
         self._alone = alone
         self._closing: list[Callable[[], Awaitable[object]]] = []
-        self._singletons: SingletonLeases = store
+        self._singletons: SingletonLeases = store.singletons
         self.deduplicator: Deduplicator = MemoryDeduplicator(clock.now)
         if settings.redis.url:
             self._use_redis(store, settings, events)
         elif settings.nats.url and not alone:
             self._use_nats(store, settings, events)
 
-    def _use_redis(self, store: SqlStore, settings: Settings, events: Events) -> None:
+    def _use_redis(self, store: Store, settings: Settings, events: Events) -> None:
         from gnomon.adapters.redis.connection import create_client
         from gnomon.adapters.redis.coordination import RedisDeduplicator, RedisLeases
 
@@ -77,14 +77,14 @@ class Coordination:
         self._closing.append(client.aclose)
         self.deduplicator = FallbackDeduplicator(RedisDeduplicator(client, prefix), self.deduplicator, clock, events)
         if not self._alone:
-            self._singletons = LeasedSingletons(RedisLeases(client, prefix), store, clock, events)
+            self._singletons = LeasedSingletons(RedisLeases(client, prefix), store.singletons, clock, events)
 
-    def _use_nats(self, store: SqlStore, settings: Settings, events: Events) -> None:
+    def _use_nats(self, store: Store, settings: Settings, events: Events) -> None:
         from gnomon.adapters.nats.leases import LazyNatsLeases
 
         leases = LazyNatsLeases(settings.nats, events)
         self._closing.append(leases.close)
-        self._singletons = LeasedSingletons(leases, store, self._clock, events)
+        self._singletons = LeasedSingletons(leases, store.singletons, self._clock, events)
 
     def singleton(self, name: str, *, ttl_ms: int) -> Singleton:
         """The right to do what one node of all is enough for, by the lease of this name."""

@@ -5,7 +5,6 @@ import time
 from gnomon.adapters.host import SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.migrator import SCHEMA
-from gnomon.adapters.sql.stats import SqlStoreStatsReader
 from gnomon.app.observability import free_bytes
 from gnomon.app.stores import redact_password, require_database_file
 from gnomon.config.settings import Settings
@@ -33,7 +32,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         return [Finding("database", Severity.OK, shown), Finding("schema", Severity.ERROR, str(error))]
     try:
         overdue_before = now - ledger_stall_limit_ms(settings.ticker.tick_ms)
-        survey = await SqlStoreStatsReader(store).survey(now, overdue_before=overdue_before, cards=0)
+        survey = await store.stats.survey(now, overdue_before=overdue_before, cards=0)
     except Unavailable as error:
         return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
     finally:

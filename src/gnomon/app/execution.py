@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 from gnomon.adapters.host import LoadSampler, RandomIds
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings
@@ -13,6 +12,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
 from gnomon.ports.messaging import ReportInbox
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.handover import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
@@ -52,7 +52,7 @@ class ExecutionServices:
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         events: Events,
@@ -68,7 +68,7 @@ class ExecutionServices:
         self._wake_ups = wake_ups
         self._admitting = False
         wake = wake_ups.dispatch.set
-        self.gate, self.workflow_cache = gate, WorkflowCache(store)
+        self.gate, self.workflow_cache = gate, WorkflowCache(store.jobs)
         self._taker = TakerLink()
         self.dispatcher = Dispatcher(
             store,
@@ -95,11 +95,11 @@ class ExecutionServices:
             await_reports=await_reports,
         )
         self._event_batcher = EventBatcher(
-            store, clock, events, lease=coordination.singleton("gatherer", ttl_ms=_SHORT_LEASE_MS), on_ready=wake
+            store.events, clock, events, lease=coordination.singleton("gatherer", ttl_ms=_SHORT_LEASE_MS), on_ready=wake
         )
         self._backfiller = Backfiller(
-            store,
-            store,
+            store.backfills,
+            store.history,
             clock,
             events,
             lease=coordination.singleton("backfiller", ttl_ms=_SHORT_LEASE_MS),
@@ -159,7 +159,7 @@ class LocalExecution(ExecutionServices):
 
     def __init__(  # noqa: PLR0913 - the collaborators of all services
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         events: Events,
@@ -245,7 +245,7 @@ class RemoteDispatch(ExecutionServices):
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         events: Events,

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.host import RandomIds
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.execution import RemoteDispatch
 from gnomon.config.settings import Settings
 from gnomon.core.runs.outcomes import Assignment
@@ -14,6 +13,7 @@ from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import Deduplicator
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.remote.result_consumer import ResultConsumer
@@ -30,7 +30,7 @@ class NatsDispatch:
 
     def __init__(
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         events: Events,
@@ -85,7 +85,7 @@ class NatsDispatch:
             self._events,
             self._dispatch,
         )
-        workflow_cache = WorkflowCache(store)
+        workflow_cache = WorkflowCache(store.jobs)
         publisher = TaskPublisher(
             store,
             workflow_cache,

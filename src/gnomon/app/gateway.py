@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -49,19 +49,21 @@ def api_services(
     return ApiServices(
         tokens=tokens,
         jobs=office.jobs,
-        registrar=Registrar(store, store, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()),
+        registrar=Registrar(
+            store.schedules, store.history, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()
+        ),
         launcher=launcher,
         executions=office.executions,
-        search=SearchService(store, store, office.jobs),
+        search=SearchService(store.executions, store.jobs, office.jobs),
         workflows=office.workflows,
         events=office.events,
-        dead_letters=DeadLetterService(store, store, launcher, clock),
-        tasks=TaskService(store, launcher, clock),
+        dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
+        tasks=TaskService(store.jobs, launcher, clock),
         explainer=office.explainer,
         backfills=office.backfills,
         planner=office.planner,
         audit=office.audit,
-        workers=store,
+        workers=store.workers,
         health=health,
         change_stream=change_stream,
         clock=clock,
@@ -129,7 +131,7 @@ async def open_empty(who: RequestActor) -> AsyncIterator[Gateway]:
     from gnomon.adapters.memory import MemoryStore
 
     clock = SystemClock()
-    office = Operations(cast("Any", MemoryStore(clock.now)), Settings())
+    office = Operations(MemoryStore(clock.now), Settings())
     change_stream = ChangeStream(clock, LoggedEvents(), most=0)
     yield LocalGateway(
         api_services(

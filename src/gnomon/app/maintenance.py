@@ -9,11 +9,11 @@ from pathlib import Path
 from gnomon.adapters.archive import FolderArchive, NoArchive
 from gnomon.adapters.http_client import HttpPingSender
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.coordination import Coordination
 from gnomon.config.settings import Settings
 from gnomon.ports.maintenance import Archive
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.runners.secrets import SecretSource
 from gnomon.services.coordination import Singleton
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -40,7 +40,7 @@ class Maintenance:
 
     def __init__(
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         events: Events,
@@ -56,7 +56,7 @@ class Maintenance:
         cleaner_ms = max(_CLEANER_LEASE_MS, _STEPS_PER_LEASE * settings.cleaner.pause_ms)
         self._cleaner = build_cleaner(store, settings, clock, events, lease=lease("cleaner", ttl_ms=cleaner_ms))
         self._run_repairer = RunRepairer(
-            store,
+            store.invariants,
             clock,
             events,
             settings.reconciler,
@@ -64,14 +64,14 @@ class Maintenance:
             on_ready=on_ready,
         )
         self._invariant_checker = InvariantChecker(
-            store,
+            store.invariants,
             clock,
             events,
             settings.alive,
             lease=lease("warden", ttl_ms=_STEPS_PER_LEASE * settings.alive.poll_ms),
         )
         self._audit_sealer = AuditSealer(
-            store, clock, events, lease=lease("sealer", ttl_ms=_SEALER_LEASE_MS), busy=busy
+            store.audit, clock, events, lease=lease("sealer", ttl_ms=_SEALER_LEASE_MS), busy=busy
         )
 
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
@@ -91,7 +91,7 @@ class Maintenance:
 
 
 def build_pinger(
-    store: SqlStore, settings: Settings, clock: Clock, events: Events, *, deciding: Callable[[], bool]
+    store: Store, settings: Settings, clock: Clock, events: Events, *, deciding: Callable[[], bool]
 ) -> Pinger:
     """The service that calls the addresses of jobs when their runs start and end.
 
@@ -99,8 +99,8 @@ def build_pinger(
     """
     secrets = SecretSource(settings.secrets, os.environ)
     return Pinger(
-        store,
-        WorkflowCache(store),
+        store.executions,
+        WorkflowCache(store.jobs),
         HttpPingSender(),
         clock,
         events,
@@ -110,9 +110,9 @@ def build_pinger(
     )
 
 
-def build_cleaner(store: SqlStore, settings: Settings, clock: Clock, events: Events, *, lease: Singleton) -> Cleaner:
+def build_cleaner(store: Store, settings: Settings, clock: Clock, events: Events, *, lease: Singleton) -> Cleaner:
     """The cleaner of a store, with the archive that the settings name."""
-    return Cleaner(store, store, open_archive(settings), clock, events, settings=settings, lease=lease)
+    return Cleaner(store.retention, store.jobs, open_archive(settings), clock, events, settings=settings, lease=lease)
 
 
 def open_archive(settings: Settings) -> Archive | None:

@@ -75,9 +75,9 @@ class Node:
         self.execution = self._build_execution(functions, imports, dispatches=dispatches)
         write_and_admit = None if self.execution is None else self.execution.write_and_admit
         # It compares the clock of this machine, and not the synchronized one, with that of the store.
-        self._elector = Elector(store, SystemClock(), self.events, settings.leader, holder=holder, alone=alone)
+        self._elector = Elector(store.shards, SystemClock(), self.events, settings.leader, holder=holder, alone=alone)
         self.ticker = Ticker(
-            store,
+            store.ledger,
             self._elector,
             clock,
             self.events,
@@ -87,9 +87,11 @@ class Node:
             write_and_admit=write_and_admit,
         )
         self.registrar = Registrar(
-            store, store, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
+            store.schedules, store.history, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
         )
-        self.launcher = Launcher(store, store, store, store, clock, ids, write_and_admit=write_and_admit)
+        self.launcher = Launcher(
+            store.runs, store.executions, store.jobs, store.schedules, clock, ids, write_and_admit=write_and_admit
+        )
         self._maintenance = Maintenance(
             store,
             settings,

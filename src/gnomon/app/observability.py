@@ -14,12 +14,11 @@ import msgspec
 
 from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.adapters.sql.stats import SqlStoreStatsReader
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.systemd import SystemdNotifier
 from gnomon.config.settings import Settings
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
@@ -68,7 +67,7 @@ class Observability:
 
     def __init__(
         self,
-        store: SqlStore,
+        store: Store,
         settings: Settings,
         clock: Clock,
         observers: EventObservers,
@@ -80,7 +79,7 @@ class Observability:
         """`backoffs` returns the backoff of each service by the name of its health component."""
         self.settings = settings
         self.events = observers.events
-        stats = SqlStoreStatsReader(store)
+        stats = store.stats
         self.health = HealthMonitor(
             stats,
             clock,

@@ -15,7 +15,6 @@ from gnomon.adapters.files import (
 )
 from gnomon.adapters.files import read_jobs as read_complete_jobs
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.sql.store import SqlStore
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.app.maintenance import build_cleaner, open_archive
 from gnomon.app.stores import ConnectedStore, open_store
@@ -23,6 +22,7 @@ from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.store import Store
 from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
@@ -130,23 +130,25 @@ def archive_configured(settings: Settings) -> bool:
 class Operations:
     """What operators work with: books of jobs, executions, events and dead letters, and a launcher, on one store."""
 
-    def __init__(self, store: SqlStore, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, settings: Settings, *, clock: Clock | None = None) -> None:
         clock, ids = clock or SystemClock(), RandomIds()
         timeout = settings.execution.default_timeout_ms
         self.store, self.clock = store, clock
-        self.jobs = JobService(store, store, store, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout)
-        self.planner = Planner(self.jobs, store, clock)
-        self.launcher = Launcher(store, store, store, store, clock, ids)
-        self.executions = ExecutionService(store, store, store, store, clock)
-        self.workflows = WorkflowService(
-            store, store, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
+        self.jobs = JobService(
+            store.jobs, store.schedules, store.history, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout
         )
-        self.events = EventService(store, clock, ids)
-        self.backfills = BackfillService(store, store, clock, ids)
-        self.audit = AuditService(store)
-        self.dead_letters = DeadLetterService(store, store, self.launcher, clock)
+        self.planner = Planner(self.jobs, store.jobs, clock)
+        self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
+        self.executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self.workflows = WorkflowService(
+            store.jobs, store.schedules, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
+        )
+        self.events = EventService(store.events, clock, ids)
+        self.backfills = BackfillService(store.backfills, store.schedules, clock, ids)
+        self.audit = AuditService(store.audit)
+        self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         removing = settings if archive_configured(settings) else None
-        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=removing)
+        self.explainer = Explainer(store, clock, settings=removing)
         self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=SoleNode())
 
     @classmethod

@@ -126,9 +126,9 @@ async def _register_jobs(
 ) -> list[JobsFileSync]:
     """All jobs stand as they were written, or none do; those who keep the files come back."""
     book = JobService(
-        node.store,
-        node.store,
-        node.store,
+        node.store.jobs,
+        node.store.schedules,
+        node.store.history,
         node.clock,
         RandomIds(),
         tzdata=tzdata_version(),

@@ -18,13 +18,14 @@ from gnomon.errors import NoDatabase
 from gnomon.ports.commit_observer import CommitObserver
 from gnomon.ports.coordination import Hints
 from gnomon.ports.runtime import Events
+from gnomon.ports.store import Store
 from gnomon.services.observability.metrics import MetricsRecorder
 
 
 class ConnectedStore(Struct, frozen=True, kw_only=True):
     """The store of a process. Its observers and hints are told of every commit of this process."""
 
-    store: SqlStore
+    store: Store
     #: None on a file.
     hints: Hints | None = None
     #: None if metrics are off.

@@ -61,7 +61,7 @@ class WorkerProcess:
         self._load_sampler = LoadSampler()
         self.worker = Worker(
             store,
-            WorkflowCache(store),
+            WorkflowCache(store.jobs),
             build_runner(options.functions, settings, options.imports, wake=self.wake, on_start=self._pinger.started),
             build_gate(settings),
             clock,

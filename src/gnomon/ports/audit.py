@@ -1,7 +1,7 @@
-"""The audit trail: looking at it, and sealing it. Every method is one transaction.
+"""The audit trail: reading it and sealing it. Every method is one transaction.
 
-Entries are written by the transactions that change something, together with what they change. What the scheduler does
-by itself leaves none. Only what was not allowed changes nothing and is written down by itself.
+The transaction that makes a change writes its audit entry. Changes that the scheduler makes by itself leave no entry.
+A denied request changes nothing; its entry is added on its own.
 """
 
 from collections.abc import Sequence
@@ -13,40 +13,40 @@ from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
-    """Which entries to look at: all of a tenant, unless something narrows it down."""
+    """A selection of entries: all of a tenant, narrowed by the fields that are set."""
 
     tenant: str = "default"
     actor: str | None = None
     action: str | None = None
     kind: str | None = None
     name: str | None = None
-    #: From the first instant on, and before the second.
+    #: At or after `since_at`, and before `until_at`.
     since_at: int | None = None
     until_at: int | None = None
-    #: Only those that were written before the one of this number.
+    #: Only entries that were written before the one with this number.
     before: int | None = None
     limit: int = 100
 
 
 class AuditTrail(Protocol):
-    """Who changed what."""
+    """The record of who changed what."""
 
-    async def add_audit(self, entry: AuditEntry) -> None:
-        """The entry stands in the trail, of something that changed nothing."""
+    async def add(self, entry: AuditEntry) -> None:
+        """Add the entry of a request that changed nothing."""
         ...
 
-    async def list_audit(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
-        """Entries, the newest first."""
+    async def page(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
+        """Entries, newest first."""
         ...
 
-    async def sealed_audit(self, *, after: int, limit: int) -> Sequence[StoredAuditEntry]:
-        """Entries of the chain after that place, of all tenants, in their order."""
+    async def sealed(self, *, after: int, limit: int) -> Sequence[StoredAuditEntry]:
+        """Entries of the chain after that place, of all tenants, in chain order."""
         ...
 
-    async def audit_head(self) -> tuple[ChainHead, int]:
-        """The last sealed entry, and how many are not sealed yet."""
+    async def head(self) -> tuple[ChainHead, int]:
+        """The last sealed entry, and the number of entries that are not sealed yet."""
         ...
 
-    async def seal_audit(self, *, limit: int) -> int:
-        """Chain the oldest entries that are not sealed; how many these were comes back. One does so at a time."""
+    async def seal(self, *, limit: int) -> int:
+        """Chain the oldest entries that are not sealed; return how many. Only one caller at a time seals."""
         ...

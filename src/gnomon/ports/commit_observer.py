@@ -1,33 +1,43 @@
-"""Who counts what a store has committed."""
+"""Observers of what a store has committed."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gnomon.core.model import Run, RunStatus, Verdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 
-#: A run as it was before its end, how it ended, why, and when.
+#: A run as it was before its end, its final status, the error, and the time.
 FinishedRun = tuple[Run, RunStatus, str | None, int]
 
 
-class CommitObserver(Protocol):
-    """Told after each commit, of all that it made true, once. Counting never fails and never waits."""
+@runtime_checkable
+class RunObserver(Protocol):
+    """Called once after each commit that changed the status of runs. A method never fails and never waits."""
+
+    def launched(self, runs: Sequence[Run]) -> None:
+        """These runs were created, and no tick asked for them."""
+        ...
+
+    def started(self, runs: Sequence[Run], now: int) -> None:
+        """These runs have started."""
+        ...
+
+    def ended(self, finishes: Sequence[FinishedRun]) -> None:
+        """These runs have ended."""
+        ...
+
+
+@runtime_checkable
+class ActivityObserver(Protocol):
+    """Called once after each commit that decided ticks or moved tasks. A method never fails and never waits."""
 
     def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
         """These verdicts were carried out."""
         ...
 
-    def launched(self, runs: Sequence[Run]) -> None:
-        """These runs were made, and no tick has asked for them."""
-        ...
-
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """These tasks, as they were before, were given to a worker."""
-        ...
-
-    def started(self, runs: Sequence[Run], now: int) -> None:
-        """These runs have begun."""
         ...
 
     def tried(self, endings: Sequence[TaskCompletion]) -> None:
@@ -35,17 +45,17 @@ class CommitObserver(Protocol):
         ...
 
     def attempts_cancelled(self, count: int) -> None:
-        """So many attempts that no worker had in hand were cancelled."""
+        """This number of attempts that no worker had was cancelled."""
         ...
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """A task of each of these jobs left a dead letter."""
         ...
 
-    def ended(self, finishes: Sequence[FinishedRun]) -> None:
-        """These runs are over."""
+    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
+        """Of the runs that ended, these may have had several steps."""
         ...
 
-    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
-        """Of those, these may have had several steps."""
-        ...
+
+#: An observer may implement either protocol, or both.
+CommitObserver = RunObserver | ActivityObserver

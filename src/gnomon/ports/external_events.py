@@ -1,4 +1,4 @@
-"""Events from outside: what happened, and what became of it. Every method is one transaction."""
+"""Events from outside, and their effects on jobs. Every method is one transaction."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,33 +8,33 @@ from gnomon.core.runs.external_events import EventEffect, ExternalEvent
 
 
 class EventLog(Protocol):
-    """Emitting, gathering and looking."""
+    """Emitting and reading events, and starting the runs of event batches."""
 
-    async def emit_event(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
-        """Keep the event and what becomes of it for every job that listens to its name; these entries come back.
+    async def emit(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
+        """Store the event and its effect on every job that listens to its name; return the effects.
 
-        An event whose id is known was emitted before: its entries come back and nothing else is done.
+        An event whose id exists was emitted before: its effects are returned and nothing is written.
         """
         ...
 
     async def next_batch_at(self) -> int | None:
-        """When the next gathering is due."""
+        """The time at which the next batch of events is due."""
         ...
 
-    async def close_event_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
-        """Start the run of every gathering that is due; whose they were comes back."""
+    async def close_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+        """Start the run of every batch that is due; return the uids of their schedules."""
         ...
 
-    async def list_events(
+    async def page(
         self, tenant: str, *, name: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
     ) -> Sequence[ExternalEvent]:
-        """Events, the newest first."""
+        """Events, newest first."""
         ...
 
-    async def find_event(self, event_id: str) -> ExternalEvent | None:
-        """The event of that id."""
+    async def find(self, event_id: str) -> ExternalEvent | None:
+        """The event with that id, or None."""
         ...
 
-    async def entries(self, event_ids: Sequence[str]) -> Sequence[EventEffect]:
-        """What became of these events, by event and job."""
+    async def effects(self, event_ids: Sequence[str]) -> Sequence[EventEffect]:
+        """The effects of these events, by event and job."""
         ...

@@ -1,6 +1,6 @@
-"""Where ticks are decided.
+"""The ledger of ticks, and the shards that divide it among nodes.
 
-Every method is one transaction. Whether a tick is due is never read off the store's clock: time comes in.
+Every method is one transaction. The caller passes the time; the store's clock never decides whether a tick is due.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ Terms = Mapping[int, int]
 
 
 class Ledger(Protocol):
-    """What the ticker needs: what is due, and a place to write down what becomes of it."""
+    """Due schedules, and the decisions on their ticks."""
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         """Schedules of these shards whose next fire is at or before `now`, earliest first, then by uid."""
@@ -26,7 +26,7 @@ class Ledger(Protocol):
         ...
 
     async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
-        """Carry out every verdict whose schedule is still as it was read; their uids come back.
+        """Carry out every verdict whose schedule is still as it was read; return the uids of those schedules.
 
         A verdict's ticks, runs and tasks, and the schedule's new mark, are written together or not at all.
         StaleTerm, and nothing is written, if the term of any schedule's shard is no longer the one in `terms`.
@@ -35,39 +35,39 @@ class Ledger(Protocol):
 
 
 class ShardRenewal(Struct, frozen=True):
-    """What a node learns when it shows that it is alive."""
+    """The answer to a node that renews its shards."""
 
-    #: Everything it holds, the leases extended.
+    #: All shards that it holds, with their leases extended.
     terms: Terms
-    #: How many nodes are alive, itself included.
+    #: The number of nodes that are alive, including itself.
     nodes: int
     #: The store's clock.
     now: int
-    #: When the first lease of anybody else ends if it is not renewed; None if nobody else has one.
+    #: When the first lease of another node ends unless renewed; None if no other node has one.
     others_end_at: int | None = None
 
 
 class Shards(Protocol):
-    """Every method is one transaction."""
+    """The leases by which nodes divide the schedules."""
 
-    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
-        """Show that `holder` is alive, and extend the leases of everything it still holds.
+    async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
+        """Record that `holder` is alive, and extend the leases of all shards that it still holds.
 
-        Also of what it claimed without hearing the answer: its name is nobody else's.
+        That includes shards that it claimed without receiving the answer: no other node has its name.
         """
         ...
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
-        """Take up to `limit` shards that are free or whose lease is over, each under a term above all before.
+        """Take up to `limit` shards that are free or whose lease has expired, each under a higher term than before.
 
-        `by_force` takes others, too, and forgets every other node: for a caller who knows that nobody else is alive.
+        `by_force` also takes held shards and forgets every other node: for a caller that knows it is the only node.
         """
         ...
 
     async def leave(self, holder: str) -> None:
-        """Give every shard up and be no longer counted among the living."""
+        """Release every shard and stop being counted as alive."""
         ...
 
     async def release(self, holder: str, shards: Collection[int]) -> None:
-        """Give shards up early; does nothing to those held by another."""
+        """Release shards before their leases expire; shards of another node are unaffected."""
         ...

@@ -1,4 +1,7 @@
-"""What is kept for how long: finding what may go, keeping it elsewhere, letting it go. And whose turn that is."""
+"""Maintenance of a store: retention, singleton leases, repair of stuck runs, invariants and statistics.
+
+Every method of a store's part is one transaction.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
@@ -10,13 +13,13 @@ from gnomon.core.invariants import OrphanedAttempt, OverdueSchedule, RunCountChe
 from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 
-#: Where a walk through history goes on: an instant, and the name of the last one seen there.
+#: A position in a walk through history: an instant, and the name of the last record seen there.
 RetentionPosition = tuple[int, str]
 HISTORY_START: RetentionPosition = (-(1 << 62), "")
 
 
 class RetentionKind(StrEnum):
-    """What may go."""
+    """The kinds of records that expire."""
 
     RUNS = "runs"
     TICKS = "ticks"
@@ -26,20 +29,20 @@ class RetentionKind(StrEnum):
 
 
 class ArchiveRecord(Struct, frozen=True):
-    """One row as it stands in an archive."""
+    """One row of an archive."""
 
-    #: The table that it stood in.
+    #: The table that it came from.
     table: str
     row: Mapping[str, Any]
-    #: The instant by whose day it is archived.
+    #: The instant whose day selects the archive file.
     at: int
 
 
 class RetentionBatch(Struct, frozen=True, kw_only=True):
-    """Some of what may go, and where to look for more; None if that was all."""
+    """Expired records, and the position at which to look for more; None if that was all."""
 
     kind: RetentionKind
-    #: What goes: names, or planned times of the ticks of one schedule.
+    #: The names of the records, or the planned times of the ticks of one schedule.
     names: tuple[Any, ...] = ()
     uid: ScheduleUid | None = None
     records: Sequence[ArchiveRecord] = ()
@@ -47,120 +50,120 @@ class RetentionBatch(Struct, frozen=True, kw_only=True):
 
 
 class RetentionStore(Protocol):
-    """What the cleaner needs of a store. Every method is one transaction; a lot is at most about `limit` rows."""
+    """Finding and removing expired records. A batch has about `limit` rows at most."""
 
     async def retained_schedules(self, *, after: str, limit: int) -> Sequence[RetainedSchedule]:
-        """Schedules by uid, also those that were deleted."""
+        """Schedules by uid, including deleted ones."""
         ...
 
     async def tenants(self) -> Sequence[str]:
-        """Whose events and dead letters there are."""
+        """The tenants that have events or dead letters."""
         ...
 
     async def expired_runs(
-        self, past: RetainedSchedule | None, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+        self, schedule: RetainedSchedule | None, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
     ) -> RetentionBatch:
-        """Runs that may go, with all that belongs to them, and the runs that they waited for.
+        """Expired runs, with all their records and the runs that their steps waited for.
 
-        Without a past, those of no schedule.
+        With None as schedule, runs that have no schedule.
         """
         ...
 
     async def expired_ticks(
-        self, past: RetainedSchedule, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
+        self, schedule: RetainedSchedule, kept: RetentionHorizons, *, after: RetentionPosition, limit: int
     ) -> RetentionBatch:
-        """Ticks that may go."""
+        """Expired ticks."""
         ...
 
     async def expired_events(
         self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
     ) -> RetentionBatch:
-        """Events that may go."""
+        """Expired events."""
         ...
 
     async def expired_dead_letters(
         self, tenant: str, before_at: int, *, after: RetentionPosition, limit: int
     ) -> RetentionBatch:
-        """Dead letters that may go."""
+        """Expired dead letters."""
         ...
 
     async def expired_schedule(self, uid: ScheduleUid) -> RetentionBatch:
-        """A schedule of which nothing else is left, with its revisions and pauses."""
+        """A deleted schedule that has no other records left, with its revisions and pauses."""
         ...
 
-    async def remove(self, lot: RetentionBatch, *, limit: int) -> bool:
-        """Let about `limit` rows of the lot go. False while there is more of it."""
+    async def remove(self, batch: RetentionBatch, *, limit: int) -> bool:
+        """Delete about `limit` rows of the batch. False while some are left."""
         ...
 
 
 class Archive(Protocol):
-    """Where records are kept before they are removed."""
+    """Storage for records before they are removed."""
 
     async def keep(self, records: Sequence[ArchiveRecord]) -> None:
-        """All of them can be read again, also after a power cut. Keeping the same ones twice is the same as once."""
+        """Write the records durably, so that they survive a power cut. Idempotent."""
         ...
 
 
 class SingletonLeases(Protocol):
-    """Which of several nodes does what one is enough for."""
+    """Leases for services of which one node at a time runs one."""
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        """Whether it is the holder's turn, for so long; nobody else's then. By the clock of whoever keeps them."""
+        """Acquire or renew the lease for `ttl_ms`. False if another holder has it, by the keeper's clock."""
         ...
 
     async def release_singletons(self, holder: str) -> None:
-        """Every turn of the holder's is over."""
+        """Release every lease of the holder."""
         ...
 
 
-#: Where a walk through the runs that are not over goes on: a schedule, none first, and a planned time.
+#: A position in a walk through open runs: a schedule, none first, and a planned time.
 OpenRunPosition = tuple[str, int]
 FIRST_OPEN_RUN: OpenRunPosition = ("", -(1 << 62))
 
 
 class StuckRunsPage(Struct, frozen=True):
-    """Runs that wait in vain, among some that are not over; and where to look for more, if there are any."""
+    """The stuck ones of a page of open runs, and the position at which to look for more; None if that was all."""
 
     runs: Mapping[RunId, StuckReason]
     after: OpenRunPosition | None
 
 
 class StuckRuns(Protocol):
-    """What the mender needs."""
+    """Finding and repairing runs that wait for something that cannot happen."""
 
     async def stuck_runs(self, *, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
-        """Look at about so many runs that are not over and were made before an instant."""
+        """The stuck ones among about `limit` open runs that were created before an instant."""
         ...
 
     async def repair_runs(self, run_ids: Collection[RunId], *, now: int) -> Sequence[RunId]:
-        """Let every one of them go on that still waits in vain; these come back."""
+        """Repair the runs that are still stuck; return those."""
         ...
 
 
 class JobStats(Struct, frozen=True, kw_only=True):
-    """A job, as far as gauges show it."""
+    """The state of a job that gauges show."""
 
     job: str
     next_fire_at: int | None
-    #: One of its runs excludes others.
+    #: An active run excludes others.
     locked: bool
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
-    """How things stand."""
+    """Counts and ages of what a store holds."""
 
     #: The store's clock.
     store_at: int
     schema: int
     jobs: int
-    #: Schedules whose fire is due and not decided, since when, and how many have been for too long.
+    #: Schedules whose next fire is due and not decided, since when, and how many are overdue.
     due: int
     oldest_due_at: int | None
     overdue: int
-    #: Since when the oldest task has waited for a worker.
+    #: The time since which the oldest task has waited for a worker.
     ready_since_at: int | None
     workers: int
-    #: Shards whose leases are not over, and how many hold them.
+    #: Shards whose leases have not expired, and the number of nodes that hold them.
     shards: int
     holders: int
     unresolved: int
@@ -169,43 +172,43 @@ class StoreStats(Struct, frozen=True, kw_only=True):
 
 
 class StoreStatsReader(Protocol):
-    """Reads only, and of each table no more than an index gives away."""
+    """Statistics of a store, read from its indexes."""
 
     async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        """How things stand, with so many jobs in detail."""
+        """The statistics, with `cards` jobs in detail."""
         ...
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
-        """The steps of runs that have several, each with its state. Items are not steps."""
+        """The steps of the runs that have several, each with its state. Items are not steps."""
         ...
 
 
 class InvariantChecks(Protocol):
-    """What the warden needs."""
+    """Finding and repairing violations of the invariants of a store."""
 
     async def schedules_without_next_fire(self, *, after: str, limit: int) -> Sequence[Schedule]:
-        """Schedules by uid that have times to fire at, are not paused, and have no next fire."""
+        """Schedules by uid that fire by time, are not paused, and have no next fire."""
         ...
 
     async def set_next_fire(self, schedule: Schedule, next_fire_at: int) -> bool:
-        """Let the schedule fire next at an instant, if it is still as it was read."""
+        """Set the next fire of the schedule, if it is still as it was read."""
         ...
 
     async def orphaned_attempts(self, *, grace_ms: int, limit: int) -> Sequence[OrphanedAttempt]:
-        """Attempts whose leases ended longer ago than the grace. By the store's clock."""
+        """Open attempts whose leases expired longer ago than the grace, by the store's clock."""
         ...
 
     async def oldest_due(self) -> OverdueSchedule | None:
-        """The schedule whose next fire is the earliest."""
+        """The schedule with the earliest next fire."""
         ...
 
     async def counted(self, *, after: str, limit: int) -> Sequence[RunCountCheck]:
-        """Schedules by uid, with their runs."""
+        """Schedules by uid, with the recorded and the actual number of their runs."""
         ...
 
     async def recount_runs(self, uids: Collection[ScheduleUid], *, now: int) -> Sequence[ScheduleUid]:
-        """The runs of these schedules are counted as they are, and whose turn it is then goes on.
+        """Correct the run counts of these schedules and release queued runs that now may start.
 
-        Those that were counted wrongly come back.
+        Return the schedules whose counts were wrong.
         """
         ...

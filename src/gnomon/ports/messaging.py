@@ -129,8 +129,8 @@ class ServerBus(TaskOutbox, ReportInbox, Protocol):
     """Both directions."""
 
 
-class WorkerBus(Protocol):
-    """Where one worker gets tasks, and says what came of them."""
+class TaskInbox(Protocol):
+    """The tasks that are delivered to one worker."""
 
     @property
     def delivery_gaps(self) -> int:
@@ -157,6 +157,10 @@ class WorkerBus(Protocol):
         """They will not come again, though nothing came of them."""
         ...
 
+
+class ReportOutbox(Protocol):
+    """The messages of one worker to the servers."""
+
     async def report(self, name: str, body: bytes) -> None:
         """It is kept until a server has dealt with it. Told twice under one name, it is there once."""
         ...
@@ -168,3 +172,7 @@ class WorkerBus(Protocol):
     async def ask(self, body: bytes) -> bytes:
         """What a server grants."""
         ...
+
+
+class WorkerBus(TaskInbox, ReportOutbox, Protocol):
+    """Both directions."""

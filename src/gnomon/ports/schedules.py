@@ -1,4 +1,4 @@
-"""The book of schedules: what operators register, change and look at. Every method is one transaction."""
+"""Schedules, their history, and jobs: a workflow and its schedules together. Every method is one transaction."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ from gnomon.core.runs.workflow import Workflow
 
 
 class Revision(Struct, frozen=True, kw_only=True):
-    """What a schedule said from some moment on, and who said it."""
+    """A version of a schedule: its definition, from when it applied, and who wrote it."""
 
     revision: int
     schedule: Schedule
@@ -20,7 +20,7 @@ class Revision(Struct, frozen=True, kw_only=True):
 
 
 class Pause(Struct, frozen=True, kw_only=True):
-    """A stretch of time in which a schedule was paused; still open while `resumed_at` is None."""
+    """A period in which a schedule was paused; still open while `resumed_at` is None."""
 
     paused_at: int
     paused_by: str
@@ -29,7 +29,7 @@ class Pause(Struct, frozen=True, kw_only=True):
 
 
 class DeletedSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule that was deleted, as it was at the end."""
+    """A deleted schedule, as it was when it was deleted."""
 
     schedule: Schedule
     deleted_at: int
@@ -37,10 +37,10 @@ class DeletedSchedule(Struct, frozen=True, kw_only=True):
 
 
 class Schedules(Protocol):
-    """Registering and changing."""
+    """Registering, changing and finding schedules."""
 
     async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
-        """The schedule of that name; None if there is none, or it was deleted."""
+        """The schedule with that name; None if there is none, or if it was deleted."""
         ...
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
@@ -48,26 +48,26 @@ class Schedules(Protocol):
         ...
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
-        """Register all whose names are free; the names that were taken come back. One may be paused from the start."""
+        """Register the schedules whose names are free; return the names that were taken. One may start paused."""
         ...
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
-        """Decide the ticks of the old schedule and put the changed one in its place, if it is still as it was read.
+        """Decide the ticks of the old schedule and replace it by the changed one, if it is still as it was read.
 
-        A new revision is kept if the number changed; a pause is opened or closed as `paused_at` says.
+        A revision is added if its number changed; a pause is opened or closed as `paused_at` says.
         """
         ...
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
         """Decide the ticks of the schedule and free its name, if it is still as it was read.
 
-        Its history stays, a run under way goes on, and runs that wait for it are cancelled.
+        Its history stays, its active run continues, and its queued runs are cancelled.
         """
         ...
 
 
 class ScheduleHistory(Protocol):
-    """Looking back."""
+    """The past of schedules: ticks, runs, tasks, revisions and pauses."""
 
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
         """The decisions on ticks planned before `before`, newest first."""
@@ -82,15 +82,15 @@ class ScheduleHistory(Protocol):
         ...
 
     async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
-        """What the schedule has said, oldest first."""
+        """The revisions of the schedule, oldest first."""
         ...
 
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
-        """When it was paused, oldest first."""
+        """The pauses of the schedule, oldest first."""
         ...
 
     async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
-        """The schedules that had that name and were deleted, newest first."""
+        """The deleted schedules that had that name, newest first."""
         ...
 
 
@@ -102,22 +102,22 @@ class ScheduleEdit(Struct, frozen=True):
 
 
 class JobChangeset(Struct, frozen=True, kw_only=True):
-    """What an operator's wish comes to: carried out whole, or not at all."""
+    """Changes to jobs that are carried out together, or not at all."""
 
-    #: New versions.
+    #: New versions of workflows.
     workflows: Sequence[Workflow] = ()
     #: New schedules.
     added: Sequence[Schedule] = ()
     edits: Sequence[ScheduleEdit] = ()
-    #: Schedules that are to go, as Schedules.delete takes them.
+    #: Schedules to delete, as Schedules.delete takes them.
     removed: Sequence[Verdict] = ()
 
 
 class Jobs(Protocol):
-    """Every method is one transaction."""
+    """Workflows, and changes to jobs."""
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
-        """That version of the workflow; the newest, if none is named."""
+        """That version of the workflow, by default the newest; None if there is none."""
         ...
 
     async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
@@ -125,12 +125,12 @@ class Jobs(Protocol):
         ...
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
-        """The newest version of each that exists."""
+        """The newest version of each workflow that exists."""
         ...
 
-    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
-        """Carry the whole wish out, if every schedule is still as it was read and every name and version is free.
+    async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+        """Carry out all changes, if every schedule is still as it was read and every name and version is free.
 
-        False, and nothing is done, otherwise.
+        Otherwise return False and change nothing.
         """
         ...

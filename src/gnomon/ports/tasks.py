@@ -1,7 +1,7 @@
-"""The way of a task: from waiting, through the gate, into the hands of a worker and to its end.
+"""The path of a task: pending, admitted, claimed by a worker, ended.
 
-Every method is one transaction. Leases are judged by the store's clock alone; `now` is when the caller says that things
-happen, and stands in the history.
+Every method is one transaction. The store's clock alone decides whether a lease has expired; `now` is the caller's time
+and is recorded in the history.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,88 +15,91 @@ from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, Read
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, WorkerCandidate
-from gnomon.ports.runs import Payloads
 
-#: No task is known to whoever takes some.
+#: The caller of `take` knows no task yet.
 NO_KNOWN_TASKS: Mapping[TaskId, AdmissionRequest] = MappingProxyType({})
-#: A task and the attempt that someone has in hand.
+#: A task and the number of one of its attempts.
 AttemptRef = tuple[TaskId, int]
-#: Where a task stands among those that wait for their time: when that comes, and its name.
+#: The position of a task among those that wait for their time: that time, and the task's id.
 QueuePosition = tuple[int, str]
 
 
 class LeaseRenewal(Struct, frozen=True):
-    """What a worker learns when it shows that it is alive."""
+    """The answer to a worker that renews its leases."""
 
-    #: Attempts that are no longer its own: whatever comes of them counts for nothing.
+    #: Attempts that the worker no longer owns: their results will be rejected.
     lost: frozenset[AttemptRef]
-    #: Attempts whose runs are to be cancelled.
+    #: Attempts whose runs are being cancelled.
     to_cancel: frozenset[AttemptRef]
 
 
 class TakeFilter(Struct, frozen=True):
-    """Which tasks may be given to a worker, besides those that are directed at it by name."""
+    """The tasks that a worker may take, besides those that are directed at it by name."""
 
-    #: The one that it is in; None is the default one.
+    #: The worker's pool; None is the default pool.
     pool: str | None = None
-    #: Of tasks that not everybody in the pool can run, only those that call one of these; None: all of them.
+    #: Of the tasks that not every worker of the pool can run, only those that call one of these; None: all of them.
     functions: tuple[str, ...] | None = None
-    #: Only those that not everybody in the pool may take: directed at it by name, or calling one of the functions.
+    #: Only tasks that not every worker of the pool may take: directed at this worker, or calling one of the functions.
     chosen: bool = False
 
 
-#: Whatever waits in the default pool.
+#: Every task that waits in the default pool.
 DEFAULT_TAKE_FILTER = TakeFilter()
 
 
 class InFlightCounts(Struct, frozen=True):
-    """How much there is to do, counted."""
+    """The number of tasks that workers have, or that wait for one."""
 
-    #: Attempts that have not ended, and tasks that wait for one worker alone, by worker.
+    #: Open attempts, and tasks that wait for one particular worker, by worker.
     in_hand: Mapping[str, int]
     directed: Mapping[str, int]
-    #: Tasks that wait for any worker of a pool; the default one is None.
+    #: Tasks that wait for any worker of a pool; the default pool is None.
     scheduled: Mapping[str | None, int]
     #: All of these together, by tenant.
     tenants: Mapping[str, int]
 
 
 class OpenAttemptsPage(Struct, frozen=True):
-    """Attempts that have not ended, in the order of their tasks, and what time it is at the store."""
+    """Open attempts in the order of their tasks, and the store's time."""
 
     attempts: Sequence[OpenAttempt]
     now: int
 
 
-class TaskStore(Protocol):
-    """What dispatchers, workers and the reconciler need."""
+class PendingTasks(Protocol):
+    """Tasks on their way to a worker: reading the PENDING ones and admitting them."""
 
     async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
-        """PENDING tasks that wait for nothing but the gate, and whose time has come; earliest first."""
+        """PENDING tasks that wait for nothing but admission, and whose time has come; earliest first."""
         ...
 
     async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
-        """PENDING tasks that nobody could take and that are to be tried again later; earliest first."""
+        """PENDING tasks that no worker could take and that are to be routed again later; earliest first."""
         ...
 
     async def next_available_at(self) -> int | None:
-        """When the next of those that wait for their time has it."""
+        """The earliest time at which a task that waits for its time becomes available."""
         ...
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
-        """Carry out every admission whose task is still PENDING, under the same fence; these come back.
+        """Carry out every admission whose task is still PENDING under the same fence; return those tasks.
 
-        One that is behind an attempt is void unless that succeeded, and one for which its tenant has no room is void,
-        too. A task that is over may end its run.
+        An admission behind an attempt is void unless that attempt succeeded. An admission is also void if its tenant
+        has reached its limit. A task that ends here may end its run.
         """
         ...
 
     async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
-        """Begin every task that is still PENDING under its fence and that no worker carries out; these come back.
+        """Start every task that is still PENDING under its fence and that no worker carries out; return those tasks.
 
-        It is RUNNING until all its items, or its run, are over, and ends with them; with nothing to wait for, at once.
+        Such a task is RUNNING until all its items, or its run, have ended. Without items or run it ends at once.
         """
         ...
+
+
+class Attempts(Protocol):
+    """Attempts at tasks: claimed by workers under a lease, started, renewed, reported."""
 
     async def take(
         self,
@@ -109,64 +112,43 @@ class TaskStore(Protocol):
         known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
         reach: TakeFilter = DEFAULT_TAKE_FILTER,
     ) -> Sequence[ReadyTask]:
-        """Give SCHEDULED tasks within its reach to the worker, each under a new attempt whose fence it then has.
+        """Give SCHEDULED tasks that match `reach` to the worker, each under a new attempt whose fence it then has.
 
-        Those of the lowest rank come first, then the earliest. With `begin` they are RUNNING, and this is the
-        grant to start them; otherwise they are DISPATCHED. Of those that are `known`, and have not been tried since,
-        nothing need be read again.
+        The lowest rank comes first, then the earliest. With `begin` the tasks are RUNNING, and this is the grant to
+        start them; otherwise they are DISPATCHED. Tasks in `known` that were not tried since are not read again.
         """
         ...
 
     async def begin(
         self, held: Collection[AttemptRef], *, now: int, worker: str | None = None
     ) -> frozenset[AttemptRef]:
-        """Grant the start of what is DISPATCHED under these attempts; those that may start come back.
+        """Grant the start of the tasks that are DISPATCHED under these attempts; return the attempts that may start.
 
-        With a worker, they are its own from then on, and what it was granted before it is granted again.
+        With a worker, the attempts belong to it from then on, and a grant that it already had is repeated.
         """
         ...
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
-        """Extend the leases of what the worker still has. What another has begun it has not."""
+        """Extend the leases of the attempts that the worker still owns. It lost those that another worker started."""
         ...
 
     async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
-        """What the worker has in hand of runs that are to be cancelled."""
+        """The worker's open attempts whose runs are being cancelled."""
         ...
 
     async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
-        """Carry out every ending whose attempt still counts; these come back, and the others change nothing.
+        """Carry out every ending whose attempt still counts; return those attempts. The others change nothing.
 
-        One that rests on a lease that was over is void if that was renewed; one that is told by a worker, if another
-        has begun the attempt.
+        An ending that assumes an expired lease is void if the lease was renewed. An ending that a worker reports is
+        void if another worker started the attempt. The first ending of an attempt makes any other void.
 
-        The first ending of an attempt makes any other void. A task that is over may end its run, and a run that is over
-        lets the next one of its schedule go on. A one-shot that is to be deleted after its run is gone once that has
-        succeeded, and paused once it has failed.
+        A task that ends may end its run, and a run that ends releases the next queued run of its schedule. A one-shot
+        that is to be deleted after its run is deleted if the run succeeded and paused if it failed.
         """
         ...
 
     async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
-        """What is in somebody's hands under these attempts."""
-        ...
-
-    async def in_flight_counts(self) -> InFlightCounts:
-        """How much workers have, and how much waits for them."""
-        ...
-
-    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
-        """Where those of the tasks were placed that are SCHEDULED."""
-        ...
-
-    async def chosen(self) -> Collection[Placement]:
-        """Where tasks are SCHEDULED that not everybody of their pool may take; their rank is left out."""
-        ...
-
-    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
-        """What waits in vain is to be placed again; these tasks come back, with their runs.
-
-        The worker that it is for is not alive, or takes nothing more; or none of its pool can run it any more.
-        """
+        """The tasks that are DISPATCHED or RUNNING under these attempts."""
         ...
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
@@ -174,36 +156,59 @@ class TaskStore(Protocol):
         ...
 
 
+class TaskPlacement(Protocol):
+    """Where SCHEDULED tasks were placed, and how much work is in flight."""
+
+    async def in_flight_counts(self) -> InFlightCounts:
+        """The number of tasks that workers have, and that wait for them."""
+        ...
+
+    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+        """The placement of each of the tasks that is SCHEDULED."""
+        ...
+
+    async def chosen(self) -> Collection[Placement]:
+        """Placements of SCHEDULED tasks that not every worker of their pool may take, without their rank."""
+        ...
+
+    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
+        """Return stranded tasks to PENDING so that they are placed again; return them with their runs.
+
+        A task is stranded if its worker is dead or draining, or if no worker of its pool can run it any more.
+        """
+        ...
+
+
 class HostLoad(Struct, frozen=True):
-    """How busy a machine is, in percent; None for what cannot be told."""
+    """The load of a machine in percent; None if it cannot be measured."""
 
     cpu: int | None = None
     gpu: int | None = None
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A worker as it presents itself."""
+    """A worker's registration."""
 
-    #: A name that no other start of a process has ever had.
+    #: Unique to this start of the process.
     worker: str
     functions: tuple[str, ...]
     slots: int
     pool: str = DEFAULT_POOL
     started_at: int
-    #: What tasks may ask for by name, and by what they may be kept to certain workers.
+    #: Capabilities that tasks may require, and labels that tasks may select.
     capabilities: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
-    #: How many tasks it had in hand when it was last heard of.
+    #: The number of tasks that the worker had at its last heartbeat.
     in_hand: int = 0
     load: HostLoad = HostLoad()
-    #: It finishes what it has, and takes nothing more.
+    #: The worker finishes its tasks and takes no others.
     draining: bool = False
-    #: When it was last heard of, by the store's clock: the store says so, whatever the worker may think.
+    #: The time of its last heartbeat by the store's clock. The store sets it, whatever the worker sends.
     seen_at: int = 0
 
 
 def worker_candidates(cards: Iterable[WorkerInfo]) -> list[WorkerCandidate]:
-    """Those of the workers who may be given something, as far as it matters for that."""
+    """The workers that may be given tasks, with the fields that routing needs."""
     return [
         WorkerCandidate(
             worker=card.worker,
@@ -221,20 +226,16 @@ def worker_candidates(cards: Iterable[WorkerInfo]) -> list[WorkerCandidate]:
 
 
 class Workers(Protocol):
-    """Every method is one transaction. The store's clock says who is alive."""
+    """The registered workers. The store's clock decides which are alive."""
 
-    async def register_worker(self, card: WorkerInfo, *, ttl_ms: int) -> None:
-        """The worker is known, and counts as alive for so long."""
+    async def register(self, card: WorkerInfo, *, ttl_ms: int) -> None:
+        """Register the worker, or renew its registration; it counts as alive for `ttl_ms`."""
         ...
 
-    async def workers(self) -> Sequence[WorkerInfo]:
-        """Those alive, by name."""
+    async def alive(self) -> Sequence[WorkerInfo]:
+        """The workers that are alive, by name."""
         ...
 
-    async def deregister_worker(self, worker: str) -> None:
-        """The worker is known no longer."""
+    async def deregister(self, worker: str) -> None:
+        """Remove the worker."""
         ...
-
-
-class TaskQueue(TaskStore, Workers, Payloads, Protocol):
-    """Where work is handed out, what came of it, and who is there to take it."""

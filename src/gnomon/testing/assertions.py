@@ -51,13 +51,13 @@ class SchedulerAssertions:
     def runs(self, job: str) -> list[RunResult]:
         """Every execution of the job, oldest first."""
         self.__uids(job)
-        found = immediately(self.__store.list_runs(RunQuery(tenant="default", schedule_id=job, limit=_ALL)))
+        found = immediately(self.__store.executions.list_runs(RunQuery(tenant="default", schedule_id=job, limit=_ALL)))
         return self.__all_ran(sorted(found, key=lambda run: (run.planned_at, run.created_at, run.run_id)))
 
     def ticks(self, job: str) -> list[TickResult]:
         """What became of every tick of the job, oldest first. Those during a pause are told once it is over."""
         uids = self.__uids(job)
-        found = [tick for uid in uids for tick in immediately(self.__store.ticks(uid, before=_ALL, limit=_ALL))]
+        found = [tick for uid in uids for tick in immediately(self.__store.history.ticks(uid, before=_ALL, limit=_ALL))]
         return [self.__decided(tick) for tick in sorted(found, key=lambda tick: tick.decision.planned_at)]
 
     def calls(self, function: str) -> list[FunctionCall]:
@@ -67,7 +67,7 @@ class SchedulerAssertions:
     def dead_letters(self, job: str | None = None) -> list[DeadLetter]:
         """What has failed for good and nobody has dealt with."""
         return list(
-            immediately(self.__store.list_dead_letters("default", job=job, unresolved=True, after="", limit=_ALL))
+            immediately(self.__store.dead_letters.page("default", job=job, unresolved=True, after="", limit=_ALL))
         )
 
     def __uids(self, job: str) -> Collection[ScheduleUid]:
@@ -76,11 +76,13 @@ class SchedulerAssertions:
         return self._identities[job]
 
     def __all_ran(self, runs: Sequence[Run]) -> list[RunResult]:
-        tasks = immediately(self.__store.tasks(runs))
+        tasks = immediately(self.__store.history.tasks(runs))
         owners = {task.task_id: task for task in tasks}
-        tries = Counter(owners[one.task_id].run_id for one in immediately(self.__store.attempts(list(owners))))
+        tries = Counter(
+            owners[one.task_id].run_id for one in immediately(self.__store.executions.attempts(list(owners)))
+        )
         steps = [task for task in tasks if task.parent is None]
-        kept = immediately(self.__store.payloads([task.task_id for task in steps], "output"))
+        kept = immediately(self.__store.executions.payloads([task.task_id for task in steps], "output"))
         outputs: dict[RunId, dict[str, Any]] = {}
         for task in steps:
             if task.task_id in kept:

@@ -1,4 +1,4 @@
-"""Which faults there are, how likely each is, and a store that has them: what one process sees of the shared one."""
+"""Faults of the store: how likely each is, and the parts of a store through which a process meets them."""
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,63 +11,69 @@ from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.ledger import ShardRenewal, Terms
-from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.ledger import ShardRenewal, Shards, Terms
+from gnomon.ports.runs import Payloads, Runs
+from gnomon.ports.schedules import JobChangeset, Jobs, Schedules
+from gnomon.ports.store import Store
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
     NO_KNOWN_TASKS,
     AttemptRef,
+    Attempts,
     InFlightCounts,
     LeaseRenewal,
     OpenAttemptsPage,
+    PendingTasks,
     QueuePosition,
     TakeFilter,
+    TaskPlacement,
     WorkerInfo,
+    Workers,
 )
 from gnomon.testing.history import MAX_FAULT_MS, OPERATOR
-from gnomon.testing.recorder import HistoryRecorder, SimulationStore
+from gnomon.testing.recorder import HistoryRecorder
 
 _SLOW_MS = (5, 200, 3_000, 15_000, MAX_FAULT_MS)
 _MEANWHILE_MS = (0, 0, 1_000, 30_000, 200_000)
 
 
 class SimulatedCrash(BaseException):
-    """The process that was working has just died. Nothing catches it but the simulation."""
+    """The process has died. Only the simulation catches this."""
 
 
 class FaultProbabilities:
-    """How likely each fault is, per call. All off by default."""
+    """The probability of each fault, per call. All are 0 by default."""
 
     def __init__(
         self, *, crash: float = 0, failure: float = 0, slowness: float = 0, race: float = 0, operator_failure: float = 0
     ) -> None:
         self.crash, self.failure, self.slowness, self.race = crash, failure, slowness, race
-        #: That the store fails an operator, before or after the commit.
+        #: A call of an operator fails, before or after the commit.
         self.operator_failure = operator_failure
 
     def disable_all(self) -> None:
-        """From now on nothing breaks any more."""
+        """Inject no more faults."""
         self.crash = self.failure = self.slowness = self.race = self.operator_failure = 0
 
 
 class FaultEnvironment(Protocol):
-    """What a process cannot help: time, others, and being hurt."""
+    """The surroundings of a process: time, and other processes."""
 
     def broken(self, who: str) -> None:
-        """A process was hurt."""
+        """Record that a process was disturbed."""
         ...
 
     async def stall(self, ms: int) -> None:
-        """So much time passes, and others act in it, as far as they can."""
+        """Let this much time pass, in which other processes act."""
         ...
 
     async def meanwhile(self, ms: int = 0) -> None:
-        """Others act for so long, but at least one does."""
+        """Let other processes act for this long, at least one of them."""
         ...
 
 
 class FaultInjector:
-    """What happens to one process between asking and being answered."""
+    """Injects faults into the calls of one process."""
 
     def __init__(
         self,
@@ -84,12 +90,12 @@ class FaultInjector:
         self._alive = alive
 
     async def before(self) -> None:
-        """The call is slow, is not answered, or is the last thing that the process does."""
+        """Before a call: delay it, fail it, or crash the process."""
         await self._slow()
         self._maybe_fail("the store is away")
 
     async def after(self) -> None:
-        """What was asked for is done, but the process hears of it late, or never."""
+        """After the commit: delay the answer, lose it, or crash the process."""
         await self._slow()
         self._maybe_fail("the connection broke while committing")
 
@@ -99,15 +105,15 @@ class FaultInjector:
             await self._environment.stall(self._dice.choice(_SLOW_MS))
 
     async def race_decision(self) -> None:
-        """Others act between what was read about schedules and what is going to be written."""
+        """Let others act between reading schedules and writing their decisions."""
         if self._dice.random() < self._chances.race:
-            # Whoever decides ticks is late by as much.
+            # The decision of the ticks is late by as much.
             self._environment.broken(self._who)
             for _ in range(self._dice.choice((1, 2, 5))):
                 await self._environment.meanwhile()
 
     async def race_task_write(self) -> None:
-        """Others act, perhaps for long, between what was read about tasks and what is going to be written."""
+        """Let others act, perhaps for long, between reading tasks and writing them."""
         if self._dice.random() < self._chances.race:
             await self._environment.meanwhile(self._dice.choice(_MEANWHILE_MS))
 
@@ -123,11 +129,9 @@ class FaultInjector:
 
 
 class FaultyLedger:
-    """The ledger and the shards, as the ticker and the elector of one process see them."""
+    """Implements Ledger for the ticker of one process."""
 
-    def __init__(
-        self, store: SimulationStore, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str
-    ) -> None:
+    def __init__(self, store: Store, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
         self._store = store
         self._recorder = recorder
         self._faults = faults
@@ -136,19 +140,19 @@ class FaultyLedger:
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         """See Ledger.due."""
         await self._faults.before()
-        found = await self._store.due(now, shards=shards, limit=limit)
+        found = await self._store.ledger.due(now, shards=shards, limit=limit)
         if found:
             await self._faults.race_decision()
         return found
 
     async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
         """See Ledger.next_due_at."""
-        return await self._store.next_due_at(shards=shards)
+        return await self._store.ledger.next_due_at(shards=shards)
 
     async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
         await self._faults.before()
-        done = await self._store.decide(verdicts, now=now, terms=terms)
+        done = await self._store.ledger.decide(verdicts, now=now, terms=terms)
         for verdict in verdicts:
             if verdict.schedule.uid in done:
                 term = terms[verdict.schedule.shard]
@@ -156,74 +160,84 @@ class FaultyLedger:
         await self._faults.after()
         return done
 
-    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
-        """See Shards.attend."""
+
+class FaultyShards:
+    """Implements Shards for the elector of one process."""
+
+    def __init__(self, shards: Shards, faults: FaultInjector) -> None:
+        self._shards = shards
+        self._faults = faults
+
+    async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
+        """See Shards.renew."""
         await self._faults.before()
-        return await self._store.renew_shards(holder, ttl_ms=ttl_ms)
+        return await self._shards.renew(holder, ttl_ms=ttl_ms)
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
         """See Shards.claim."""
-        taken = await self._store.claim(holder, ttl_ms=ttl_ms, limit=limit, by_force=by_force)
+        taken = await self._shards.claim(holder, ttl_ms=ttl_ms, limit=limit, by_force=by_force)
         await self._faults.after()
         return taken
 
     async def leave(self, holder: str) -> None:
         """See Shards.leave."""
-        await self._store.leave(holder)
+        await self._shards.leave(holder)
 
     async def release(self, holder: str, shards: Collection[int]) -> None:
         """See Shards.release."""
-        await self._store.release(holder, shards)
+        await self._shards.release(holder, shards)
 
 
-class FaultyTaskStore:
-    """Work, workers and workflows, as the dispatcher, the worker or the reconciler of one process sees them."""
+class FaultyTasks:
+    """Implements PendingTasks for one process."""
 
-    def __init__(
-        self, store: SimulationStore, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str
-    ) -> None:
-        self._store = store
+    def __init__(self, tasks: PendingTasks, recorder: HistoryRecorder, faults: FaultInjector) -> None:
+        self._tasks = tasks
         self._recorder = recorder
         self._faults = faults
-        self._holder = holder
 
     async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
-        """See Work.waiting."""
+        """See PendingTasks.waiting."""
         await self._faults.before()
-        found = await self._store.waiting(now, limit=limit)
+        found = await self._tasks.waiting(now, limit=limit)
         if found:
             await self._faults.race_task_write()
         return found
 
     async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
-        """See Work.turned_away."""
+        """See PendingTasks.unroutable_tasks."""
         await self._faults.before()
-        return await self._store.unroutable_tasks(after=after, limit=limit)
+        return await self._tasks.unroutable_tasks(after=after, limit=limit)
 
     async def next_available_at(self) -> int | None:
-        """See Work.next_available_at."""
-        return await self._store.next_available_at()
+        """See PendingTasks.next_available_at."""
+        return await self._tasks.next_available_at()
 
     async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
-        """See Work.admit."""
+        """See PendingTasks.admit."""
         await self._faults.before()
-        done = await self._store.admit(admissions, now=now)
+        done = await self._tasks.admit(admissions, now=now)
         await self._recorder.look(one.run_id for one in admissions if one.task_id in done)
         await self._faults.after()
         return done
 
     async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
-        """See Work.unfold."""
+        """See PendingTasks.fan_out."""
         await self._faults.before()
-        done = await self._store.fan_out(unfoldings, now=now)
+        done = await self._tasks.fan_out(unfoldings, now=now)
         await self._recorder.look(one.run_id for one in unfoldings if one.task_id in done)
         await self._faults.after()
         return done
 
-    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-        """See Payloads.payloads."""
-        await self._faults.before()
-        return await self._store.payloads(owner_ids, kind)
+
+class FaultyAttempts:
+    """Implements Attempts for one process."""
+
+    def __init__(self, attempts: Attempts, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
+        self._attempts = attempts
+        self._recorder = recorder
+        self._faults = faults
+        self._holder = holder
 
     async def take(
         self,
@@ -236,9 +250,9 @@ class FaultyTaskStore:
         known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
         reach: TakeFilter = DEFAULT_TAKE_FILTER,
     ) -> Sequence[ReadyTask]:
-        """See Work.take."""
+        """See Attempts.take."""
         await self._faults.before()
-        taken = await self._store.take(
+        taken = await self._attempts.take(
             worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known, reach=reach
         )
         if taken:
@@ -249,174 +263,239 @@ class FaultyTaskStore:
     async def begin(
         self, held: Collection[AttemptRef], *, now: int, worker: str | None = None
     ) -> frozenset[AttemptRef]:
-        """See Work.begin."""
-        return await self._store.begin(held, now=now, worker=worker)
-
-    async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
-        """See Work.handed_out."""
-        return await self._store.assigned_tasks(held)
+        """See Attempts.begin."""
+        return await self._attempts.begin(held, now=now, worker=worker)
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
-        """See Work.renew."""
+        """See Attempts.renew."""
         await self._faults.before()
-        renewal = await self._store.renew(worker, held, lease_ms=lease_ms)
+        renewal = await self._attempts.renew(worker, held, lease_ms=lease_ms)
         self._recorder.renewed(frozenset(held) - renewal.lost, lease_ms)
         await self._faults.after()
         return renewal
 
     async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
-        """See Work.asked_to_stop."""
+        """See Attempts.cancel_requests."""
         await self._faults.before()
-        return await self._store.cancel_requests(worker)
+        return await self._attempts.cancel_requests(worker)
 
     async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
-        """See Work.report."""
+        """See Attempts.report."""
         await self._faults.before()
-        counted = await self._store.report(endings)
+        counted = await self._attempts.report(endings)
         await self._recorder.reported(endings, counted, by=self._holder)
         await self._faults.after()
         return counted
 
-    async def in_flight_counts(self) -> InFlightCounts:
-        """See Work.on_the_way."""
-        await self._faults.before()
-        return await self._store.in_flight_counts()
-
-    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
-        """See Work.placements."""
-        return await self._store.placements(tasks)
-
-    async def chosen(self) -> Collection[Placement]:
-        """See Work.chosen."""
-        return await self._store.chosen()
-
-    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
-        """See Work.recall. Most often there is nothing to recall, and then nothing can go wrong."""
-        recalled = await self._store.recall_stranded()
-        if recalled:
-            await self._recorder.look(run_id for _, run_id in recalled)
-            await self._faults.after()
-        return recalled
+    async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
+        """See Attempts.assigned_tasks."""
+        return await self._attempts.assigned_tasks(held)
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
-        """See Work.open_attempts."""
+        """See Attempts.open_attempts."""
         await self._faults.before()
-        page = await self._store.open_attempts(after=after, limit=limit)
+        page = await self._attempts.open_attempts(after=after, limit=limit)
         if page.attempts:
             self._recorder.looked_for_lapsed((one.task.task_id, one.attempt.number) for one in page.attempts)
             await self._faults.race_task_write()
         return page
 
-    async def register_worker(self, card: WorkerInfo, *, ttl_ms: int) -> None:
-        """See Workers.enlist."""
-        await self._faults.before()
-        await self._store.register_worker(card, ttl_ms=ttl_ms)
 
-    async def workers(self) -> Sequence[WorkerInfo]:
-        """See Workers.workers."""
-        await self._faults.before()
-        return await self._store.workers()
+class FaultyTaskPlacement:
+    """Implements TaskPlacement for one process."""
 
-    async def deregister_worker(self, worker: str) -> None:
-        """See Workers.dismiss."""
-        await self._store.deregister_worker(worker)
+    def __init__(self, placement: TaskPlacement, recorder: HistoryRecorder, faults: FaultInjector) -> None:
+        self._placement = placement
+        self._recorder = recorder
+        self._faults = faults
+
+    async def in_flight_counts(self) -> InFlightCounts:
+        """See TaskPlacement.in_flight_counts."""
+        await self._faults.before()
+        return await self._placement.in_flight_counts()
+
+    async def placements(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
+        """See TaskPlacement.placements."""
+        return await self._placement.placements(tasks)
+
+    async def chosen(self) -> Collection[Placement]:
+        """See TaskPlacement.chosen."""
+        return await self._placement.chosen()
+
+    async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
+        """See TaskPlacement.recall_stranded. A call that recalls nothing, as most do, has no fault."""
+        recalled = await self._placement.recall_stranded()
+        if recalled:
+            await self._recorder.look(run_id for _, run_id in recalled)
+            await self._faults.after()
+        return recalled
+
+
+class FaultyWorkers:
+    """Implements Workers for one process."""
+
+    def __init__(self, workers: Workers, faults: FaultInjector) -> None:
+        self._workers = workers
+        self._faults = faults
+
+    async def register(self, card: WorkerInfo, *, ttl_ms: int) -> None:
+        """See Workers.register."""
+        await self._faults.before()
+        await self._workers.register(card, ttl_ms=ttl_ms)
+
+    async def alive(self) -> Sequence[WorkerInfo]:
+        """See Workers.alive."""
+        await self._faults.before()
+        return await self._workers.alive()
+
+    async def deregister(self, worker: str) -> None:
+        """See Workers.deregister."""
+        await self._workers.deregister(worker)
+
+
+class FaultyPayloads:
+    """Implements Payloads for one process."""
+
+    def __init__(self, executions: Payloads, faults: FaultInjector) -> None:
+        self._executions = executions
+        self._faults = faults
+
+    async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
+        """See Payloads.payloads."""
+        await self._faults.before()
+        return await self._executions.payloads(owner_ids, kind)
+
+
+class FaultyJobs:
+    """Implements Jobs for one process."""
+
+    def __init__(self, jobs: Jobs, faults: FaultInjector) -> None:
+        self._jobs = jobs
+        self._faults = faults
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
         """See Jobs.workflow."""
         await self._faults.before()
-        return await self._store.workflow(tenant, workflow_id, version)
+        return await self._jobs.workflow(tenant, workflow_id, version)
 
     async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
-        """See Jobs.page_of_workflows."""
-        return await self._store.list_workflows(tenant, after=after, limit=limit)
+        """See Jobs.list_workflows."""
+        return await self._jobs.list_workflows(tenant, after=after, limit=limit)
 
     async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
         """See Jobs.newest_workflows."""
-        return await self._store.newest_workflows(tenant, workflow_ids)
+        return await self._jobs.newest_workflows(tenant, workflow_ids)
 
-    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         """See Jobs.apply."""
-        return await self._store.apply(wish, now=now, actor=actor, tzdata=tzdata)
+        return await self._jobs.apply(changes, now=now, actor=actor, tzdata=tzdata)
 
 
-class FaultyScheduleStore:
-    """What operators see of the store: every change is noted, and may fail before or after its commit."""
+class FaultyExecutionStore:
+    """Implements ExecutionStore for the dispatcher, the worker or the reconciler of one process."""
 
-    def __init__(
-        self,
-        store: SimulationStore,
-        recorder: HistoryRecorder,
-        dice: random.Random,
-        chances: FaultProbabilities,
-        environment: FaultEnvironment,
-    ) -> None:
-        self._store = store
-        self._recorder = recorder
+    def __init__(self, store: Store, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
+        self.tasks = FaultyTasks(store.tasks, recorder, faults)
+        self.attempts = FaultyAttempts(store.attempts, recorder, faults, holder=holder)
+        self.placement = FaultyTaskPlacement(store.placement, recorder, faults)
+        self.workers = FaultyWorkers(store.workers, faults)
+        self.executions = FaultyPayloads(store.executions, faults)
+        self.jobs = FaultyJobs(store.jobs, faults)
+
+
+class OperatorFaults:
+    """Injects faults into the calls of operators, before or after the commit."""
+
+    def __init__(self, dice: random.Random, chances: FaultProbabilities, environment: FaultEnvironment) -> None:
         self._dice = dice
         self._chances = chances
         self._environment = environment
 
-    def _before(self) -> None:
-        self._mishap("the store is away")
+    def before(self) -> None:
+        """Before a call: fail it."""
+        self._maybe_fail("the store is away")
 
-    def _after(self) -> None:
-        self._mishap("the connection broke while committing")
+    def after(self) -> None:
+        """After the commit: lose the answer."""
+        self._maybe_fail("the connection broke while committing")
 
-    def _mishap(self, text: str) -> None:
+    def _maybe_fail(self, text: str) -> None:
         if self._chances.operator_failure and self._dice.random() < self._chances.operator_failure:
             raise StoreUnavailable(text)
 
-    async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
-        """See Schedules.find."""
-        found = await self._store.find(tenant, schedule_id)
+    async def race(self) -> None:
+        """Let others act between reading a schedule and changing it."""
         if self._dice.random() < self._chances.race:
             self._environment.broken(OPERATOR)
             await self._environment.meanwhile(self._dice.choice(_MEANWHILE_MS))
+
+
+class FaultySchedules:
+    """Implements Schedules for operators. Records every change."""
+
+    def __init__(self, schedules: Schedules, recorder: HistoryRecorder, faults: OperatorFaults) -> None:
+        self._schedules = schedules
+        self._recorder = recorder
+        self._faults = faults
+
+    async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
+        """See Schedules.find."""
+        found = await self._schedules.find(tenant, schedule_id)
+        await self._faults.race()
         return found
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
-        return await self._store.page(tenant, after=after, limit=limit)
+        return await self._schedules.page(tenant, after=after, limit=limit)
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""
-        self._before()
-        taken = await self._store.add(schedules, actor=actor, tzdata=tzdata)
-        self._after()
+        self._faults.before()
+        taken = await self._schedules.add(schedules, actor=actor, tzdata=tzdata)
+        self._faults.after()
         return taken
 
     async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
-        self._before()
-        done = await self._store.change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
+        self._faults.before()
+        done = await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done:
             await self._recorder.decided(verdict, at=now, term=None, holder=None, changed=changed)
-        self._after()
+        self._faults.after()
         return done
 
     async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
-        self._before()
-        done = await self._store.delete(verdict, now=now, actor=actor)
+        self._faults.before()
+        done = await self._schedules.delete(verdict, now=now, actor=actor)
         if done:
             await self._recorder.decided(verdict, at=now, term=None, holder=None)
             await self._recorder.deleted(verdict.schedule.uid, at=now)
-        self._after()
+        self._faults.after()
         return done
+
+
+class FaultyRuns:
+    """Implements Runs for operators. Records every launch and cancellation."""
+
+    def __init__(self, runs: Runs, recorder: HistoryRecorder, faults: OperatorFaults) -> None:
+        self._runs = runs
+        self._recorder = recorder
+        self._faults = faults
 
     async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         """See Runs.launch."""
-        self._before()
-        became = await self._store.launch(launches, now=now)
-        for wish, one in zip(launches, became, strict=True):
-            await self._recorder.launched(wish, one)
-        self._after()
-        return became
+        self._faults.before()
+        outcomes = await self._runs.launch(launches, now=now)
+        for request, outcome in zip(launches, outcomes, strict=True):
+            await self._recorder.launched(request, outcome)
+        self._faults.after()
+        return outcomes
 
     async def cancel(self, run_id: RunId, *, reason: str, now: int, actor: str = ENGINE) -> CancelOutcome:
         """See Runs.cancel."""
-        self._before()
-        became = await self._store.cancel(run_id, reason=reason, now=now, actor=actor)
-        await self._recorder.cancelled(run_id, became)
-        self._after()
-        return became
+        self._faults.before()
+        outcome = await self._runs.cancel(run_id, reason=reason, now=now, actor=actor)
+        await self._recorder.cancelled(run_id, outcome)
+        self._faults.after()
+        return outcome

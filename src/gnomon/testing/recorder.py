@@ -1,19 +1,15 @@
-"""Whoever writes down what a store did: after every change he looks at the runs and tasks that it was about."""
+"""The recorder of a simulation: after every change it reads the runs and tasks that the change affected."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from gnomon.core.ids import run_id
 from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Verdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
-from gnomon.ports.ledger import Ledger, Shards
-from gnomon.ports.runs import DeadLetters, Executions, Runs
-from gnomon.ports.schedules import Jobs, Schedules
-from gnomon.ports.schedules import ScheduleHistory as Past
-from gnomon.ports.tasks import AttemptRef, TaskStore, Workers
+from gnomon.ports.store import Store
+from gnomon.ports.tasks import AttemptRef
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.history import (
     CancelRecord,
@@ -27,16 +23,10 @@ from gnomon.testing.history import (
 )
 
 
-class SimulationStore(
-    Ledger, Schedules, Past, Runs, Executions, DeadLetters, Jobs, TaskStore, Workers, Shards, Protocol
-):
-    """All the ports of a store together."""
-
-
 class HistoryRecorder:
-    """The order in which the store did things, and how things stood after each."""
+    """Records the order of the changes of a store, and the state after each."""
 
-    def __init__(self, history: SimulationHistory, store: SimulationStore, clock: VirtualClock) -> None:
+    def __init__(self, history: SimulationHistory, store: Store, clock: VirtualClock) -> None:
         self._history = history
         self._store = store
         self._clock = clock
@@ -52,7 +42,7 @@ class HistoryRecorder:
     async def decided(
         self, verdict: Verdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
     ) -> None:
-        """A verdict was carried out."""
+        """Record a verdict that was carried out."""
         uid, spec = verdict.schedule.uid, verdict.schedule.spec
         commit = Commit(
             number=len(self._history.commits),
@@ -73,7 +63,7 @@ class HistoryRecorder:
             await self.look(self._under_way[uid] if verdict.replaces else [run_id(uid, at) for at in made])
 
     async def deleted(self, uid: ScheduleUid, *, at: int) -> None:
-        """A schedule was deleted."""
+        """Record the deletion of a schedule."""
         self._history.deleted[uid] = at
         await self.look(self._under_way[uid])
 
@@ -83,12 +73,12 @@ class HistoryRecorder:
         )
         self._under_way[uid].add(run)
 
-    # ---- wishes ------------------------------------------------------------------------------
+    # ---- launches and cancellations ----------------------------------------------------------
 
-    async def launched(self, wish: LaunchRequest, became: LaunchOutcome) -> None:
-        """Someone wanted a run, and was told what became of it."""
-        run = wish.run
-        schedule = await self._store.find(run.tenant, run.schedule_id or "")
+    async def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        """Record a launch and its outcome."""
+        run = request.run
+        schedule = await self._store.schedules.find(run.tenant, run.schedule_id or "")
         if schedule is None or schedule.uid != run.schedule_uid:
             return
         self._history.turns.append(
@@ -98,25 +88,25 @@ class HistoryRecorder:
                 run_id=run.run_id,
                 planned_at=run.planned_at,
                 spec=schedule.spec,
-                force=wish.force,
-                became=became,
+                force=request.force,
+                became=outcome,
             )
         )
-        if became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
-            self._made(run.run_id, schedule.uid, run.planned_at, schedule.spec.overlap, forced=wish.force)
+        if outcome in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
+            self._made(run.run_id, schedule.uid, run.planned_at, schedule.spec.overlap, forced=request.force)
             await self.look(self._under_way[schedule.uid])
 
-    async def cancelled(self, run: RunId, became: CancelOutcome) -> None:
-        """Someone asked for the end of a run."""
-        if became in (CancelOutcome.CANCELLED, CancelOutcome.ASKED):
+    async def cancelled(self, run: RunId, outcome: CancelOutcome) -> None:
+        """Record the cancellation of a run."""
+        if outcome in (CancelOutcome.CANCELLED, CancelOutcome.ASKED):
             moment, at = self._history.moment(), self._clock.now()
             self._history.cancelled.append(CancelRecord(moment, run, at, self._elapsed_ms()))
             await self.look([run])
 
-    # ---- work --------------------------------------------------------------------------------
+    # ---- attempts ----------------------------------------------------------------------------
 
     async def granted(self, taken: Sequence[ReadyTask], worker: str, lease_ms: int) -> None:
-        """Attempts were given to a worker."""
+        """Record attempts that were given to a worker."""
         for one in taken:
             held = one.task.task_id, one.task.fence
             self._history.grants.append(GrantRecord(self._history.moment(), held, worker, self._elapsed_ms()))
@@ -124,20 +114,20 @@ class HistoryRecorder:
         await self.look(one.run.run_id for one in taken)
 
     def renewed(self, held: Iterable[AttemptRef], lease_ms: int) -> None:
-        """A worker has shown that it is alive."""
+        """Record the renewal of leases."""
         self._leases |= dict.fromkeys(held, self._clock.now() + lease_ms)
 
     def looked_for_lapsed(self, held: Iterable[AttemptRef]) -> None:
-        """Someone looks at open attempts: the leases of some are over."""
+        """Record which of the open attempts that the reconciler reads have an expired lease."""
         now = self._clock.now()
         for one in held:
             if self._leases.get(one, now) <= now:
                 self._history.lapsed.setdefault(one, self._history.moment())
 
     async def reported(self, endings: Sequence[TaskCompletion], counted: frozenset[AttemptRef], *, by: str) -> None:
-        """Ends of attempts were reported, and those that count were carried out."""
+        """Record reported ends of attempts, and which of them counted."""
         before = {one.task_id: self._tasks.get(one.task_id) for one in endings}
-        runs = {one.run_id: await self._store.find_run(one.run_id) for one in endings}
+        runs = {one.run_id: await self._store.executions.find_run(one.run_id) for one in endings}
         await self.look(one.run_id for one in endings)
         for one in endings:
             run = runs[one.run_id]
@@ -157,12 +147,12 @@ class HistoryRecorder:
                 )
             )
 
-    # ---- looking -----------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------
 
     async def look(self, names: Iterable[RunId]) -> None:
-        """See how runs and their tasks stand; also those that may go on because others are over."""
-        runs = [run for name in sorted(set(names)) if (run := await self._store.find_run(name)) is not None]
-        for task in await self._store.tasks(runs):
+        """Read these runs and their tasks, and the queued runs that may continue because others ended."""
+        runs = [run for name in sorted(set(names)) if (run := await self._store.executions.find_run(name)) is not None]
+        for task in await self._store.history.tasks(runs):
             self._tasks[task.task_id] = task
             seen = self._history.states.setdefault(task.task_id, [])
             if not seen or seen[-1] is not task.state:
@@ -177,7 +167,7 @@ class HistoryRecorder:
             await self.look(waiting)
 
     def _ended(self, run: Run) -> bool:
-        """Note that a run is over; whether that is news."""
+        """Record the end of a run. False if it was recorded before."""
         flight = self._history.run_intervals.get(run.run_id)
         if flight is None or flight.over is not None:
             return False
@@ -191,5 +181,5 @@ class HistoryRecorder:
         return self._history.run_intervals[name].went_on is None
 
     async def look_at_all(self) -> None:
-        """See how everything stands that is not over."""
+        """Read every run that has not ended."""
         await self.look([name for names in list(self._under_way.values()) for name in names])

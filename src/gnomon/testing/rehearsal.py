@@ -326,8 +326,8 @@ class SimulatedLedger:
 
     # ---- terms -------------------------------------------------------------------------------
 
-    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
-        """See Shards.attend."""
+    async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
+        """See Shards.renew."""
         return ShardRenewal(await self.claim(holder, ttl_ms=ttl_ms, limit=SHARDS), 1, self._clock.now())
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:

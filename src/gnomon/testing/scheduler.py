@@ -56,11 +56,11 @@ class Scheduler(SchedulerAssertions):
         #: Everything that the services told.
         self.events = Recorder()
         self._runner = ScriptedRunner(clock, self._queue, SETTINGS)
-        self._jobs = JobService(store, store, store, clock, ids)
-        self._launcher = Launcher(store, store, store, store, clock, ids)
-        self._executions = ExecutionService(store, store, store, store, clock)
-        self._announcer = EventService(store, clock, ids)
-        self._letters = DeadLetterService(store, store, self._launcher, clock)
+        self._jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
+        self._launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
+        self._executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self._announcer = EventService(store.events, clock, ids)
+        self._letters = DeadLetterService(store.dead_letters, store.executions, self._launcher, clock)
         self._started = 0
         self._process = self._new_process()
         super().__init__(store, self._runner, self._moment, self._at)
@@ -85,7 +85,7 @@ class Scheduler(SchedulerAssertions):
         )
         await self._jobs.apply(read, actor=_TESTER)
         for job in read:
-            standing = await self._store.find("default", job.name)
+            standing = await self._store.schedules.find("default", job.name)
             known = self._identities.setdefault(job.name, {})
             if standing is not None:
                 known[standing.uid] = None

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gnomon.config.sections import ExecutionSettings, LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
 from gnomon.ports.execution import Gate
+from gnomon.ports.store import Store
 from gnomon.ports.tasks import HostLoad
 from gnomon.services.coordination import SoleNode
 from gnomon.services.execution.dispatcher import Dispatcher
@@ -24,12 +25,13 @@ from gnomon.testing.faults import (
     FaultEnvironment,
     FaultInjector,
     FaultProbabilities,
+    FaultyExecutionStore,
     FaultyLedger,
-    FaultyTaskStore,
+    FaultyShards,
     SimulatedCrash,
 )
 from gnomon.testing.history import SimulationHistory
-from gnomon.testing.recorder import HistoryRecorder, SimulationStore
+from gnomon.testing.recorder import HistoryRecorder
 from gnomon.testing.simulated_runner import ExecutionObserver, SimulatedRunner, WorkloadModel
 
 #: What one look takes.
@@ -48,7 +50,7 @@ SETTINGS = Settings(
 class SimulationContext:
     """What all processes of a simulation share."""
 
-    store: SimulationStore
+    store: Store
     clock: VirtualClock
     dice: random.Random
     chances: FaultProbabilities
@@ -121,8 +123,11 @@ class SimulatedNode:
 
     def _make_ticker(self, batch: int) -> Ticker:
         world, settings = self._world, self._world.settings
-        ledger = FaultyLedger(world.store, world.recorder, self._fault_injector(), holder=self.name)
-        elector = Elector(ledger, world.clock, world.events, settings.leader, holder=self.name)
+        faults = self._fault_injector()
+        ledger = FaultyLedger(world.store, world.recorder, faults, holder=self.name)
+        elector = Elector(
+            FaultyShards(world.store.shards, faults), world.clock, world.events, settings.leader, holder=self.name
+        )
         return Ticker(
             ledger,
             elector,
@@ -134,11 +139,11 @@ class SimulatedNode:
 
     def _make_services(self) -> Worker:
         world, settings = self._world, self._world.settings
-        place = FaultyTaskStore(world.store, world.recorder, self._fault_injector(), holder=self.name)
-        watch = FaultyTaskStore(
+        place = FaultyExecutionStore(world.store, world.recorder, self._fault_injector(), holder=self.name)
+        watch = FaultyExecutionStore(
             world.store, world.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
         )
-        workflow_cache = WorkflowCache(place)
+        workflow_cache = WorkflowCache(place.jobs)
         dispatcher = Dispatcher(
             place,
             workflow_cache,
@@ -166,7 +171,7 @@ class SimulatedNode:
         )
         reconciler = Reconciler(
             watch,
-            WorkflowCache(watch),
+            WorkflowCache(watch.jobs),
             world.clock,
             world.events,
             settings,

@@ -19,15 +19,16 @@ from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.store import Store
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.event_queue import EventQueue, QueuedEvent
-from gnomon.testing.faults import FaultProbabilities, FaultyScheduleStore
+from gnomon.testing.faults import FaultProbabilities, FaultyRuns, FaultySchedules, OperatorFaults
 from gnomon.testing.history import EVERYONE, RecordedSchedule, SimulationHistory
-from gnomon.testing.recorder import HistoryRecorder, SimulationStore
+from gnomon.testing.recorder import HistoryRecorder
 from gnomon.testing.simulated_node import SETTINGS, SimulatedNode, SimulationContext
 from gnomon.testing.simulated_runner import WorkloadModel
 
@@ -48,7 +49,7 @@ class Simulation:
 
     def __init__(
         self,
-        store: SimulationStore,
+        store: Store,
         clock: VirtualClock,
         *,
         seed: object,
@@ -98,11 +99,13 @@ class Simulation:
 
     def _open_for_operators(self) -> None:
         store, clock, ids = self._store, self.clock, CountedIds()
-        book = FaultyScheduleStore(store, self._recorder, self.dice, self._world.chances, self)
-        self.registrar = Registrar(book, store, clock, ids)
-        self.launcher = Launcher(book, store, store, book, clock, ids)
-        self.executions = ExecutionService(book, store, store, store, clock)
-        self.dead_letter_service = DeadLetterService(store, store, self.launcher, clock)
+        faults = OperatorFaults(self.dice, self._world.chances, self)
+        schedules = FaultySchedules(store.schedules, self._recorder, faults)
+        runs = FaultyRuns(store.runs, self._recorder, faults)
+        self.registrar = Registrar(schedules, store.history, clock, ids)
+        self.launcher = Launcher(runs, store.executions, store.jobs, schedules, clock, ids)
+        self.executions = ExecutionService(runs, store.executions, store.history, store.jobs, clock)
+        self.dead_letter_service = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
 
     # ---- setting the scene -------------------------------------------------------------------
 
@@ -112,7 +115,9 @@ class Simulation:
             step = Step(name=ONLY_STEP, function=workflow)
             workflow = Workflow(workflow_id=workflow, version=1, steps=(step,))
         self.functions |= {step.function for step in workflow.steps}
-        await self._store.apply(JobChangeset(workflows=[workflow]), now=self.clock.now(), actor="operator", tzdata="")
+        await self._store.jobs.apply(
+            JobChangeset(workflows=[workflow]), now=self.clock.now(), actor="operator", tzdata=""
+        )
         self.history.workflows[workflow.workflow_id, workflow.version] = workflow
         self.history.defined[workflow.workflow_id, workflow.version] = self.history.moment()
 
@@ -261,16 +266,16 @@ class Simulation:
             final = (await self.registrar.get(name)).schedule
         except NotFound:
             final = None
-        ticks = await self._store.ticks(uid, before=_FOREVER, limit=1_000_000)
-        runs = tuple(await self._store.runs(uid, before=_FOREVER, limit=1_000_000))
-        tasks = await self._store.tasks(runs)
+        ticks = await self._store.history.ticks(uid, before=_FOREVER, limit=1_000_000)
+        runs = tuple(await self._store.history.runs(uid, before=_FOREVER, limit=1_000_000))
+        tasks = await self._store.history.tasks(runs)
         self.history.tasks |= {task.task_id: task for task in tasks}
-        for attempt in await self._store.attempts([task.task_id for task in tasks if _eventful(task)]):
+        for attempt in await self._store.executions.attempts([task.task_id for task in tasks if _eventful(task)]):
             self.history.attempts.setdefault(attempt.task_id, []).append(attempt)
         return RecordedSchedule(
             uid=uid,
-            revisions=tuple(await self._store.revisions(uid)),
-            pauses=tuple(await self._store.pauses(uid)),
+            revisions=tuple(await self._store.history.revisions(uid)),
+            pauses=tuple(await self._store.history.pauses(uid)),
             runs=runs,
             final=final if final is not None and final.uid == uid else None,
             deleted_at=self.history.deleted.get(uid),
@@ -280,7 +285,7 @@ class Simulation:
 
     async def _read_dead_letters(self) -> None:
         after = ""
-        while page := await self._store.list_dead_letters("default", after=after, limit=_PAGE):
+        while page := await self._store.dead_letters.page("default", after=after, limit=_PAGE):
             self.history.dead_letters += page
             after = page[-1].dead_letter_id
 

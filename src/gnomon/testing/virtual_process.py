@@ -60,9 +60,9 @@ class VirtualProcess:
         self._runner = runner
         self.name = name
         self.alive = True
-        workflow_cache, gate = WorkflowCache(store), OpenGate()
-        elector = Elector(store, clock, events, SETTINGS.leader, holder=name, alone=True)
-        ticker = Ticker(store, elector, clock, events, SETTINGS.ticker, on_runs_created=self.check_soon)
+        workflow_cache, gate = WorkflowCache(store.jobs), OpenGate()
+        elector = Elector(store.shards, clock, events, SETTINGS.leader, holder=name, alone=True)
+        ticker = Ticker(store.ledger, elector, clock, events, SETTINGS.ticker, on_runs_created=self.check_soon)
 
         def wake_dispatcher() -> None:
             self.wake("dispatcher")
@@ -101,7 +101,7 @@ class VirtualProcess:
             on_ready=wake_dispatcher,
             own_worker=name,
         )
-        self._event_batcher = EventBatcher(store, clock, events, lease=SoleNode(), on_ready=wake_dispatcher)
+        self._event_batcher = EventBatcher(store.events, clock, events, lease=SoleNode(), on_ready=wake_dispatcher)
         runner.on_finished = lambda: self.wake("worker")
         self._timers = {
             "ticker": _ServiceTimer(ticker.step),
@@ -133,7 +133,7 @@ class VirtualProcess:
     async def _gather(self) -> float:
         wait = await self._event_batcher.step()
         # Whoever emits says so: without a gathering there is nothing to look for.
-        return wait if await self._store.next_batch_at() is not None else DAY_MS / 1000
+        return wait if await self._store.events.next_batch_at() is not None else DAY_MS / 1000
 
     def wake(self, part: str) -> None:
         """Let a part look at once."""
@@ -166,4 +166,4 @@ class VirtualProcess:
         """The process is gone, with all that it had in hand."""
         self.alive = False
         self._runner.die()
-        await self._store.deregister_worker(self.name)
+        await self._store.workers.deregister(self.name)

@@ -138,17 +138,19 @@ def test_a_value_that_the_database_cannot_hold_is_the_callers_to_mend(error: Exc
 
 
 UNFIT: dict[str, Callable[[SqlStore], Awaitable[object]]] = {
-    "text with NUL": lambda store: store.find("a\0b", "report"),
-    "half of a surrogate pair": lambda store: store.find("default", "\udc80"),
-    "a limit": lambda store: store.page("default", after="", limit=2**70),
-    "an instant": lambda store: store.due(2**70, shards=ALL_SHARDS, limit=1),
-    "an instant of history": lambda store: store.ticks(minutely().uid, before=2**70, limit=1),
-    "a name": lambda store: store.add([minutely("a\0")], actor="ada", tzdata=""),
-    "an actor": lambda store: store.add([minutely("b")], actor="\0", tzdata=""),
-    "an actor of many": lambda store: store.add([minutely(f"c{i}") for i in range(30)], actor="\0", tzdata=""),
-    "a mark": lambda store: store.add([replace(minutely("d"), mark_at=2**70)], actor="ada", tzdata=""),
-    "a holder": lambda store: store.renew_shards("\0", ttl_ms=1),
-    "a lease": lambda store: store.claim("node", ttl_ms=2**70, limit=3),
+    "text with NUL": lambda store: store.schedules.find("a\0b", "report"),
+    "half of a surrogate pair": lambda store: store.schedules.find("default", "\udc80"),
+    "a limit": lambda store: store.schedules.page("default", after="", limit=2**70),
+    "an instant": lambda store: store.ledger.due(2**70, shards=ALL_SHARDS, limit=1),
+    "an instant of history": lambda store: store.history.ticks(minutely().uid, before=2**70, limit=1),
+    "a name": lambda store: store.schedules.add([minutely("a\0")], actor="ada", tzdata=""),
+    "an actor": lambda store: store.schedules.add([minutely("b")], actor="\0", tzdata=""),
+    "an actor of many": lambda store: store.schedules.add(
+        [minutely(f"c{i}") for i in range(30)], actor="\0", tzdata=""
+    ),
+    "a mark": lambda store: store.schedules.add([replace(minutely("d"), mark_at=2**70)], actor="ada", tzdata=""),
+    "a holder": lambda store: store.shards.renew("\0", ttl_ms=1),
+    "a lease": lambda store: store.shards.claim("node", ttl_ms=2**70, limit=3),
 }
 #: SQLite holds it, and gives it back as it was.
 FIT_FOR_SQLITE = {"text with NUL", "a name", "an actor", "an actor of many", "a holder"}
@@ -160,7 +162,7 @@ async def test_postgres_refuses_values_that_it_cannot_hold_and_goes_on(unfit: st
         store = await open_postgres(url, pool_size=1)
         with pytest.raises(UsageError, match="a value that the database cannot hold"):
             await UNFIT[unfit](store)
-        assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+        assert await store.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
         await store.close()
 
 
@@ -169,7 +171,7 @@ async def test_sqlite_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str,
     store = await open_sqlite(str(tmp_path / "gnomon.db"))
     with pytest.raises(UsageError, match="a value that the database cannot hold"):
         await UNFIT[unfit](store)
-    assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+    assert await store.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
     await store.close()
 
 

@@ -48,14 +48,14 @@ def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any fie
 async def running(harness: ExecutionHarness, *steps: Step, others: tuple[Workflow, ...] = ()) -> Run:
     """A run of these steps, as far as it comes until somebody has to end something."""
     definition = Workflow(workflow_id="report", version=1, steps=steps)
-    assert await harness.store.apply(JobChangeset(workflows=list(others)), now=NOON, actor="ada", tzdata="")
+    assert await harness.store.jobs.apply(JobChangeset(workflows=list(others)), now=NOON, actor="ada", tzdata="")
     run = await harness.run(await harness.job(definition), first_steps=definition.first_steps)
     await harness.run_until_idle()
     return run
 
 
 async def states(harness: ExecutionHarness, run: Run) -> dict[str, TaskState]:
-    return {task.step: task.state for task in await harness.store.tasks([run]) if task.parent is None}
+    return {task.step: task.state for task in await harness.store.history.tasks([run]) if task.parent is None}
 
 
 async def test_many_items_that_end_together_are_counted_together(harness: ExecutionHarness) -> None:
@@ -67,9 +67,9 @@ async def test_many_items_that_end_together_are_counted_together(harness: Execut
         await harness.run_until_idle()
 
     assert ended == [7, 7, 6]
-    [each] = [task for task in await harness.store.tasks([run]) if task.step == "each" and task.parent is None]
+    [each] = [task for task in await harness.store.history.tasks([run]) if task.step == "each" and task.parent is None]
     assert (each.state, each.open_items, each.failed_items) == (TaskState.SUCCEEDED, 0, 0)
-    assert await harness.store.payload(each.task_id, "output") == b"[" + b",".join([b"1"] * 20) + b"]"
+    assert await harness.store.executions.payload(each.task_id, "output") == b"[" + b",".join([b"1"] * 20) + b"]"
 
 
 @pytest.mark.req("H-26")
@@ -84,13 +84,13 @@ async def test_a_step_all_of_whose_items_are_cancelled_is_over_although_another_
     await harness.dispatcher.step()
     assert (await states(harness, run))["each"] is TaskState.RUNNING
 
-    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now())
+    await harness.store.runs.cancel(run.run_id, reason="enough", now=harness.clock.now())
 
     assert (await states(harness, run))["each"] is TaskState.CANCELLED
     harness.runner.end_all(Result.CANCELLED)
     await harness.run_until_idle()
     assert (await harness.now(run)).status is RunStatus.CANCELLED
-    assert not (await harness.store.open_attempts(after=TaskId(""), limit=10)).attempts
+    assert not (await harness.store.attempts.open_attempts(after=TaskId(""), limit=10)).attempts
 
 
 async def test_a_run_that_ends_with_a_step_done_for_each_item_gives_all_of_them(harness: ExecutionHarness) -> None:
@@ -99,8 +99,8 @@ async def test_a_run_that_ends_with_a_step_done_for_each_item_gives_all_of_them(
     harness.runner.end_all(output=b"7")
     await harness.run_until_idle()
 
-    [sub] = [task for task in await harness.store.tasks([run]) if task.step == "sub"]
-    assert await harness.store.payload(sub.task_id, "output") == b"[7,7]"
+    [sub] = [task for task in await harness.store.history.tasks([run]) if task.step == "sub"]
+    assert await harness.store.executions.payload(sub.task_id, "output") == b"[7,7]"
 
 
 async def test_a_chain_of_runs_that_wait_for_each_other_ends_in_one_transaction(
@@ -113,7 +113,7 @@ async def test_a_chain_of_runs_that_wait_for_each_other_ends_in_one_transaction(
     ]
     last = Workflow(workflow_id=names[-1], version=1, steps=(step("main"),))
     run = await running(harness, step("sub", function="", workflow="w0"), step("z", "sub"), others=(*inner, last))
-    attempts = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
+    attempts = (await store.attempts.open_attempts(after=TaskId(""), limit=10)).attempts
     assert [one.attempt.worker for one in attempts].count(ENGINE) == 5
     harness.runner.end_all(output=b"7")
 

@@ -126,9 +126,9 @@ class GraphOperators:
 
     async def register(self) -> None:
         wish = JobChangeset(workflows=list(self.workflows.values()), added=self.schedules)
-        assert await self.pair.call_both(lambda store: store.apply(wish, now=NOON, actor="ada", tzdata=""))
+        assert await self.pair.call_both(lambda store: store.jobs.apply(wish, now=NOON, actor="ada", tzdata=""))
         card = WorkerInfo(worker="w1", pool="default", functions=(FUNCTION,), slots=10, started_at=NOON)
-        await self.pair.call_both(lambda store: store.register_worker(card, ttl_ms=DAY))
+        await self.pair.call_both(lambda store: store.workers.register(card, ttl_ms=DAY))
 
     async def act(self) -> None:
         self.clock.advance(self.dice.randrange(1, 2000))
@@ -141,7 +141,7 @@ class GraphOperators:
         run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
         given = self.dice.choice((None, b'{"x":1}'))
         wish = LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=given)
-        await self.pair.call_both(lambda store: store.launch([wish], now=self.now))
+        await self.pair.call_both(lambda store: store.runs.launch([wish], now=self.now))
 
     async def dispatch(self) -> None:
         await self.pair.call_both(lambda store: self.crews[id(store)].dispatcher.step())
@@ -149,7 +149,7 @@ class GraphOperators:
     async def take(self) -> None:
         limit = self.dice.randint(1, 6)
         self.hands += await self.pair.call_both(
-            lambda store: store.take("w1", limit=limit, lease_ms=LEASE, now=self.now)
+            lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now)
         )
 
     async def report(self) -> None:
@@ -160,7 +160,7 @@ class GraphOperators:
             self.hands += chosen[1:]
             del chosen[1:]
         endings = [self.ended(one) for one in [*chosen, *chosen[:1]]]
-        await self.pair.call_both(lambda store: store.report(endings))
+        await self.pair.call_both(lambda store: store.attempts.report(endings))
 
     def ended(self, one: ReadyTask) -> Any:  # noqa: ANN401 - what follows
         workflow = self.workflows[one.run.workflow_id]
@@ -175,21 +175,21 @@ class GraphOperators:
         )
 
     async def cancel(self) -> None:
-        runs = await self.pair.call_both(lambda store: store.list_runs(RunQuery(limit=8)))
+        runs = await self.pair.call_both(lambda store: store.executions.list_runs(RunQuery(limit=8)))
         if runs and self.dice.random() < 0.5:
             name = self.dice.choice(runs).run_id
-            await self.pair.call_both(lambda store: store.cancel(name, reason="no", now=self.now))
+            await self.pair.call_both(lambda store: store.runs.cancel(name, reason="no", now=self.now))
 
     async def emit(self) -> None:
         number = self.dice.randint(1, 30)
         body = msgspec.json.encode({"n": self.dice.randint(1, 2)})
         event = ExternalEvent(event_id=f"evt_{number}", name="drift", body=body, emitted_at=self.now, actor="ada")
-        await self.pair.call_both(lambda store: store.emit_event(event, now=self.now))
+        await self.pair.call_both(lambda store: store.events.emit(event, now=self.now))
 
     async def close(self) -> None:
         self.clock.advance(self.dice.choice((0, MINUTE)))
-        await self.pair.call_both(lambda store: store.next_batch_at())
-        await self.pair.call_both(lambda store: store.close_event_batches(self.now, limit=1))
+        await self.pair.call_both(lambda store: store.events.next_batch_at())
+        await self.pair.call_both(lambda store: store.events.close_batches(self.now, limit=1))
 
 
 @pytest.fixture

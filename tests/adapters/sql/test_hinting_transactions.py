@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.after_commit import HintingTransactions, hint_after_commit
+from gnomon.adapters.sql.after_commit import hint_after_commit
 from gnomon.core.cron import Cron
 from gnomon.core.model import Overlap, Result
 from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
@@ -28,8 +28,7 @@ class HintRecorder:
 
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
         self.topics: list[HintTopic] = []
-        store.transactions = HintingTransactions(store.transactions, self.topics.append)
-        self.store = store
+        self.store = store = store.observed(hint=self.topics.append)
         self.clock = clock
         self.crew = ExecutionHarness(store=store, clock=clock)
 
@@ -50,37 +49,39 @@ async def told(tmp_path: Path) -> AsyncIterator[HintRecorder]:
 
 async def test_whatever_an_operator_does_is_told(told: HintRecorder) -> None:
     assert await told.by(told.crew.job()) == {HintTopic.CHANGES}
-    job = await told.store.find("default", "report")
+    job = await told.store.schedules.find("default", "report")
     assert job is not None
     assert await told.by(told.crew.run(job)) == {HintTopic.CHANGES}
-    [run] = await told.store.runs(job.uid, before=1 << 62, limit=10)
-    assert HintTopic.CHANGES in await told.by(told.store.cancel(run.run_id, reason="enough", now=NOON, actor="ada"))
+    [run] = await told.store.history.runs(job.uid, before=1 << 62, limit=10)
     assert HintTopic.CHANGES in await told.by(
-        EventService(told.store, told.clock, CountedIds()).emit("landed", actor="ada")
+        told.store.runs.cancel(run.run_id, reason="enough", now=NOON, actor="ada")
+    )
+    assert HintTopic.CHANGES in await told.by(
+        EventService(told.store.events, told.clock, CountedIds()).emit("landed", actor="ada")
     )
 
 
 async def test_a_backfill_that_is_asked_for_is_told(told: HintRecorder) -> None:
     await told.crew.job(trigger=Cron("0 * * * *"))
-    desk = BackfillService(told.store, told.store, told.clock, CountedIds())
+    desk = BackfillService(told.store.backfills, told.store.schedules, told.clock, CountedIds())
 
     assert await told.by(desk.start("report", NOON - 7_200_000, NOON, actor="ada")) == {HintTopic.CHANGES}
 
 
 async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: HintRecorder) -> None:
     run = await told.crew.run(await told.crew.job())
-    [task] = await told.store.tasks([run])
+    [task] = await told.store.history.tasks([run])
 
-    assert await told.by(told.store.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
-    assert await told.by(told.store.admit([admission(task)], now=NOON)) == set()
+    assert await told.by(told.store.tasks.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
+    assert await told.by(told.store.tasks.admit([admission(task)], now=NOON)) == set()
 
 
 async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other_heartbeat(told: HintRecorder) -> None:
     card = WorkerInfo(worker="w", functions=("a",), slots=1, started_at=NOON)
 
-    assert await told.by(told.store.register_worker(card, ttl_ms=1000)) == {HintTopic.WORKERS}
-    assert await told.by(told.store.register_worker(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
-    assert await told.by(told.store.register_worker(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {
+    assert await told.by(told.store.workers.register(card, ttl_ms=1000)) == {HintTopic.WORKERS}
+    assert await told.by(told.store.workers.register(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
+    assert await told.by(told.store.workers.register(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {
         HintTopic.WORKERS
     }
 
@@ -89,7 +90,7 @@ async def test_the_end_of_the_last_step_is_of_no_interest(told: HintRecorder) ->
     run = await told.crew.run(await told.crew.job())
     ours = await take_task(told.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
+    assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
 
 
 async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: HintRecorder) -> None:
@@ -98,7 +99,7 @@ async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: Hin
     ours = await take_task(told.store, "w", run, now=NOON)
 
     failed = completion_of(ours, Result.FAILED, now=NOON, definition=definition)
-    assert await told.by(told.store.report([failed])) == {HintTopic.READY}
+    assert await told.by(told.store.attempts.report([failed])) == {HintTopic.READY}
 
 
 async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorder) -> None:
@@ -112,7 +113,7 @@ async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorde
     ours = await take_task(told.store, "w", run, now=NOON)
 
     done = completion_of(ours, Result.SUCCEEDED, now=NOON, definition=definition)
-    assert await told.by(told.store.report([done])) == {HintTopic.READY}
+    assert await told.by(told.store.attempts.report([done])) == {HintTopic.READY}
 
 
 async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: HintRecorder) -> None:
@@ -121,15 +122,17 @@ async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: HintR
     await told.crew.run(job, "b")
     ours = await take_task(told.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {HintTopic.READY}
+    assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {
+        HintTopic.READY
+    }
 
 
 @pytest.mark.req("H-16")
 async def test_shards_that_are_given_up_are_told_to_electors(told: HintRecorder) -> None:
-    assert await told.by(told.store.claim("a", ttl_ms=1000, limit=10)) == set()
-    assert await told.by(told.store.renew_shards("a", ttl_ms=1000)) == set()
-    assert await told.by(told.store.release("a", [1, 2])) == {HintTopic.SHARDS}
-    assert await told.by(told.store.leave("a")) == {HintTopic.SHARDS}
+    assert await told.by(told.store.shards.claim("a", ttl_ms=1000, limit=10)) == set()
+    assert await told.by(told.store.shards.renew("a", ttl_ms=1000)) == set()
+    assert await told.by(told.store.shards.release("a", [1, 2])) == {HintTopic.SHARDS}
+    assert await told.by(told.store.shards.leave("a")) == {HintTopic.SHARDS}
 
 
 # ---- when it is told -----------------------------------------------------------------------------

@@ -121,7 +121,7 @@ async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
 async def test_every_shard_is_there_and_has_had_no_term(url: str) -> None:
     store = await open_store(url)
 
-    assert await store.claim("a", ttl_ms=1000, limit=1000) == dict.fromkeys(range(256), 1)
+    assert await store.shards.claim("a", ttl_ms=1000, limit=1000) == dict.fromkeys(range(256), 1)
     await store.close()
 
 
@@ -167,13 +167,13 @@ async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_
 
     assert await store.transactions.write(upgrade) == "0009"
 
-    found = await store.find("default", "report")
+    found = await store.schedules.find("default", "report")
     assert found is not None
     assert (found.spec.workflow_id, found.spec.delete_after_run, found.active_runs) == ("report", False, 1)
-    [waiting] = await store.waiting(NOON, limit=10)
+    [waiting] = await store.tasks.waiting(NOON, limit=10)
     assert (waiting.run.run_id, waiting.run.started_at, waiting.task.attempts) == ("run_1", None, 0)
     assert await finish_run(store, waiting.run, now=NOON)
-    assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
+    assert [run.status for run in await store.executions.list_runs(RunQuery())] == [RunStatus.COMPLETED]
     await store.close()
 
 
@@ -185,11 +185,13 @@ async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the
 
     assert await store.transactions.write(upgrade) == "0009"
 
-    [held] = (await store.open_attempts(after=TaskId(""), limit=10)).attempts
+    [held] = (await store.attempts.open_attempts(after=TaskId(""), limit=10)).attempts
     assert (held.task.parent, held.task.open_items, held.task.skipped) == (None, 0, False)
     assert (held.run.parent_task, held.run.depth) == (None, 0)
-    assert await store.report([completion_of(ReadyTask(task=held.task, run=held.run), Result.SUCCEEDED, now=NOON)])
-    assert [run.status for run in await store.list_runs(RunQuery())] == [RunStatus.COMPLETED]
+    assert await store.attempts.report(
+        [completion_of(ReadyTask(task=held.task, run=held.run), Result.SUCCEEDED, now=NOON)]
+    )
+    assert [run.status for run in await store.executions.list_runs(RunQuery())] == [RunStatus.COMPLETED]
     await store.close()
 
 

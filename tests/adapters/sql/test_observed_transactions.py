@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import SqlStore
-from gnomon.adapters.sql.after_commit import ObservedTransactions, notify_after_commit
+from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.services.observability.metrics import MetricsRecorder
 
@@ -30,7 +30,7 @@ def dead_lettered(meter: MetricsRecorder) -> int:
 
 
 def noting(conn: sa.Connection) -> str:
-    notify_after_commit(conn, lambda tally: tally.dead_lettered(["job"]))
+    notify_activity(conn, lambda observer: observer.dead_lettered(["job"]))
     return "done"
 
 
@@ -40,14 +40,14 @@ def failing(conn: sa.Connection) -> str:
 
 
 async def test_what_was_committed_is_told(store: SqlStore, meter: MetricsRecorder) -> None:
-    assert await ObservedTransactions(store.transactions, meter).write(noting) == "done"
+    assert await store.observed(observers=[meter]).transactions.write(noting) == "done"
 
     assert dead_lettered(meter) == 1
 
 
 async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
     other = MetricsRecorder(max_jobs=10)
-    both = ObservedTransactions(ObservedTransactions(store.transactions, meter), other)
+    both = store.observed(observers=[meter, other]).transactions
     await asyncio.gather(*(both.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
 
     assert (dead_lettered(meter), dead_lettered(other)) == (40, 40)
@@ -55,13 +55,13 @@ async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: Metric
 
 async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: MetricsRecorder) -> None:
     with pytest.raises(ZeroDivisionError):
-        await ObservedTransactions(store.transactions, meter).write(failing)
+        await store.observed(observers=[meter]).transactions.write(failing)
 
     assert dead_lettered(meter) == 0
 
 
 async def test_of_jobs_that_share_a_commit_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
-    engine = ObservedTransactions(store.transactions, meter)
+    engine = store.observed(observers=[meter]).transactions
 
     done = await asyncio.gather(*(engine.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
 

@@ -71,9 +71,9 @@ def launch_of(workflow: Workflow, name: str = "a", schedule: Schedule | None = N
 
 async def in_hand(store: SqlStore) -> Sequence[ReadyTask]:
     """Everything that waits, taken."""
-    ready = await store.waiting(NOON, limit=100)
-    await store.admit([admission(one.task) for one in ready], now=NOON)
-    return await store.take("w1", limit=100, lease_ms=LEASE, now=NOON)
+    ready = await store.tasks.waiting(NOON, limit=100)
+    await store.tasks.admit([admission(one.task) for one in ready], now=NOON)
+    return await store.attempts.take("w1", limit=100, lease_ms=LEASE, now=NOON)
 
 
 def done(one: ReadyTask, workflow: Workflow) -> TaskCompletion:
@@ -108,13 +108,13 @@ async def test_of_two_steps_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
     url: str, stores: tuple[SqlStore, SqlStore]
 ) -> None:
     wish = launch_of(FORK)
-    await stores[0].launch([wish], now=NOON)
+    await stores[0].runs.launch([wish], now=NOON)
     taken = await in_hand(stores[0])
     assert len(taken) == 2
 
-    await at_once(url, [store.report([done(one, FORK)]) for store, one in zip(stores, taken, strict=True)])
+    await at_once(url, [store.attempts.report([done(one, FORK)]) for store, one in zip(stores, taken, strict=True)])
 
-    tasks = await stores[0].tasks([wish.run])
+    tasks = await stores[0].history.tasks([wish.run])
     assert [(task.step, task.state) for task in tasks] == [
         ("after", "PENDING"),
         ("left", "SUCCEEDED"),
@@ -126,8 +126,8 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
     url: str, stores: tuple[SqlStore, SqlStore]
 ) -> None:
     wish = launch_of(EACH)
-    await stores[0].launch([wish], now=NOON)
-    [each] = await stores[0].waiting(NOON, limit=10)
+    await stores[0].runs.launch([wish], now=NOON)
+    [each] = await stores[0].tasks.waiting(NOON, limit=10)
     unfolding = FanOut(
         task_id=each.task.task_id,
         run_id=each.run.run_id,
@@ -136,12 +136,12 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
         graph=EACH,
         items=(b"1", b"2"),
     )
-    assert await stores[0].fan_out([unfolding], now=NOON)
+    assert await stores[0].tasks.fan_out([unfolding], now=NOON)
     taken = await in_hand(stores[0])
 
-    await at_once(url, [store.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
+    await at_once(url, [store.attempts.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
 
-    tasks = {task.task_id: task for task in await stores[0].tasks([wish.run])}
+    tasks = {task.task_id: task for task in await stores[0].history.tasks([wish.run])}
     assert (tasks[each.task.task_id].state, tasks[each.task.task_id].open_items) == ("SUCCEEDED", 0)
     assert [task.state for task in tasks.values() if task.step == "after"] == ["PENDING"]
 
@@ -171,21 +171,21 @@ async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
     definition: Workflow,
     happens: Callable[[sa.Connection, ReadyTask], None],
 ) -> None:
-    await stores[0].apply(JobChangeset(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
+    await stores[0].jobs.apply(JobChangeset(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
     wish = launch_of(definition)
-    await stores[0].launch([wish], now=NOON)
-    [one] = await (in_hand(stores[0]) if definition is LINE else stores[0].waiting(NOON, limit=10))
+    await stores[0].runs.launch([wish], now=NOON)
+    [one] = await (in_hand(stores[0]) if definition is LINE else stores[0].tasks.waiting(NOON, limit=10))
 
     def meanwhile(conn: sa.Connection) -> asyncio.Task[Any]:
         happens(conn, one)
-        cancelling = asyncio.ensure_future(stores[1].cancel(wish.run.run_id, reason="no", now=NOON))
+        cancelling = asyncio.ensure_future(stores[1].runs.cancel(wish.run.run_id, reason="no", now=NOON))
         await_only(blocked(url, 1))
         return cancelling
 
     assert await (await stores[0].transactions.write(meanwhile)) is CancelOutcome.CANCELLED
-    runs = await stores[0].list_runs(RunQuery())
+    runs = await stores[0].executions.list_runs(RunQuery())
     assert {run.status for run in runs} == {RunStatus.CANCELLED}
-    assert await stores[0].waiting(NOON, limit=10) == []
+    assert await stores[0].tasks.waiting(NOON, limit=10) == []
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -197,20 +197,20 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     crews[1].worker = crews[1].new_worker("w2", crews[1].runner)
     job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
     wish = JobChangeset(workflows=[LEAF, ALL], added=[job])
-    assert await stores[0].apply(wish, now=NOON, actor="ada", tzdata="")
+    assert await stores[0].jobs.apply(wish, now=NOON, actor="ada", tzdata="")
     launches = [launch_of(ALL, f"{number}", job) for number in range(8)]
-    await stores[0].launch(launches, now=NOON)
+    await stores[0].runs.launch(launches, now=NOON)
 
     for _ in range(40):
         name = dice.choice(launches).run.run_id
-        cancelling = [stores[0].cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
+        cancelling = [stores[0].runs.cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
         await asyncio.gather(*(crew.run_until_idle() for crew in crews), *cancelling)
         for crew in crews:
             crew.runner.end_all(output=b"1")
 
     ended = [await crews[0].now(one.run) for one in launches]
     assert {one.status for one in ended} <= {RunStatus.COMPLETED, RunStatus.CANCELLED}
-    found = await stores[0].find("default", job.schedule_id)
+    found = await stores[0].schedules.find("default", job.schedule_id)
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
-    assert not (await stores[0].open_attempts(after=TaskId(""), limit=10)).attempts
+    assert not (await stores[0].attempts.open_attempts(after=TaskId(""), limit=10)).attempts

@@ -28,7 +28,7 @@ async def test_a_worker_whose_attempt_is_just_being_given_up_hears_that_it_is_lo
         one, other = await open_postgres(url), await open_postgres(url)
         wanted = new_requested_run(RunId("run_a"), minutely(), source=Source.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
-        await one.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        await one.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         taken = await take_task(one, "w1", run, now=NOON)
         held = taken.task.task_id, taken.task.fence
         given_up, go = asyncio.Event(), asyncio.Event()
@@ -40,7 +40,7 @@ async def test_a_worker_whose_attempt_is_just_being_given_up_hears_that_it_is_lo
 
         giving_up = asyncio.create_task(one.transactions.write(give_up))
         await given_up.wait()
-        renewing = asyncio.create_task(other.renew("w1", [held], lease_ms=LEASE))
+        renewing = asyncio.create_task(other.attempts.renew("w1", [held], lease_ms=LEASE))
         await wait_until(lambda: someone_waits(one))
         go.set()
         await giving_up

@@ -45,7 +45,7 @@ async def asked_often(url: str) -> None:
     store = await open_postgres(url, pool_size=1)
     try:
         for _ in range(10):
-            await store.find("default", "anything")
+            await store.schedules.find("default", "anything")
     finally:
         await store.close()
 

@@ -98,16 +98,19 @@ async def test_whoever_asks_while_others_write_apart_waits_for_nobody_else_to_as
 @pytest.mark.guarantee("C7")
 async def test_a_server_that_was_killed_is_unavailable_until_it_is_back(mortal: Postgres) -> None:
     store = await open_postgres(await mortal.empty())
-    assert await store.add([minutely("before")], actor="ada", tzdata="") == frozenset()
+    assert await store.schedules.add([minutely("before")], actor="ada", tzdata="") == frozenset()
     mortal.kill()
 
-    for asked in (store.find("default", "before"), store.add([minutely("during")], actor="ada", tzdata="")):
+    for asked in (
+        store.schedules.find("default", "before"),
+        store.schedules.add([minutely("during")], actor="ada", tzdata=""),
+    ):
         with pytest.raises(StoreUnavailable):
             await asked
 
     mortal.start()
-    assert await store.add([minutely("after")], actor="ada", tzdata="") == frozenset()
-    found = await store.page("default", after="", limit=10)
+    assert await store.schedules.add([minutely("after")], actor="ada", tzdata="") == frozenset()
+    found = await store.schedules.page("default", after="", limit=10)
     assert [schedule.schedule_id for schedule in found] == ["after", "before"]
     await store.close()
 
@@ -131,15 +134,15 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_transaction_takes_it_b
 
 
 async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(store: SqlStore) -> None:
-    await store.find("default", "nothing")
+    await store.schedules.find("default", "nothing")
 
     await postgres(18).run(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
         " AND pid <> pg_backend_pid()"
     )
 
-    assert await store.find("default", "nothing") is None
-    assert await store.add([minutely()], actor="ada", tzdata="") == frozenset()
+    assert await store.schedules.find("default", "nothing") is None
+    assert await store.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
 
 
 async def test_whoever_reads_while_the_server_hangs_up_need_not_know(store: SqlStore) -> None:
@@ -250,11 +253,12 @@ async def test_two_who_add_the_same_names_in_opposite_orders_do_not_fail(stores:
         others = [replace(schedule, uid=ScheduleUid(f"{schedule.uid}_other")) for schedule in reversed(schedules)]
 
         taken = await asyncio.gather(
-            stores[0].add(schedules, actor="ada", tzdata=""), stores[1].add(others, actor="eve", tzdata="")
+            stores[0].schedules.add(schedules, actor="ada", tzdata=""),
+            stores[1].schedules.add(others, actor="eve", tzdata=""),
         )
 
         assert sorted(name for of_one in taken for name in of_one) == [s.schedule_id for s in schedules]
-        found = await stores[0].page("default", after=f"s{turn}_", limit=500)
+        found = await stores[0].schedules.page("default", after=f"s{turn}_", limit=500)
         assert [schedule.schedule_id for schedule in found] == [s.schedule_id for s in schedules]
 
 
@@ -263,7 +267,7 @@ async def test_two_who_add_the_same_names_in_opposite_orders_do_not_fail(stores:
 
 @pytest.mark.guarantee("C3")
 async def test_no_shard_is_given_to_two_who_claim_at_once(stores: tuple[SqlStore, SqlStore]) -> None:
-    claims = [store.claim(f"{holder}", ttl_ms=60_000, limit=40) for holder in range(4) for store in stores]
+    claims = [store.shards.claim(f"{holder}", ttl_ms=60_000, limit=40) for holder in range(4) for store in stores]
 
     taken = [shard for terms in await asyncio.gather(*claims) for shard in terms]
 
@@ -274,13 +278,13 @@ async def test_no_shard_is_given_to_two_who_claim_at_once(stores: tuple[SqlStore
 @pytest.mark.guarantee("S2")
 async def test_of_two_who_decide_the_same_ticks_at_once_one_does(stores: tuple[SqlStore, SqlStore]) -> None:
     schedules = [minutely(f"s{i}") for i in range(200)]
-    await stores[0].add(schedules, actor="ada", tzdata="")
-    terms = await stores[0].claim("node", ttl_ms=60_000, limit=SHARDS)
+    await stores[0].schedules.add(schedules, actor="ada", tzdata="")
+    terms = await stores[0].shards.claim("node", ttl_ms=60_000, limit=SHARDS)
     verdicts = [plan(schedule, now=NOON + MINUTE) for schedule in schedules]
 
     decided = await asyncio.gather(
         *(
-            store.decide(batch, now=NOON + MINUTE, terms=terms)
+            store.ledger.decide(batch, now=NOON + MINUTE, terms=terms)
             for store in stores
             for batch in (verdicts, verdicts[::-1])
         )
@@ -291,39 +295,41 @@ async def test_of_two_who_decide_the_same_ticks_at_once_one_does(stores: tuple[S
 
 async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: tuple[SqlStore, SqlStore]) -> None:
     schedule = minutely(overlap=Overlap.QUEUE)
-    await stores[0].add([schedule], actor="ada", tzdata="")
-    terms = await stores[0].claim("node", ttl_ms=60_000, limit=SHARDS)
+    await stores[0].schedules.add([schedule], actor="ada", tzdata="")
+    terms = await stores[0].shards.claim("node", ttl_ms=60_000, limit=SHARDS)
     for minute in range(1, 6):
-        found = await stores[0].find("default", "report")
+        found = await stores[0].schedules.find("default", "report")
         assert found is not None
-        await stores[0].decide([plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms)
+        await stores[0].ledger.decide(
+            [plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms
+        )
 
     for _ in range(5):
-        runs = await stores[0].runs(schedule.uid, before=NOON * 2, limit=10)
+        runs = await stores[0].history.runs(schedule.uid, before=NOON * 2, limit=10)
         [going] = [run for run in runs if not run.queued and not run.over]
         end = completion_of(await take_task(stores[0], "w1", going, now=NOON), Result.SUCCEEDED, now=NOON)
-        ends = await asyncio.gather(*(store.report([end]) for store in stores * 2))
+        ends = await asyncio.gather(*(store.attempts.report([end]) for store in stores * 2))
         assert sorted(len(counted) for counted in ends) == [0, 0, 0, 1]
 
-    found = await stores[0].find("default", "report")
+    found = await stores[0].schedules.find("default", "report")
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
 
 
 async def launched(store: SqlStore, schedule: Schedule, names: Sequence[str]) -> list[LaunchOutcome]:
     runs = [new_requested_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON) for name in names]
-    return list(await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON))
+    return list(await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON))
 
 
 @pytest.mark.guarantee("S5")
 async def test_no_task_is_taken_twice_on_two_nodes(stores: tuple[SqlStore, SqlStore]) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await stores[0].add([schedule], actor="ada", tzdata="")
+    await stores[0].schedules.add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
-    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
-    await stores[0].admit([admission(task) for task in tasks], now=NOON)
+    tasks = await stores[0].history.tasks(await runs_of(stores[0], schedule))
+    await stores[0].tasks.admit([admission(task) for task in tasks], now=NOON)
 
-    takes = [store.take(f"w{n}", limit=25, lease_ms=LEASE, now=NOON) for n in range(6) for store in stores]
+    takes = [store.attempts.take(f"w{n}", limit=25, lease_ms=LEASE, now=NOON) for n in range(6) for store in stores]
     taken = [one.task.task_id for hand in await asyncio.gather(*takes) for one in hand]
 
     assert sorted(taken) == sorted(task.task_id for task in tasks)
@@ -331,12 +337,12 @@ async def test_no_task_is_taken_twice_on_two_nodes(stores: tuple[SqlStore, SqlSt
 
 async def test_a_task_that_two_nodes_admit_at_once_is_admitted_by_one(stores: tuple[SqlStore, SqlStore]) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await stores[0].add([schedule], actor="ada", tzdata="")
+    await stores[0].schedules.add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(300)])
-    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
+    tasks = await stores[0].history.tasks(await runs_of(stores[0], schedule))
     admissions = [admission(task) for task in tasks]
 
-    admits = [store.admit(some, now=NOON) for store in stores for some in (admissions, admissions[::-1])]
+    admits = [store.tasks.admit(some, now=NOON) for store in stores for some in (admissions, admissions[::-1])]
     admitted = [name for names in await asyncio.gather(*admits) for name in names]
 
     assert sorted(admitted) == sorted(task.task_id for task in tasks)
@@ -347,13 +353,13 @@ async def test_a_run_that_two_nodes_launch_at_once_is_launched_by_one(
     stores: tuple[SqlStore, SqlStore], *, scheduled: bool
 ) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await stores[0].add([schedule], actor="ada", tzdata="")
+    await stores[0].schedules.add([schedule], actor="ada", tzdata="")
     for turn in range(10):
         wanted = new_requested_run(RunId(f"run_{turn}"), schedule, source=Source.API, now=NOON)
         run = wanted if scheduled else replace(wanted, schedule_uid=None, schedule_id=None)
         wish = LaunchRequest(run=run, first_steps=("main",), input=b"{}")
 
-        became = await asyncio.gather(*(store.launch([wish], now=NOON) for store in stores))
+        became = await asyncio.gather(*(store.runs.launch([wish], now=NOON) for store in stores))
 
         assert sorted(one for [one] in became) == [LaunchOutcome.ALREADY, LaunchOutcome.STARTED]
 
@@ -362,19 +368,21 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
     stores: tuple[SqlStore, SqlStore],
 ) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await stores[0].add([schedule], actor="ada", tzdata="")
+    await stores[0].schedules.add([schedule], actor="ada", tzdata="")
     await launched(stores[0], schedule, [f"{n:03}" for n in range(200)])
-    tasks = await stores[0].tasks(await runs_of(stores[0], schedule))
-    await stores[0].admit([admission(task) for task in tasks], now=NOON)
-    hands = [await store.take(f"w{n}", limit=20, lease_ms=LEASE, now=NOON) for n in range(5) for store in stores]
+    tasks = await stores[0].history.tasks(await runs_of(stores[0], schedule))
+    await stores[0].tasks.admit([admission(task) for task in tasks], now=NOON)
+    hands = [
+        await store.attempts.take(f"w{n}", limit=20, lease_ms=LEASE, now=NOON) for n in range(5) for store in stores
+    ]
 
     async def report(store: SqlStore, hand: Sequence[ReadyTask]) -> None:
         for one in hand:
-            assert await store.report([completion_of(one, Result.SUCCEEDED, now=NOON)])
+            assert await store.attempts.report([completion_of(one, Result.SUCCEEDED, now=NOON)])
 
     await asyncio.gather(*(report(store, hand) for store, hand in zip(stores * 5, hands, strict=True)))
 
-    found = await stores[0].find("default", "report")
+    found = await stores[0].schedules.find("default", "report")
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
 
@@ -384,11 +392,11 @@ async def test_an_attempt_that_two_nodes_end_at_once_ends_once(stores: tuple[Sql
     for turn in range(10):
         wanted = new_requested_run(RunId(f"run_{turn}"), minutely(), source=Source.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
-        await stores[0].launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        await stores[0].runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         taken = await take_task(stores[0], "w1", run, now=NOON)
         said = [completion_of(taken, result, now=NOON) for result in (Result.SUCCEEDED, Result.FAILED)]
 
-        counted = await asyncio.gather(*(store.report([one]) for store, one in zip(stores, said, strict=True)))
+        counted = await asyncio.gather(*(store.attempts.report([one]) for store, one in zip(stores, said, strict=True)))
 
         assert sorted(map(len, counted)) == [0, 1]
 
@@ -397,19 +405,19 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
     stores: tuple[SqlStore, SqlStore],
 ) -> None:
     schedules = [minutely(f"s{n}", overlap=Overlap.QUEUE) for n in range(4)]
-    await stores[0].add(schedules, actor="ada", tzdata="")
+    await stores[0].schedules.add(schedules, actor="ada", tzdata="")
     for schedule in schedules:
         await launched(stores[0], schedule, [f"{schedule.schedule_id}_{n:02}" for n in range(12)])
 
     async def labour(store: SqlStore, worker: str) -> None:
-        while waiting := await store.waiting(NOON, limit=10):
-            await store.admit([admission(w.task, schedule_uid=w.run.schedule_uid) for w in waiting], now=NOON)
-            taken = await store.take(worker, limit=10, lease_ms=LEASE, now=NOON)
-            await store.report([completion_of(one, Result.SUCCEEDED, now=NOON) for one in reversed(taken)])
+        while waiting := await store.tasks.waiting(NOON, limit=10):
+            await store.tasks.admit([admission(w.task, schedule_uid=w.run.schedule_uid) for w in waiting], now=NOON)
+            taken = await store.attempts.take(worker, limit=10, lease_ms=LEASE, now=NOON)
+            await store.attempts.report([completion_of(one, Result.SUCCEEDED, now=NOON) for one in reversed(taken)])
 
     async def cancel(store: SqlStore, names: Sequence[str]) -> None:
         for name in names:
-            await store.cancel(RunId(f"run_{name}"), reason="no", now=NOON)
+            await store.runs.cancel(RunId(f"run_{name}"), reason="no", now=NOON)
 
     names = [f"s{n}_{run:02}" for run in range(0, 12, 3) for n in range(4)]
     await asyncio.gather(
@@ -421,7 +429,7 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
 
     for schedule in schedules:
         assert all(run.over for run in await runs_of(stores[0], schedule))
-        found = await stores[0].find("default", schedule.schedule_id)
+        found = await stores[0].schedules.find("default", schedule.schedule_id)
         assert found is not None
         assert (found.active_runs, found.queued_runs) == (0, 0)
 
@@ -434,9 +442,9 @@ async def test_without_the_cache_no_statement_is_left_on_a_connection() -> None:
     async with postgres(18).database() as url:
         store = await open_postgres(url, statement_cache=False, pool_size=1)
         schedules = [minutely(f"s{i}") for i in range(100)]
-        await store.add(schedules, actor="ada", tzdata="")
-        terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
-        await store.decide([plan(s, now=NOON + MINUTE) for s in schedules], now=NOON + MINUTE, terms=terms)
+        await store.schedules.add(schedules, actor="ada", tzdata="")
+        terms = await store.shards.claim("node", ttl_ms=60_000, limit=SHARDS)
+        await store.ledger.decide([plan(s, now=NOON + MINUTE) for s in schedules], now=NOON + MINUTE, terms=terms)
 
         left = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''")
         assert await store.transactions.read(lambda conn: conn.scalar(left)) == 0

@@ -39,7 +39,7 @@ async def url() -> AsyncIterator[str]:
 async def store(request: pytest.FixtureRequest, url: str) -> AsyncIterator[SqlStore]:
     """An impatient one, on one connection, with a schedule in it."""
     store = await open_postgres(url, statement_cache=request.param, pool_size=1, patience_ms=PATIENCE_MS)
-    await store.add([minutely()], actor="ada", tzdata="")
+    await store.schedules.add([minutely()], actor="ada", tzdata="")
     yield store
     await store.close()
 
@@ -69,16 +69,16 @@ def limits(conn: sa.Connection) -> list[str]:
 
 @pytest.mark.parametrize("table", ["schedule", "shard"])
 async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(store: SqlStore, url: str, table: str) -> None:
-    terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
+    terms = await store.shards.claim("node", ttl_ms=60_000, limit=SHARDS)
     verdict = plan(minutely(), now=NOW)
     async with held(url, table):
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=ENDED_BY_SERVER):
-            await store.decide([verdict], now=NOW, terms=terms)
+            await store.ledger.decide([verdict], now=NOW, terms=terms)
         assert time.monotonic() - began >= PATIENCE_MS / 1000
-        assert await store.find("default", "report") == minutely()  # who only reads does not wait
+        assert await store.schedules.find("default", "report") == minutely()  # who only reads does not wait
 
-    assert await store.decide([verdict], now=NOW, terms=terms) == {minutely().uid}
+    assert await store.ledger.decide([verdict], now=NOW, terms=terms) == {minutely().uid}
 
 
 async def test_a_change_does_not_wait_for_ever_either(store: SqlStore, url: str) -> None:
@@ -86,9 +86,9 @@ async def test_a_change_does_not_wait_for_ever_either(store: SqlStore, url: str)
     verdict, changed = plan(before, now=NOON), replace(before, paused_at=NOON, revision=2)
     async with held(url, "schedule"):
         with pytest.raises(StoreUnavailable, match=ENDED_BY_SERVER):
-            await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
+            await store.schedules.change(verdict, changed, now=NOON, actor="ada", tzdata="")
 
-    assert await store.change(verdict, changed, now=NOON, actor="ada", tzdata="")
+    assert await store.schedules.change(verdict, changed, now=NOON, actor="ada", tzdata="")
 
 
 async def test_many_who_write_together_share_the_patience(store: SqlStore) -> None:
@@ -103,12 +103,12 @@ async def test_many_who_write_together_share_the_patience(store: SqlStore) -> No
 
 
 async def test_many_who_wait_for_one_lock_hold_up_nobody_else(store: SqlStore, url: str) -> None:
-    terms = await store.claim("node", ttl_ms=60_000, limit=SHARDS)
+    terms = await store.shards.claim("node", ttl_ms=60_000, limit=SHARDS)
     verdict = plan(minutely(), now=NOW)
     async with held(url, "schedule"):
         *waited, attended = await asyncio.gather(
-            *(store.decide([verdict], now=NOW, terms=terms) for _ in range(30)),
-            store.renew_shards("node", ttl_ms=1000),
+            *(store.ledger.decide([verdict], now=NOW, terms=terms) for _ in range(30)),
+            store.shards.renew("node", ttl_ms=1000),
             return_exceptions=True,
         )
 
@@ -121,7 +121,7 @@ async def test_a_statement_that_takes_too_long_is_ended(store: SqlStore) -> None
     with pytest.raises(StoreUnavailable, match="due to statement timeout"):
         await store.transactions.write(lambda conn: conn.exec_driver_sql("SELECT pg_sleep(30)"))
 
-    assert await store.find("default", "report") == minutely()
+    assert await store.schedules.find("default", "report") == minutely()
 
 
 async def test_a_node_that_hangs_in_a_transaction_loses_it_and_its_locks(store: SqlStore, url: str) -> None:
@@ -136,13 +136,13 @@ async def test_a_node_that_hangs_in_a_transaction_loses_it_and_its_locks(store: 
     other = await open_postgres(url)
     hanging = asyncio.create_task(store.transactions.write(hangs))
     await begun.wait()
-    seen = await other.renew_shards("node", ttl_ms=1000)  # the same row, while the other still hangs
+    seen = await other.shards.renew("node", ttl_ms=1000)  # the same row, while the other still hangs
 
     assert seen.nodes == 1
     let_go.set()
     with pytest.raises(StoreUnavailable):
         await hanging
-    assert await store.find("default", "report") == minutely()
+    assert await store.schedules.find("default", "report") == minutely()
     await other.close()
 
 
@@ -165,7 +165,7 @@ async def test_a_node_that_vanishes_in_the_middle_of_a_message_loses_its_locks(u
         await until_waiting(other)
         wire.black_hole(WireFault.DEAF)
 
-        assert (await other.renew_shards("node", ttl_ms=1000)).nodes == 1  # the same row
+        assert (await other.shards.renew("node", ttl_ms=1000)).nodes == 1  # the same row
         with pytest.raises(StoreUnavailable):
             await gone
     await vanishing.close()
@@ -207,16 +207,16 @@ async def test_a_connection_that_others_have_in_use_is_not_waited_for_for_ever(u
     resting = asyncio.create_task(store.transactions.read(rests))
     await begun.wait()
     with pytest.raises(StoreUnavailable, match="limit"):
-        await asyncio.wait_for(store.find("default", "report"), timeout=10)
+        await asyncio.wait_for(store.schedules.find("default", "report"), timeout=10)
     go.set()
     await resting
-    assert await store.find("default", "report") is None
+    assert await store.schedules.find("default", "report") is None
     await store.close()
 
 
 async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal: Postgres) -> None:
     store = await open_postgres(await mortal.empty(), patience_ms=PATIENCE_MS)
-    await store.add([minutely("before")], actor="ada", tzdata="")
+    await store.schedules.add([minutely("before")], actor="ada", tzdata="")
 
     with ExitStack() as frozen:
 
@@ -227,12 +227,18 @@ async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal
 
         with pytest.raises(StoreUnavailable):
             await store.transactions.write(freezes)
-        for asked in (store.find("default", "before"), store.add([minutely("during")], actor="ada", tzdata="")):
+        for asked in (
+            store.schedules.find("default", "before"),
+            store.schedules.add([minutely("during")], actor="ada", tzdata=""),
+        ):
             with pytest.raises(StoreUnavailable):
                 await asked
 
-    assert await store.add([minutely("after")], actor="ada", tzdata="") == frozenset()
-    assert [found.schedule_id for found in await store.page("default", after="", limit=9)] == ["after", "before"]
+    assert await store.schedules.add([minutely("after")], actor="ada", tzdata="") == frozenset()
+    assert [found.schedule_id for found in await store.schedules.page("default", after="", limit=9)] == [
+        "after",
+        "before",
+    ]
     assert await store.transactions.read(lambda conn: conn.scalar(sa.select(sa.func.count()).select_from(node))) == 0
     await store.close()
 
@@ -249,5 +255,5 @@ async def test_whoever_migrates_may_take_their_time(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(migrator, "upgrade", slow)
     store = await open_postgres(await postgres(18).empty(), patience_ms=PATIENCE_MS)
 
-    assert await store.page("default", after="", limit=1) == []
+    assert await store.schedules.page("default", after="", limit=1) == []
     await store.close()

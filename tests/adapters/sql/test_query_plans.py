@@ -93,31 +93,35 @@ async def prepare(store: SqlStore) -> None:
     await prepare_runs(store)
     await prepare_graphs(store)
     for number in (1, 2):
-        await store.emit_event(event(number), now=NOON)
+        await store.events.emit(event(number), now=NOON)
 
 
 async def prepare_runs(store: SqlStore) -> None:
-    await store.add([replace(SCHEDULE, spec=replace(SCHEDULE.spec, overlap=Overlap.ALLOW))], actor="a", tzdata="")
-    await store.add([REPLACING], actor="a", tzdata="")
-    terms = await store.claim("node", ttl_ms=1000, limit=SHARDS)
+    await store.schedules.add(
+        [replace(SCHEDULE, spec=replace(SCHEDULE.spec, overlap=Overlap.ALLOW))], actor="a", tzdata=""
+    )
+    await store.schedules.add([REPLACING], actor="a", tzdata="")
+    terms = await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     for minute in (1, 2, 3):
-        found = await store.find("default", "report")
+        found = await store.schedules.find("default", "report")
         assert found is not None
-        await store.decide([plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms)
+        await store.ledger.decide([plan(found, now=NOON + minute * MINUTE)], now=NOON + minute * MINUTE, terms=terms)
     failed, dispatched, running = await runs_of(store, SCHEDULE)
     lost = await take_task(store, "w1", failed, now=NOON)
     definition = workflow(dead_letter=True)
-    assert await store.report([completion_of(lost, Result.FAILED, now=NOON, definition=definition, logs=(LINE,))])
+    assert await store.attempts.report(
+        [completion_of(lost, Result.FAILED, now=NOON, definition=definition, logs=(LINE,))]
+    )
     await take_task(store, "w1", dispatched, now=NOON, begin=False)
     await take_task(store, "w1", running, now=NOON)
-    found = await store.find("default", "report")
+    found = await store.schedules.find("default", "report")
     assert found is not None
     queueing = replace(found, spec=SCHEDULE.spec, revision=2)
-    assert await store.change(plan(found, now=NOON), queueing, now=NOON, actor="a", tzdata="")
-    await store.decide([plan(queueing, now=NOON + 4 * MINUTE)], now=NOON + 4 * MINUTE, terms=terms)
-    await store.launch([wanted("waits"), wanted("ready"), wanted("b", REPLACING)], now=NOON)
-    [ready] = [one.task for one in await store.waiting(NOON, limit=10) if one.run.run_id == "run_ready"]
-    await store.admit([admission(ready)], now=NOON)
+    assert await store.schedules.change(plan(found, now=NOON), queueing, now=NOON, actor="a", tzdata="")
+    await store.ledger.decide([plan(queueing, now=NOON + 4 * MINUTE)], now=NOON + 4 * MINUTE, terms=terms)
+    await store.runs.launch([wanted("waits"), wanted("ready"), wanted("b", REPLACING)], now=NOON)
+    [ready] = [one.task for one in await store.tasks.waiting(NOON, limit=10) if one.run.run_id == "run_ready"]
+    await store.tasks.admit([admission(ready)], now=NOON)
 
 
 # ---- graphs and events ---------------------------------------------------------------------------
@@ -148,14 +152,14 @@ def event(number: int) -> ExternalEvent:
 async def prepare_graphs(store: SqlStore) -> None:
     """A run all of whose steps wait for what is in hand, and one none of whose steps has begun."""
     wish = JobChangeset(workflows=[GRAPH, LEAF], added=LISTENING)
-    assert await store.apply(wish, now=NOON, actor="a", tzdata="")
+    assert await store.jobs.apply(wish, now=NOON, actor="a", tzdata="")
     names = ("graph", "fresh")
-    await store.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
-    ready = [one for one in await store.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
-    assert await store.fan_out([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
-    inner = [one.task for one in await store.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
-    await store.admit([admission(task) for task in inner], now=NOON)
-    assert len(await store.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
+    await store.runs.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
+    ready = [one for one in await store.tasks.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
+    assert await store.tasks.fan_out([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
+    inner = [one.task for one in await store.tasks.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
+    await store.tasks.admit([admission(task) for task in inner], now=NOON)
+    assert len(await store.attempts.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
 
 
 def graph_launch(name: str) -> LaunchRequest:
@@ -249,10 +253,10 @@ QUERIES: dict[str, Asked] = {
     "revisions": lambda conn: history.revisions(conn, UID),
     "pauses": lambda conn: history.pauses(conn, UID),
     "gone": lambda conn: history.gone(conn, "default", "report", 10),
-    "open backfills": lambda conn: backfills.opened(conn, 10),
+    "open backfills": lambda conn: backfills.list_open(conn, 10),
     "what has run": lambda conn: backfills.times_already_run(conn, UID, NOON, NOON * 2),
-    "backfills of a job": lambda conn: backfills.listed(conn, "default", "report", None, 10),
-    "backfills after one": lambda conn: backfills.listed(conn, "default", None, (NOON, "bf_1"), 10),
+    "backfills of a job": lambda conn: backfills.page(conn, "default", "report", None, 10),
+    "backfills after one": lambda conn: backfills.page(conn, "default", None, (NOON, "bf_1"), 10),
     "waiting": lambda conn: tasks.waiting(conn, NOON, 10),
     "turned away": lambda conn: tasks.unroutable_tasks(conn, (NOON, ""), 10),
     "next available": tasks.next_available_at,
@@ -296,9 +300,9 @@ QUERIES: dict[str, Asked] = {
     "payload": lambda conn: runs.payload(conn, "run_ready", "input"),
     "log": lambda conn: runs.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
     "find dead letter": lambda conn: dead_letters.find(conn, "default", "dl_1"),
-    "dead letters": lambda conn: dead_letters.listed(conn, "default", None, "", 10, unresolved=False),
-    "dead letters of a job": lambda conn: dead_letters.listed(conn, "default", "report", "dl", 10, unresolved=False),
-    "unresolved dead letters": lambda conn: dead_letters.listed(conn, "default", None, "", 10, unresolved=True),
+    "dead letters": lambda conn: dead_letters.page(conn, "default", None, "", 10, unresolved=False),
+    "dead letters of a job": lambda conn: dead_letters.page(conn, "default", "report", "dl", 10, unresolved=False),
+    "unresolved dead letters": lambda conn: dead_letters.page(conn, "default", None, "", 10, unresolved=True),
     "resolve": lambda conn: dead_letters.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
     "unfold": lambda conn: unfold(conn, "many", "one", "sub"),
     "unfold at once": lambda conn: unfold(conn, "wait"),
@@ -311,11 +315,11 @@ QUERIES: dict[str, Asked] = {
     "emit": lambda conn: external_events.emit(conn, event(3), NOON, READABLE),
     "emit again": lambda conn: external_events.emit(conn, event(1), NOON, READABLE),
     "next gathering": external_events.next_batch_at,
-    "close gatherings": lambda conn: external_events.close(conn, NOON + 1, 10, READABLE),
+    "close gatherings": lambda conn: external_events.close_batches(conn, NOON + 1, 10, READABLE),
     "find event": lambda conn: external_events.find(conn, "evt_1"),
-    "list events": lambda conn: external_events.listed(conn, "default", None, None, 10),
-    "list events of a name": lambda conn: external_events.listed(conn, "default", "drift", (NOON, "evt_2"), 10),
-    "entries": lambda conn: external_events.entries(conn, ["evt_1", "evt_2"]),
+    "list events": lambda conn: external_events.page(conn, "default", None, None, 10),
+    "list events of a name": lambda conn: external_events.page(conn, "default", "drift", (NOON, "evt_2"), 10),
+    "entries": lambda conn: external_events.effects(conn, ["evt_1", "evt_2"]),
     "workflow": lambda conn: workflows.workflow(conn, "default", "report", 1),
     "newest workflow": lambda conn: workflows.workflow(conn, "default", "report", None),
     "page of workflows": lambda conn: workflows.list_workflows(conn, "default", "", 10),
@@ -338,11 +342,9 @@ QUERIES: dict[str, Asked] = {
     "counted": lambda conn: invariants.counted(conn, "", 10),
     "recount": recount_runs,
     "newest workflows": lambda conn: workflows.newest_workflows(conn, "default", ["report", "other"]),
-    "audit of a launch": lambda conn: audit.launch(conn, [wanted("new")], NOON),
-    "audit of a cancellation": lambda conn: audit.cancel(conn, RUNNING, "no", NOON, "ada"),
-    "audit of dead letters": lambda conn: audit.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
-    "audit": lambda conn: audit.listed(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
-    "audit of a job": lambda conn: audit.listed(conn, AuditQuery(kind="job", name="report")),
+    "lock unresolved dead letters": lambda conn: dead_letters.lock_unresolved(conn, "default", ["dl_1", "dl_2"]),
+    "audit": lambda conn: audit.page(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
+    "audit of a job": lambda conn: audit.page(conn, AuditQuery(kind="job", name="report")),
     "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
     "anything to seal": audit.has_unsealed,
     "seal": lambda conn: audit.seal(conn, 10),

@@ -185,20 +185,20 @@ async def test_one_who_stops_waiting_harms_nobody(engine: SqliteTransactions) ->
 
 
 async def test_what_was_asked_for_before_closing_is_done(path: str, store: SqlStore) -> None:
-    adding = [asyncio.create_task(store.add([minutely(f"s{i}")], actor="ada", tzdata="")) for i in range(20)]
+    adding = [asyncio.create_task(store.schedules.add([minutely(f"s{i}")], actor="ada", tzdata="")) for i in range(20)]
     await asyncio.sleep(0)
     await store.close()
     await asyncio.gather(*adding)
 
     again = await open_sqlite(path)
-    assert len(await again.page("default", after="", limit=100)) == 20
+    assert len(await again.schedules.page("default", after="", limit=100)) == 20
     await again.close()
 
 
 async def test_a_closed_store_says_so(store: SqlStore) -> None:
     await store.close()
 
-    for asked in (store.find("default", "a"), store.release("a", [1])):
+    for asked in (store.schedules.find("default", "a"), store.shards.release("a", [1])):
         with pytest.raises(StoreUnavailable, match="closed"):
             await asked
 
@@ -221,11 +221,11 @@ async def test_a_full_disk_is_unavailable_and_service_resumes_when_there_is_room
     many = [minutely(f"s{i}") for i in range(2000)]
 
     with pytest.raises(StoreUnavailable, match="full"):
-        await full.add(many, actor="ada", tzdata="")
-    assert await full.page("default", after="", limit=10) == []
+        await full.schedules.add(many, actor="ada", tzdata="")
+    assert await full.schedules.page("default", after="", limit=10) == []
 
     monkeypatch.delitem(sqlite.PRAGMAS, "max_page_count")
-    assert await full.add(many, actor="ada", tzdata="") == frozenset()
+    assert await full.schedules.add(many, actor="ada", tzdata="") == frozenset()
     await full.close()
 
 
@@ -236,14 +236,15 @@ async def test_an_error_of_the_disk_is_unavailable_to_all_who_shared_the_transac
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, hard))
     try:
         outcomes = await asyncio.gather(
-            *(store.add(part, actor="ada", tzdata="") for part in (many[:1000], many[1000:])), return_exceptions=True
+            *(store.schedules.add(part, actor="ada", tzdata="") for part in (many[:1000], many[1000:])),
+            return_exceptions=True,
         )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
-    assert await store.page("default", after="", limit=10) == []
-    assert await store.add(many, actor="ada", tzdata="") == frozenset()
+    assert await store.schedules.page("default", after="", limit=10) == []
+    assert await store.schedules.add(many, actor="ada", tzdata="") == frozenset()
 
 
 async def test_a_disk_that_cannot_be_written_is_unavailable(
@@ -253,10 +254,10 @@ async def test_a_disk_that_cannot_be_written_is_unavailable(
     closed = await reopened(path, store)
 
     with pytest.raises(StoreUnavailable, match="readonly"):
-        await closed.add([minutely()], actor="ada", tzdata="")
+        await closed.schedules.add([minutely()], actor="ada", tzdata="")
 
     monkeypatch.delitem(sqlite.PRAGMAS, "query_only")
-    assert await closed.add([minutely()], actor="ada", tzdata="") == frozenset()
+    assert await closed.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
     await closed.close()
 
 
@@ -268,9 +269,9 @@ async def test_a_database_that_another_writes_to_for_too_long_is_unavailable(
     other = sqlite.engine_for(path, begin="BEGIN IMMEDIATE", connections=1)
 
     with other.begin(), pytest.raises(StoreUnavailable, match="locked"):
-        await hasty.add([minutely()], actor="ada", tzdata="")
+        await hasty.schedules.add([minutely()], actor="ada", tzdata="")
 
-    assert await hasty.add([minutely()], actor="ada", tzdata="") == frozenset()
+    assert await hasty.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
     await hasty.close()
     other.dispose()
 
@@ -282,7 +283,7 @@ async def test_a_file_that_is_taken_away_is_unavailable_and_nobody_makes_an_empt
     os.unlink(path)  # noqa: PTH108 - nothing that would block for long
 
     with pytest.raises(StoreUnavailable, match="unable to open"):
-        await store.find("default", "beat")
+        await store.schedules.find("default", "beat")
 
     assert "gnomon.db" not in os.listdir(os.path.dirname(path))  # noqa: PTH120, PTH208
 

@@ -67,24 +67,28 @@ class Operators:
 
     async def schedule(self) -> Schedule | None:
         name = self.dice.choice(SCHEDULES).schedule_id
-        found: Schedule | None = await self.pair.call_both(lambda store: store.find("default", name))
+        found: Schedule | None = await self.pair.call_both(lambda store: store.schedules.find("default", name))
         return found
 
     async def tick(self) -> None:
-        terms = await self.pair.call_both(lambda store: store.claim("node", ttl_ms=1, limit=SHARDS, by_force=True))
-        due = await self.pair.call_both(lambda store: store.due(self.now, shards=frozenset(range(SHARDS)), limit=10))
+        terms = await self.pair.call_both(
+            lambda store: store.shards.claim("node", ttl_ms=1, limit=SHARDS, by_force=True)
+        )
+        due = await self.pair.call_both(
+            lambda store: store.ledger.due(self.now, shards=frozenset(range(SHARDS)), limit=10)
+        )
         verdicts = [plan(schedule, now=self.now) for schedule in due]
-        await self.pair.call_both(lambda store: store.decide(verdicts, now=self.now, terms=terms))
+        await self.pair.call_both(lambda store: store.ledger.decide(verdicts, now=self.now, terms=terms))
 
     async def launch(self) -> None:
         wishes = [await self.wish() for _ in range(self.dice.randint(1, 3))]
-        await self.pair.call_both(lambda store: store.launch(wishes, now=self.now))
+        await self.pair.call_both(lambda store: store.runs.launch(wishes, now=self.now))
 
     async def wish(self) -> LaunchRequest:
         schedule = await self.schedule() or SCHEDULES[0]
         self.names += self.dice.random() < 0.9
         run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
-        letters = await self.pair.call_both(lambda store: store.list_dead_letters("default"))
+        letters = await self.pair.call_both(lambda store: store.dead_letters.page("default"))
         if letters and self.dice.random() < 0.3:
             run = replace(run, replay_of=self.dice.choice(letters).dead_letter_id)
         if self.dice.random() < 0.2:
@@ -94,10 +98,10 @@ class Operators:
         return LaunchRequest(run=ahead, first_steps=("main",), input=given, force=self.dice.random() < 0.1)
 
     async def admit(self) -> None:
-        await self.pair.call_both(lambda store: store.next_available_at())
-        waiting = await self.pair.call_both(lambda store: store.waiting(self.now, limit=4))
+        await self.pair.call_both(lambda store: store.tasks.next_available_at())
+        waiting = await self.pair.call_both(lambda store: store.tasks.waiting(self.now, limit=4))
         admissions = [self.admission(one) for one in waiting]
-        await self.pair.call_both(lambda store: store.admit([*admissions, *admissions[:1]], now=self.now))
+        await self.pair.call_both(lambda store: store.tasks.admit([*admissions, *admissions[:1]], now=self.now))
 
     def admission(self, one: Any) -> Any:  # noqa: ANN401 - a task that waits
         kept = {"schedule_uid": one.run.schedule_uid, "available_at": self.now}
@@ -115,23 +119,23 @@ class Operators:
         begin = self.dice.random() < 0.8
         limit = self.dice.randint(1, 4)
         self.hands += await self.pair.call_both(
-            lambda store: store.take("w1", limit=limit, lease_ms=LEASE, now=self.now, begin=begin)
+            lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now, begin=begin)
         )
 
     async def begin(self) -> None:
         held = [(one.task.task_id, one.task.fence) for one in self.hands]
-        await self.pair.call_both(lambda store: store.begin(held, now=self.now))
+        await self.pair.call_both(lambda store: store.attempts.begin(held, now=self.now))
 
     async def renew(self) -> None:
         held = [(one.task.task_id, one.task.fence) for one in self.hands]
-        await self.pair.call_both(lambda store: store.renew("w1", held, lease_ms=LEASE + 1))
-        await self.pair.call_both(lambda store: store.cancel_requests("w1"))
+        await self.pair.call_both(lambda store: store.attempts.renew("w1", held, lease_ms=LEASE + 1))
+        await self.pair.call_both(lambda store: store.attempts.cancel_requests("w1"))
 
     async def report(self) -> None:
         self.dice.shuffle(self.hands)
         chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.dice.randint(1, 3)))]
         endings = [self.ending(one) for one in [*chosen, *chosen[:1]]]
-        await self.pair.call_both(lambda store: store.report(endings))
+        await self.pair.call_both(lambda store: store.attempts.report(endings))
         # Some are told again, when it is too late.
         self.hands += chosen[: self.dice.random() < 0.1]
 
@@ -143,10 +147,10 @@ class Operators:
         return completion_of(one, result, now=self.now, definition=self.dice.choice(DEFINITIONS), **told)
 
     async def cancel(self) -> None:
-        runs = await self.pair.call_both(lambda store: store.list_runs(RunQuery(limit=5)))
+        runs = await self.pair.call_both(lambda store: store.executions.list_runs(RunQuery(limit=5)))
         if runs:
             name = self.dice.choice(runs).run_id
-            await self.pair.call_both(lambda store: store.cancel(name, reason="no", now=self.now))
+            await self.pair.call_both(lambda store: store.runs.cancel(name, reason="no", now=self.now))
 
     async def edit(self) -> None:
         schedule = await self.schedule()
@@ -160,7 +164,7 @@ class Operators:
                 spec = replace(spec, exceptions=(exception,))
             changed = edited_schedule(verdict, spec, now=self.now)
             await self.pair.call_both(
-                lambda store: store.change(verdict, changed, now=self.now, actor="ada", tzdata="")
+                lambda store: store.schedules.change(verdict, changed, now=self.now, actor="ada", tzdata="")
             )
 
     async def backfill(self) -> None:
@@ -179,28 +183,30 @@ class Operators:
             }
             said |= {"max_parallel": parallel, "again": again, "created_at": self.now, "actor": "ada"}
             asked = Backfill(backfill_id=name, tenant="default", schedule_uid=uid, schedule_id=job, revision=1, **said)
-            await self.pair.call_both(lambda store: store.add_backfill(asked))
-        for one in await self.pair.call_both(lambda store: store.open_backfills(limit=3)):
+            await self.pair.call_both(lambda store: store.backfills.add(asked))
+        for one in await self.pair.call_both(lambda store: store.backfills.list_open(limit=3)):
             asked, plain = one.backfill, minutely(one.backfill.schedule_id)
             ticks = Ticks(asked.schedule_id, plain.spec)
             planned = planned_times(ticks, after=asked.mark_at, until=asked.until_at, limit=4)
             bounds = {"first_at": asked.from_at, "last_at": asked.until_at}
-            had = await self.pair.call_both(lambda store: store.times_already_run(asked.schedule_uid, **bounds))  # noqa: B023 - awaited here
+            had = await self.pair.call_both(
+                lambda store: store.backfills.times_already_run(asked.schedule_uid, **bounds)  # noqa: B023 - awaited here
+            )
             lot = next_backfill_batch(one, plain, planned, had, now=self.now)
             if lot is not None:
-                await self.pair.call_both(lambda store: store.apply_backfill_batch(lot, now=self.now))  # noqa: B023 - awaited here
-        await self.pair.call_both(lambda store: store.list_backfills("default"))
+                await self.pair.call_both(lambda store: store.backfills.apply_batch(lot, now=self.now))  # noqa: B023 - awaited here
+        await self.pair.call_both(lambda store: store.backfills.page("default"))
 
     async def delete(self) -> None:
         schedule = await self.schedule()
         if schedule is not None and self.dice.random() < 0.1:
             verdict = verdict_before_edit(schedule, now=self.now)
-            await self.pair.call_both(lambda store: store.delete(verdict, now=self.now, actor="ada"))
+            await self.pair.call_both(lambda store: store.schedules.delete(verdict, now=self.now, actor="ada"))
 
     async def resolve(self) -> None:
-        letters = await self.pair.call_both(lambda store: store.list_dead_letters("default", unresolved=True, limit=1))
+        letters = await self.pair.call_both(lambda store: store.dead_letters.page("default", unresolved=True, limit=1))
         names = [letter.dead_letter_id for letter in letters]
-        await self.pair.call_both(lambda store: store.resolve("default", names, by="ada", now=self.now))
+        await self.pair.call_both(lambda store: store.dead_letters.resolve("default", names, by="ada", now=self.now))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,7 @@ class Operators:
 )
 async def test_both_stores_come_to_the_same(pair: StorePair, seed: int) -> None:
     operators = Operators(pair, Random(seed))
-    await pair.call_both(lambda store: store.add(SCHEDULES, actor="ada", tzdata=""))
+    await pair.call_both(lambda store: store.schedules.add(SCHEDULES, actor="ada", tzdata=""))
 
     for _ in range(80):
         await operators.act()

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite
-from gnomon.adapters.sql.stats import SqlStoreStatsReader, read_stats
+from gnomon.adapters.sql.stats import read_stats
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import RunId
@@ -20,7 +20,7 @@ SMALL = ("shard", "worker", "gnomon_meta", "sqlite_master")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     opened = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
-    await opened.add([minutely("early"), minutely("late")], actor="ada", tzdata="")
+    await opened.schedules.add([minutely("early"), minutely("late")], actor="ada", tzdata="")
     yield opened
     await opened.close()
 
@@ -47,10 +47,10 @@ async def test_nothing_that_grows_is_walked_through(store: SqlStore) -> None:
 
 
 async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(store: SqlStore) -> None:
-    await store.claim("node", ttl_ms=1000, limit=SHARDS)
+    await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     now = NOON + MINUTE
 
-    found = await SqlStoreStatsReader(store).survey(now, overdue_before=now - 1, cards=1)
+    found = await store.stats.survey(now, overdue_before=now - 1, cards=1)
 
     assert (found.jobs, found.due, found.oldest_due_at, found.overdue) == (2, 2, now, 0)
     assert (found.shards, found.holders, found.store_at) == (SHARDS, 1, NOON)
@@ -58,10 +58,10 @@ async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(stor
 
 
 async def test_a_run_of_one_step_has_none_to_count(store: SqlStore) -> None:
-    terms = await store.claim("node", ttl_ms=1000, limit=SHARDS)
-    schedule = await store.find("default", "early")
+    terms = await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
+    schedule = await store.schedules.find("default", "early")
     assert schedule is not None
-    await store.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
-    [run] = await store.runs(schedule.uid, before=NOON * 2, limit=1)
+    await store.ledger.decide([plan(schedule, now=NOON + MINUTE)], now=NOON + MINUTE, terms=terms)
+    [run] = await store.history.runs(schedule.uid, before=NOON * 2, limit=1)
 
-    assert await SqlStoreStatsReader(store).steps([run.run_id, RunId("nobody's")]) == {}
+    assert await store.stats.steps([run.run_id, RunId("nobody's")]) == {}

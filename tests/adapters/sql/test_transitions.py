@@ -65,10 +65,10 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 async def tasks_in(store: SqlStore, states: list[TaskState]) -> list[Task]:
     """New tasks, inserted as PENDING and then written into these states."""
     owner = minutely(overlap=Overlap.ALLOW)
-    await store.add([owner], actor="ada", tzdata="")
+    await store.schedules.add([owner], actor="ada", tzdata="")
     runs = [new_requested_run(RunId(f"run_{n:03}"), owner, source=Source.API, now=NOON) for n in range(len(states))]
-    await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
-    tasks = sorted(await store.tasks(runs), key=lambda task: task.run_id)
+    await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    tasks = sorted(await store.history.tasks(runs), key=lambda task: task.run_id)
     await set_states(store, tasks, states)
     return tasks
 

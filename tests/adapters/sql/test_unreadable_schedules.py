@@ -56,13 +56,13 @@ async def said(store: SqlStore, schedules: list[Schedule], change: str) -> None:
 
 
 async def due(store: SqlStore, limit: int = 10) -> list[str]:
-    return [schedule.schedule_id for schedule in await store.due(NOW, shards=ALL_SHARDS, limit=limit)]
+    return [schedule.schedule_id for schedule in await store.ledger.due(NOW, shards=ALL_SHARDS, limit=limit)]
 
 
 @pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE)
 async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_due(store: SqlStore, change: str) -> None:
     broken, sound = minutely("broken"), minutely("sound")
-    await store.add([broken, sound], actor="ada", tzdata="")
+    await store.schedules.add([broken, sound], actor="ada", tzdata="")
     await said(store, [broken], change)
 
     assert await due(store) == ["sound"]
@@ -71,34 +71,34 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_due(store: Sq
 
 async def test_nobody_is_woken_for_a_row_that_cannot_be_read(store: SqlStore) -> None:
     broken, later = minutely("broken"), minutely("later", mark=NOON + MINUTE)
-    await store.add([broken, later], actor="ada", tzdata="")
+    await store.schedules.add([broken, later], actor="ada", tzdata="")
     await said(store, [broken], UNKNOWN_ZONE)
     await due(store)
 
-    assert await store.next_due_at(shards=ALL_SHARDS) == later.next_fire_at
-    assert await store.next_due_at(shards=frozenset({broken.shard}) - {later.shard}) is None
+    assert await store.ledger.next_due_at(shards=ALL_SHARDS) == later.next_fire_at
+    assert await store.ledger.next_due_at(shards=frozenset({broken.shard}) - {later.shard}) is None
 
 
 async def test_a_row_that_was_repaired_is_due_again(store: SqlStore) -> None:
     broken, sound = minutely("broken"), minutely("sound")
-    await store.add([broken, sound], actor="ada", tzdata="")
+    await store.schedules.add([broken, sound], actor="ada", tzdata="")
     await said(store, [broken], UNKNOWN_ZONE)
     await due(store)
 
     await said(store, [broken], REPAIRED)
 
     assert await due(store) == ["broken", "sound"]
-    assert await store.next_due_at(shards=ALL_SHARDS) == broken.next_fire_at
+    assert await store.ledger.next_due_at(shards=ALL_SHARDS) == broken.next_fire_at
 
 
 async def test_whole_pages_that_cannot_be_read_hide_nothing_behind_them(store: SqlStore) -> None:
     broken = [minutely(f"a{i:03d}") for i in range(100)]
-    await store.add([*broken, minutely("sound")], actor="ada", tzdata="")
+    await store.schedules.add([*broken, minutely("sound")], actor="ada", tzdata="")
     await said(store, broken, UNKNOWN_ZONE)
 
     # A call reads only so many pages; the next one goes on from there, and until then there is something to do.
     assert await due(store, limit=5) == []
-    assert await store.next_due_at(shards=ALL_SHARDS) == broken[0].next_fire_at
+    assert await store.ledger.next_due_at(shards=ALL_SHARDS) == broken[0].next_fire_at
     calls = [await due(store, limit=5) for _ in range(3)]
 
     assert calls[-1] == ["sound"]
@@ -109,7 +109,7 @@ async def test_more_of_them_than_can_be_remembered_still_kill_nobody(
 ) -> None:
     monkeypatch.setattr(unreadable, "MAX_REMEMBERED", 3)
     broken = [minutely(f"a{i}") for i in range(6)]
-    await store.add([*broken, minutely("sound")], actor="ada", tzdata="")
+    await store.schedules.add([*broken, minutely("sound")], actor="ada", tzdata="")
     await said(store, broken, UNKNOWN_ZONE)
 
     assert await due(store) == ["sound"]
@@ -117,13 +117,13 @@ async def test_more_of_them_than_can_be_remembered_still_kill_nobody(
 
 async def test_it_is_told_once_for_each_revision_that_cannot_be_read(store: SqlStore) -> None:
     broken = minutely("broken")
-    await store.add([broken], actor="ada", tzdata="")
+    await store.schedules.add([broken], actor="ada", tzdata="")
     await said(store, [broken], UNKNOWN_ZONE)
 
     with capture_logs() as first:
         await due(store)
         await due(store)
-        await store.page("default", after="", limit=10)
+        await store.schedules.page("default", after="", limit=10)
     await said(store, [broken], "revision = revision + 1")
     with capture_logs() as second:
         await due(store)
@@ -137,21 +137,21 @@ async def test_it_is_told_once_for_each_revision_that_cannot_be_read(store: SqlS
 
 async def test_looking_for_a_row_that_cannot_be_read_says_which_and_why(store: SqlStore) -> None:
     broken = minutely("broken")
-    await store.add([broken], actor="ada", tzdata="")
+    await store.schedules.add([broken], actor="ada", tzdata="")
     await said(store, [broken], UNKNOWN_ZONE)
 
-    for asked in (store.find("default", "broken"), store.revisions(broken.uid)):
+    for asked in (store.schedules.find("default", "broken"), store.history.revisions(broken.uid)):
         with pytest.raises(UsageError, match=r"'broken' of tenant 'default' cannot be read here: .*Mars/Base"):
             await asked
 
 
 async def test_a_page_has_others_in_the_place_of_those_that_cannot_be_read(store: SqlStore) -> None:
     schedules = [minutely(f"s{i}") for i in range(9)]
-    await store.add(schedules, actor="ada", tzdata="")
+    await store.schedules.add(schedules, actor="ada", tzdata="")
     await said(store, schedules[1:5], UNKNOWN_ZONE)
 
-    first = await store.page("default", after="", limit=3)
-    rest = await store.page("default", after=first[-1].schedule_id, limit=3)
+    first = await store.schedules.page("default", after="", limit=3)
+    rest = await store.schedules.page("default", after=first[-1].schedule_id, limit=3)
 
     assert [schedule.schedule_id for schedule in [*first, *rest]] == ["s0", "s5", "s6", "s7", "s8"]
 
@@ -159,9 +159,9 @@ async def test_a_page_has_others_in_the_place_of_those_that_cannot_be_read(store
 @pytest.mark.parametrize("once", [False, True], ids=["", "a one-shot"])
 async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store: SqlStore, *, once: bool) -> None:
     broken = minutely("broken", overlap=Overlap.QUEUE, delete_after_run=once)
-    await store.add([broken], actor="ada", tzdata="")
+    await store.schedules.add([broken], actor="ada", tzdata="")
     runs = [new_requested_run(RunId(f"run_{name}"), broken, source=Source.CRON, now=NOON) for name in "ab"]
-    await store.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
     await said(store, [broken], UNKNOWN_ZONE)
 
     for run in runs:
@@ -169,7 +169,7 @@ async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store
 
     assert [run.status for run in await runs_of(store, broken)] == [RunStatus.COMPLETED] * 2
     await said(store, [broken], REPAIRED)
-    found = await store.find("default", "broken")
+    found = await store.schedules.find("default", "broken")
     assert found is not None
     assert (found.active_runs, found.queued_runs) == (0, 0)
 
@@ -187,33 +187,33 @@ DRIFT = ExternalEvent(event_id="evt_1", name="drift", emitted_at=NOON, actor="ad
 
 async def test_a_row_that_cannot_be_read_keeps_no_other_from_an_event(store: SqlStore) -> None:
     broken, sound = listener("broken"), listener("sound")
-    await store.add([broken, sound], actor="ada", tzdata="")
+    await store.schedules.add([broken, sound], actor="ada", tzdata="")
     await said(store, [broken], """trigger_options = '{"moon": 1}'""")
 
-    assert [entry.schedule_id for entry in await store.emit_event(DRIFT, now=NOON)] == ["sound"]
+    assert [entry.schedule_id for entry in await store.events.emit(DRIFT, now=NOON)] == ["sound"]
 
 
 async def test_what_a_row_has_gathered_waits_until_it_can_be_read_again(store: SqlStore) -> None:
     job = listener("gathers", debounce_ms=1000)
-    await store.add([job], actor="ada", tzdata="")
-    await store.emit_event(DRIFT, now=NOON)
+    await store.schedules.add([job], actor="ada", tzdata="")
+    await store.events.emit(DRIFT, now=NOON)
     await said(store, [job], "overlap = 'negotiate'")
 
-    assert await store.close_event_batches(NOON + 1000, limit=10) == []
+    assert await store.events.close_batches(NOON + 1000, limit=10) == []
 
-    later = await store.next_batch_at()
+    later = await store.events.next_batch_at()
     assert later == NOON + 1000 + MINUTE
     await said(store, [job], "overlap = 'allow'")
-    assert await store.close_event_batches(later, limit=10) == [job.uid]
+    assert await store.events.close_batches(later, limit=10) == [job.uid]
     assert len(await runs_of(store, job)) == 1
 
 
 async def test_a_page_of_idle_schedules_is_full_though_some_cannot_be_read(store: SqlStore) -> None:
     idle = [replace(minutely(name), next_fire_at=None) for name in ("a", "b", "c", "d")]
-    await store.add(idle, actor="ada", tzdata="")
+    await store.schedules.add(idle, actor="ada", tzdata="")
     order = sorted(idle, key=lambda one: one.uid)
     await said(store, order[:2], UNKNOWN_ZONE)
 
-    page = await store.schedules_without_next_fire(after="", limit=2)
+    page = await store.invariants.schedules_without_next_fire(after="", limit=2)
 
     assert [one.uid for one in page] == [one.uid for one in order[2:]]

@@ -97,10 +97,16 @@ async def test_a_launch_that_was_written_is_none_that_failed_though_its_tasks_co
     await harness.worker.step()
     store = harness.store
     launcher = Launcher(
-        store, store, store, store, harness.clock, CountedIds(), write_and_admit=harness.dispatcher.write_and_admit
+        store.runs,
+        store.executions,
+        store.jobs,
+        store.schedules,
+        harness.clock,
+        CountedIds(),
+        write_and_admit=harness.dispatcher.write_and_admit,
     )
     with monkeypatch.context() as broken:
-        broken.setattr(harness.store, "admit", away)
+        broken.setattr(harness.store.tasks, "admit", away)
         triggered = await launcher.trigger(job.schedule_id, actor="ada")
 
     assert (triggered.became, harness.woken) == (LaunchOutcome.STARTED, ["dispatcher"])
@@ -115,15 +121,15 @@ async def test_nobody_goes_on_while_a_report_is_under_way(
     run = await harness.run(await harness.job(definition), first_steps=("first",))
     await harness.run_until_idle()
     harness.runner.end_all()
-    slow, report = asyncio.Event(), harness.store.report
+    slow, report = asyncio.Event(), harness.store.attempts.report
 
     async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         await slow.wait()
         return await report(endings)
 
     with monkeypatch.context() as broken:
-        broken.setattr(harness.store, "admit", away)
-        broken.setattr(harness.store, "report", slowly)
+        broken.setattr(harness.store.tasks, "admit", away)
+        broken.setattr(harness.store.attempts, "report", slowly)
         stepping = asyncio.ensure_future(harness.worker.step())
         for _ in range(100):
             await asyncio.sleep(0)
@@ -150,7 +156,7 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
     async def none(*_: object, **__: object) -> frozenset[TaskId]:
         return frozenset()
 
-    monkeypatch.setattr(harness.store, "admit", none)
+    monkeypatch.setattr(harness.store.tasks, "admit", none)
     await harness.worker.step()
 
     assert harness.woken[0] == "dispatcher"
@@ -163,13 +169,13 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
 def asked(harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tasks a worker that is alone asked for, each time."""
     asked: list[int] = []
-    take = harness.store.take
+    take = harness.store.attempts.take
 
     async def counted(worker: str, *, limit: int, **said: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - all else
         asked.append(limit)
         return await take(worker, limit=limit, **said)
 
-    monkeypatch.setattr(harness.store, "take", counted)
+    monkeypatch.setattr(harness.store.attempts, "take", counted)
     harness.share_process(alone=True)
     return asked
 

@@ -36,15 +36,15 @@ LIMIT_MS = 5_000
 
 async def run_of(harness: ExecutionHarness, name: str, *, number: int = 0, definition: Workflow | None = None) -> Run:
     """A new run of the workflow of that name."""
-    if await harness.store.find("default", name) is None:
+    if await harness.store.schedules.find("default", name) is None:
         await harness.job(definition or workflow(name), name=name, workflow_id=name)
-    job = await harness.store.find("default", name)
+    job = await harness.store.schedules.find("default", name)
     assert job is not None
     return await harness.run(job, f"{name}{number}")
 
 
 async def task_of(harness: ExecutionHarness, run: Run) -> Task:
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     return task
 
 
@@ -241,7 +241,7 @@ async def test_a_decision_is_not_lost_while_the_store_is_away(monkeypatch: pytes
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(harness.store, "admit", away)
+        broken.setattr(harness.store.tasks, "admit", away)
         for _ in range(3):
             assert await harness.dispatcher.step() > 0
     await harness.run_until_idle()
@@ -257,7 +257,7 @@ async def test_a_decision_changes_nothing_about_a_task_that_was_cancelled_before
     harness = ExecutionHarness(gate=gate)
     run = await run_of(harness, "report")
     await harness.run_until_idle()
-    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now(), actor="ada")
+    await harness.store.runs.cancel(run.run_id, reason="enough", now=harness.clock.now(), actor="ada")
     before = await task_of(harness, run)
     assert before.state is TaskState.CANCELLED
 
@@ -395,7 +395,13 @@ async def test_a_launch_does_not_wait_for_the_gate() -> None:
     harness.share_process()
     store = harness.store
     launcher = Launcher(
-        store, store, store, store, harness.clock, CountedIds(), write_and_admit=harness.dispatcher.write_and_admit
+        store.runs,
+        store.executions,
+        store.jobs,
+        store.schedules,
+        harness.clock,
+        CountedIds(),
+        write_and_admit=harness.dispatcher.write_and_admit,
     )
     await harness.job()
     await harness.worker.step()
@@ -431,7 +437,7 @@ async def test_a_step_ends_though_the_gate_hangs_for_its_output_and_for_the_next
     # Now the gate hangs for the output of the first step, and then for the last step.
     harness.clock.advance(LIMIT_MS)
     await harness.run_until_idle()
-    states = {one.step: one.state for one in await harness.store.tasks([run])}
+    states = {one.step: one.state for one in await harness.store.history.tasks([run])}
     assert states == {"first": TaskState.SUCCEEDED, "last": TaskState.PENDING}
     gate.opened.set()
     await work_for(harness, 100)
@@ -470,8 +476,8 @@ async def test_an_output_without_a_decision_is_stored_as_it_is_and_says_so(fault
 
     assert (await harness.now(bad)).status is RunStatus.COMPLETED
     task = await task_of(harness, bad)
-    assert await harness.store.payload(task.task_id, "output") == b'{"n":1}'
-    [line] = await harness.store.log_lines(task.task_id)
+    assert await harness.store.executions.payload(task.task_id, "output") == b'{"n":1}'
+    [line] = await harness.store.executions.log_lines(task.task_id)
     assert line.level == "warning"
     assert line.text.startswith("the output was stored unchecked: the gate has")
     assert said in line.text

@@ -14,16 +14,16 @@ from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.store import Store
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
 from support.postgres_server import postgres
-from support.task_steps import FullStore
 
 
 class HarnessFactory:
     """A crew to be had on a store of any kind."""
 
-    def __init__(self, store: FullStore, clock: VirtualClock, *, together: bool = False) -> None:
+    def __init__(self, store: Store, clock: VirtualClock, *, together: bool = False) -> None:
         self._store, self._clock, self._together = store, clock, together
 
     def harness(self, **settings: Any) -> ExecutionHarness:  # noqa: ANN401
@@ -67,7 +67,7 @@ class ScriptedGraphRun:
         self.harness, self.run = harness, run
 
     async def states(self) -> dict[str, str]:
-        tasks = await self.harness.store.tasks([self.run])
+        tasks = await self.harness.store.history.tasks([self.run])
         names = {t.task_id: t.step if t.item is None else f"{t.step}[{t.item}]" for t in tasks}
         return {names[t.task_id]: t.state.value for t in tasks}
 
@@ -136,7 +136,7 @@ async def test_a_step_that_fails_for_good_cancels_everything_behind_it_and_fails
     ended = await play.harness.now(play.run)
     assert (ended.status, ended.error) == (RunStatus.FAILED, "step left: no disk")
     assert (await play.states())["load"] == "CANCELLED"
-    [load] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "load"]
+    [load] = [t for t in await play.harness.store.history.tasks([play.run]) if t.step == "load"]
     assert (load.note, load.upstream_failed) == ("left did not succeed", True)
 
 
@@ -168,7 +168,7 @@ async def test_someone_is_told_only_if_something_failed(hired: HarnessFactory, r
     assert play.running() == (["tell"] if result is Result.FAILED else [])
     if result is Result.SUCCEEDED:
         assert await play.status() is RunStatus.COMPLETED
-        [tell] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "tell"]
+        [tell] = [t for t in await play.harness.store.history.tasks([play.run]) if t.step == "tell"]
         assert (tell.state, tell.skipped) == (TaskState.CANCELLED, True)
 
 
@@ -251,7 +251,7 @@ async def test_a_step_waits_for_its_delay_and_needs_no_worker_for_it(hired: Harn
         flags={"worker.poll_secs": 60},
     )
     await play.end("one")
-    [pause] = [t for t in await play.harness.store.tasks([play.run]) if t.step == "pause"]
+    [pause] = [t for t in await play.harness.store.history.tasks([play.run]) if t.step == "pause"]
     assert (pause.state, pause.wait_reason, pause.available_at) == (TaskState.PENDING, WaitReason.DELAY, NOON + 5000)
     assert await play.harness.dispatcher.step() == 5.0
 
@@ -301,13 +301,13 @@ async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
 ) -> None:
     play = await acted(hired, step("list"), step("each", "list", foreach="${steps.list.output}"))
     reads: list[Sequence[str]] = []
-    payloads = play.harness.store.payloads
+    payloads = play.harness.store.executions.payloads
 
     async def counted(owners: Sequence[str], kind: str) -> Mapping[str, bytes]:
         reads.append(owners)
         return await payloads(owners, kind)
 
-    monkeypatch.setattr(play.harness.store, "payloads", counted)
+    monkeypatch.setattr(play.harness.store.executions, "payloads", counted)
     await play.end("list", output=b"[1, 2, 3, 4]")
 
     assert len(play.running()) == 4
@@ -322,9 +322,9 @@ async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
     for number in range(3):
         await play.end(f"each[{number}]", output=b"1" * 50)
 
-    [whole] = [task for task in await play.harness.store.tasks([play.run]) if task.parent is None]
+    [whole] = [task for task in await play.harness.store.history.tasks([play.run]) if task.parent is None]
     assert await play.status() is RunStatus.COMPLETED
-    assert await play.harness.store.payload(whole.task_id, "output") == b'{"truncated":true,"bytes":150}'
+    assert await play.harness.store.executions.payload(whole.task_id, "output") == b'{"truncated":true,"bytes":150}'
 
 
 async def test_items_that_are_given_too_much_in_all_fail_their_step(
@@ -335,7 +335,7 @@ async def test_items_that_are_given_too_much_in_all_fail_their_step(
     play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
     await play.end("first", output=b'"' + b"x" * 50 + b'"')
 
-    [failed] = [task for task in await play.harness.store.tasks([play.run]) if task.step == "each"]
+    [failed] = [task for task in await play.harness.store.history.tasks([play.run]) if task.step == "each"]
     assert (failed.state, play.running()) == (TaskState.FAILED, [])
     assert failed.note == (
         "bad_input: foreach: '3 items' is given more than 100 bytes in all: name large data instead of giving it to"
@@ -370,7 +370,7 @@ async def test_no_more_steps_are_under_way_than_the_workflow_allows(hired: Harne
 async def with_sub(hired: HarnessFactory, play_steps: tuple[Step, ...], **said: Any) -> tuple[ExecutionHarness, Run]:  # noqa: ANN401
     harness = hired.harness()
     other = Workflow(workflow_id="other", version=1, steps=(step("inner"),), input={"base": 1})
-    await harness.store.apply(JobChangeset(workflows=[other]), now=NOON, actor="ada", tzdata="")
+    await harness.store.jobs.apply(JobChangeset(workflows=[other]), now=NOON, actor="ada", tzdata="")
     definition = graph(*play_steps, **said)
     run = await harness.run(await harness.job(definition), first_steps=definition.first_steps)
     await harness.run_until_idle()
@@ -408,7 +408,7 @@ async def test_a_workflow_that_fails_fails_the_step_that_ran_it(hired: HarnessFa
 @pytest.mark.req("H-26")
 async def test_cancelling_a_run_cancels_what_it_waits_for(hired: HarnessFactory) -> None:
     harness, run = await with_sub(hired, (step("sub", function="", workflow="other"), step("after", "sub")))
-    await harness.store.cancel(run.run_id, reason="enough", now=NOON)
+    await harness.store.runs.cancel(run.run_id, reason="enough", now=NOON)
     harness.worker.check_soon()
     await harness.run_until_idle()
     await harness.run_until_idle()
@@ -420,7 +420,7 @@ async def test_cancelling_a_run_cancels_what_it_waits_for(hired: HarnessFactory)
 @pytest.mark.req("H-26")
 async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(hired: HarnessFactory) -> None:
     play = await acted(hired, step("each", foreach=[1, 2, 3], max_parallel=1), step("after", "each"))
-    await play.harness.store.cancel(play.run.run_id, reason="enough", now=NOON)
+    await play.harness.store.runs.cancel(play.run.run_id, reason="enough", now=NOON)
     assert await play.status() is RunStatus.RUNNING
     play.harness.worker.check_soon()
     await play.harness.run_until_idle()
@@ -446,7 +446,7 @@ async def test_beside_a_dispatcher_a_step_begins_in_the_commit_that_ends_the_one
 
     [assignment] = harness.runner.started.values()
     assert (assignment.step.name, assignment.input) == ("second", {"path": "here"})
-    assert await harness.store.payload(assignment.task.task_id, "input") == b'{"path":"here"}'
+    assert await harness.store.executions.payload(assignment.task.task_id, "input") == b'{"path":"here"}'
     assert not (await harness.now(run)).over
 
 
@@ -456,7 +456,7 @@ async def test_what_would_follow_is_not_begun_if_the_run_is_to_be_cancelled() ->
     run = await harness.run(await harness.job(graph(step("first"), step("second", "first"))), first_steps=("first",))
     await harness.run_until_idle()
     harness.runner.end_all()
-    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now())
+    await harness.store.runs.cancel(run.run_id, reason="enough", now=harness.clock.now())
 
     await harness.worker.step()
     await harness.worker.step()

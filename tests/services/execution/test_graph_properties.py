@@ -15,34 +15,47 @@ from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.errors import StoreUnavailable
+from gnomon.ports.store import Store
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import VirtualClock
 from support.effort import EFFORT
 from support.execution import ExecutionHarness, FakeRunner
-from support.task_steps import FullStore
 
-CHANGES = {"admit", "take", "report", "unfold", "renew"}
+PARTS = {"tasks", "attempts"}
+CHANGES = {"admit", "take", "report", "fan_out", "renew"}
 
 
 class FlakyStore:
     """A store that fails before or after its commits."""
 
-    def __init__(self, store: FullStore, dice: random.Random, chance: float) -> None:
-        self._store, self._dice, self.chance = store, dice, chance
+    def __init__(self, store: Store, dice: random.Random, chance: float) -> None:
+        self._store, self.dice, self.chance = store, dice, chance
         self.failures = 0
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
-        act: Callable[..., Awaitable[Any]] = getattr(self._store, name)
+        part = getattr(self._store, name)
+        return FlakyPart(self, part) if name in PARTS else part
+
+
+class FlakyPart:
+    """A part of it."""
+
+    def __init__(self, store: FlakyStore, part: object) -> None:
+        self._flaky, self._part = store, part
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the part has
+        act: Callable[..., Awaitable[Any]] = getattr(self._part, name)
         if name not in CHANGES:
             return act
+        flaky = self._flaky
 
         async def unsteady(*words: Any, **named: Any) -> Any:  # noqa: ANN401
-            if self._dice.random() < self.chance / 2:
-                self.failures += 1
+            if flaky.dice.random() < flaky.chance / 2:
+                flaky.failures += 1
                 raise StoreUnavailable("away before the commit")
             done = await act(*words, **named)
-            if self._dice.random() < self.chance / 2:
-                self.failures += 1
+            if flaky.dice.random() < flaky.chance / 2:
+                flaky.failures += 1
                 raise StoreUnavailable("away after the commit")
             return done
 
@@ -95,7 +108,7 @@ class RandomGraphRun:
         size: int,
         chance: float,
         slots: int = 50,
-        store: FullStore | None = None,
+        store: Store | None = None,
         clock: VirtualClock | None = None,
     ) -> None:
         self.dice = random.Random(f"graph {seed}")
@@ -114,7 +127,7 @@ class RandomGraphRun:
         crew, store = self.crew, self.unsteady
         crew.runner = FakeRunner()
         crew.store = store
-        crew.shelf = WorkflowCache(self.steady)
+        crew.shelf = WorkflowCache(self.steady.jobs)
         crew.dispatcher = crew.new_dispatcher()
         crew.worker = crew.new_worker(f"w{self.crashes}", crew.runner)
         if self.together:
@@ -131,7 +144,7 @@ class RandomGraphRun:
         run = await crew.run(await crew.job(self.definition), first_steps=self.definition.first_steps)
         crew.store = self.unsteady
         for turn in range(5000):
-            found = await self.steady.find_run(run.run_id)
+            found = await self.steady.executions.find_run(run.run_id)
             assert found is not None
             if found.over:
                 return found
@@ -146,7 +159,7 @@ class RandomGraphRun:
                 # What a lost answer left in nobody's hands is found when its lease is over.
                 crew.clock.advance(crew.settings.worker.lease_ms)
                 await crew.reconciler.step()
-        raise AssertionError(f"not over: {await self.steady.tasks([run])}")
+        raise AssertionError(f"not over: {await self.steady.history.tasks([run])}")
 
     def _act(self) -> None:
         """Some of what runs ends somehow."""
@@ -193,7 +206,7 @@ async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
         seed, size=dice.choice((2, 5, 12, 30, 200 if seed % 10 == 0 else 8)), chance=dice.choice((0, 0.05, 0.2))
     )
     run = await timeline.play()
-    tasks = list(await timeline.steady.tasks([run]))
+    tasks = list(await timeline.steady.history.tasks([run]))
     made, ends = tops(tasks), {}
     starts = defaultdict(list)
     for step_name, item, fence in timeline.witness.started:
@@ -220,7 +233,7 @@ async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
 async def check_given(timeline: RandomGraphRun, made: Mapping[str, Task]) -> None:
     """Every step was given what the attempt that counted returned, each time that it started."""
     before = {step.name: step.depends_on[0] for step in timeline.definition.steps if step.depends_on}
-    kept = await timeline.steady.payloads([task.task_id for task in made.values()], "output")
+    kept = await timeline.steady.executions.payloads([task.task_id for task in made.values()], "output")
     for name, given in timeline.witness.given:
         output = kept.get(made[before[name]].task_id)
         assert given == (None if output is None else msgspec.json.decode(output)), name
@@ -236,7 +249,7 @@ async def test_on_a_file_each_step_is_given_what_the_one_before_it_returned(seed
     slots = random.Random(seed).choice((2, 3, 5))
     timeline = RandomGraphRun(f"file {seed}", size=20, chance=0.1, slots=slots, store=store, clock=clock)
     run = await timeline.play()
-    made = tops(list(await store.tasks([run])))
+    made = tops(list(await store.history.tasks([run])))
 
     assert {step.name for step in timeline.definition.steps} == set(made)
     await check_given(timeline, made)
@@ -250,8 +263,10 @@ async def test_a_step_starts_after_all_it_depends_on_and_succeeds_once(seed: int
     run = await timeline.play()
     ended: dict[str, int] = {}
     began: dict[str, int] = {}
-    attempts = await timeline.steady.attempts([task.task_id for task in await timeline.steady.tasks([run])])
-    tasks = {task.task_id: task for task in await timeline.steady.tasks([run])}
+    attempts = await timeline.steady.executions.attempts(
+        [task.task_id for task in await timeline.steady.history.tasks([run])]
+    )
+    tasks = {task.task_id: task for task in await timeline.steady.history.tasks([run])}
     successes: defaultdict[str, int] = defaultdict(int)
     for attempt in attempts:
         task = tasks[attempt.task_id]

@@ -43,7 +43,7 @@ async def test_a_run_goes_all_the_way(harness: ExecutionHarness) -> None:
     await harness.run_until_idle()
 
     assert (await harness.now(run)).status is RunStatus.COMPLETED
-    assert await harness.store.payload(assignment.task.task_id, "output") == b"42"
+    assert await harness.store.executions.payload(assignment.task.task_id, "output") == b"42"
     assert "task_succeeded" in harness.events.names()
 
 
@@ -57,7 +57,7 @@ async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
     await harness.run(job, "b")
     await harness.dispatcher.step()
     begun: list[RunId] = []
-    report = harness.store.report
+    report = harness.store.attempts.report
 
     async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         for _ in range(10):
@@ -65,7 +65,7 @@ async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
         begun.extend(one.run.run_id for one in harness.runner.started.values())
         return await report(endings)
 
-    monkeypatch.setattr(harness.store, "report", slowly)
+    monkeypatch.setattr(harness.store.attempts, "report", slowly)
     await harness.worker.step()
 
     assert begun == ["run_b"]
@@ -76,13 +76,13 @@ async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_t
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, *, ticker_behind: bool, wait: float
 ) -> None:
     await harness.run(await harness.job())
-    waiting = harness.store.waiting
+    waiting = harness.store.tasks.waiting
 
     async def in_a_tenth_of_a_second(now: int, *, limit: int) -> Sequence[ReadyTask]:
         harness.clock.advance(100)
         return await waiting(now, limit=limit)
 
-    monkeypatch.setattr(harness.store, "waiting", in_a_tenth_of_a_second)
+    monkeypatch.setattr(harness.store.tasks, "waiting", in_a_tenth_of_a_second)
     harness.ticker_behind = ticker_behind
 
     assert await harness.dispatcher.step() == pytest.approx(wait)
@@ -119,7 +119,7 @@ async def test_the_dispatcher_waits_exactly_until_the_next_task_is_ready(harness
     job = await harness.job()
     wanted = new_requested_run(RunId("run_later"), job, source=Source.API, now=NOON)
     later = replace(wanted, fire_at=NOON + 2345)
-    await harness.store.launch([LaunchRequest(run=later, first_steps=("main",))], now=NOON)
+    await harness.store.runs.launch([LaunchRequest(run=later, first_steps=("main",))], now=NOON)
 
     assert await harness.dispatcher.step() == 2.345
 
@@ -137,7 +137,7 @@ async def test_a_function_that_no_worker_has_is_a_reason_on_the_task_and_runs_on
 ) -> None:
     run = await harness.run(await harness.job(workflow(function="unheard/of")))
     await harness.run_until_idle()
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.wait_reason) == (TaskState.PENDING, WaitReason.ROUTE)
     assert task.note == "no_workers: no worker has registered the function 'unheard/of'"
 
@@ -156,7 +156,7 @@ async def test_what_nobody_could_take_begins_as_soon_as_somebody_comes_who_can()
     other = await harness.job(workflow("other", function="never"), name="other", workflow_id="other")
     runs = [await harness.run(job if number % 2 else other, f"{number}") for number in range(6)]
     await harness.run_until_idle()
-    before = {task.task_id: task for task in await harness.store.tasks(runs)}
+    before = {task.task_id: task for task in await harness.store.history.tasks(runs)}
     assert {task.wait_reason for task in before.values()} == {WaitReason.ROUTE}
 
     harness.runner.functions = {"unheard/of"}
@@ -166,7 +166,7 @@ async def test_what_nobody_could_take_begins_as_soon_as_somebody_comes_who_can()
     await harness.run_until_idle()
 
     assert {one.run.run_id for one in harness.runner.started.values()} == {run.run_id for run in runs[1::2]}
-    left = await harness.store.tasks(runs[::2])
+    left = await harness.store.history.tasks(runs[::2])
     assert [before[task.task_id] for task in left] == left, "whoever still waits has lost no try and no time"
 
 
@@ -175,7 +175,7 @@ async def test_a_run_without_a_workflow_is_tried_a_few_times_and_then_fails_with
     harness: ExecutionHarness,
 ) -> None:
     job = minutely()
-    await harness.store.add([job], actor="ada", tzdata="")
+    await harness.store.schedules.add([job], actor="ada", tzdata="")
     run = await harness.run(job)
     for _ in range(3):
         await harness.run_until_idle()
@@ -197,7 +197,7 @@ async def test_a_worker_that_was_given_what_it_cannot_run_gives_it_back(harness:
     await harness.worker.step()
     await harness.worker.step()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.wait_reason, task.attempts) == (TaskState.PENDING, WaitReason.ROUTE, 0)
 
 
@@ -238,7 +238,7 @@ async def test_the_gate_sees_all_that_will_be_done() -> None:
 async def test_what_the_gate_denies_never_runs() -> None:
     harness, run = await gated(StrictGate(GateVerdict.DENY))
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.note) == (TaskState.DENIED, "safety_denied: house rule")
     assert (await harness.now(run)).status is RunStatus.FAILED
     assert not harness.runner.started
@@ -247,7 +247,7 @@ async def test_what_the_gate_denies_never_runs() -> None:
 async def test_what_needs_an_approval_waits_for_it() -> None:
     harness, run = await gated(StrictGate(GateVerdict.ASK))
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.note) == (TaskState.APPROVAL_REQUIRED, "house rule")
 
 
@@ -256,8 +256,8 @@ async def test_output_passes_the_gate_on_the_way_out() -> None:
     harness.runner.end_all(output=b'"all of it"')
     await harness.run_until_idle()
 
-    [task] = await harness.store.tasks([run])
-    assert await harness.store.payload(task.task_id, "output") == b'"redacted"'
+    [task] = await harness.store.history.tasks([run])
+    assert await harness.store.executions.payload(task.task_id, "output") == b'"redacted"'
 
 
 async def test_output_that_is_held_back_fails_the_run() -> None:
@@ -265,7 +265,7 @@ async def test_output_that_is_held_back_fails_the_run() -> None:
     harness.runner.end_all(output=b'"all of it"')
     await harness.run_until_idle()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert task.state is TaskState.OUTPUT_QUARANTINED
     assert (await harness.now(run)).error == "a password"
 
@@ -300,9 +300,9 @@ async def test_what_fails_for_good_leaves_its_history(harness: ExecutionHarness)
         await harness.worker.step()
         harness.clock.advance(1000)
 
-    [letter] = await harness.store.list_dead_letters("default")
+    [letter] = await harness.store.dead_letters.page("default")
     assert (letter.attempts, letter.last_error) == (2, "failure 1")
-    attempts = await harness.store.attempts([letter.task_id])
+    attempts = await harness.store.executions.attempts([letter.task_id])
     assert [(one.number, one.result, one.error) for one in attempts] == [
         (1, Result.FAILED, "failure 0"),
         (2, Result.FAILED, "failure 1"),
@@ -346,7 +346,7 @@ async def test_the_task_of_a_worker_that_is_gone_is_run_by_another(harness: Exec
 
     [again] = other_runner.started.values()
     assert (again.run.run_id, again.attempt, again.task.fence) == (run.run_id, 2, 2)
-    [first, _] = await harness.store.attempts([again.task.task_id])
+    [first, _] = await harness.store.executions.attempts([again.task.task_id])
     assert first.result is Result.LOST
 
 
@@ -360,8 +360,8 @@ async def test_the_result_of_a_lost_attempt_changes_nothing(harness: ExecutionHa
     harness.runner.end_all(output=b'"late"')
     await harness.worker.step()
 
-    [task] = await harness.store.tasks([run])
-    assert (task.state, await harness.store.payload(task.task_id, "output")) == (TaskState.PENDING, None)
+    [task] = await harness.store.history.tasks([run])
+    assert (task.state, await harness.store.executions.payload(task.task_id, "output")) == (TaskState.PENDING, None)
     assert "late_result" in harness.events.names()
 
 
@@ -384,7 +384,7 @@ async def test_a_worker_that_stood_still_after_taking_something_does_not_begin_i
     run = await harness.run(await harness.job())
     await harness.worker.step()
     await harness.dispatcher.step()
-    take = harness.store.take
+    take = harness.store.attempts.take
 
     async def slow(*words: Any, **named: Any) -> Any:  # noqa: ANN401 - as it is called
         taken = await take(*words, **named)
@@ -392,12 +392,12 @@ async def test_a_worker_that_stood_still_after_taking_something_does_not_begin_i
         return taken
 
     with monkeypatch.context() as stood:
-        stood.setattr(harness.store, "take", slow)
+        stood.setattr(harness.store.attempts, "take", slow)
         await harness.worker.step()
     await harness.worker.step()
 
     assert not harness.runner.started
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.attempts) == (TaskState.PENDING, 0)
 
 
@@ -428,7 +428,7 @@ async def test_what_takes_three_workers_down_is_set_aside(harness: ExecutionHarn
         harness.clock.advance(30_000)
 
     assert (await harness.now(run)).status is RunStatus.FAILED
-    [letter] = await harness.store.list_dead_letters("default")
+    [letter] = await harness.store.dead_letters.page("default")
     assert letter.reason == "worker_lost"
 
 
@@ -438,7 +438,7 @@ async def test_who_knows_that_others_are_dead_does_not_wait_for_their_leases(har
 
     await harness.reconciler.recover(alive={"a new one"})
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.wait_reason, task.losses) == (TaskState.PENDING, WaitReason.RETRY, 1)
 
 
@@ -447,12 +447,12 @@ async def test_what_was_handed_out_and_never_started_is_handed_out_again(harness
     run = await harness.run(await harness.job())
     await harness.worker.step()
     await harness.dispatcher.step()
-    await harness.store.take("silent", limit=1, lease_ms=10 * MINUTE, now=NOON, begin=False)
+    await harness.store.attempts.take("silent", limit=1, lease_ms=10 * MINUTE, now=NOON, begin=False)
     harness.clock.advance(harness.settings.reconciler.dispatch_timeout_ms + 1)
 
     await harness.reconciler.step()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.attempts, task.routings) == (TaskState.PENDING, 0, 1)
 
 
@@ -466,7 +466,7 @@ async def test_a_worker_that_lives_but_does_not_end_a_task_in_time_is_overruled(
 
     await harness.reconciler.step()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert task.state is TaskState.TIMEOUT
     assert (await harness.now(run)).status is RunStatus.FAILED
 
@@ -504,7 +504,7 @@ async def test_what_waits_for_a_retry_is_not_offered_again(harness: ExecutionHar
 async def test_a_cancelled_run_is_stopped_as_soon_as_its_worker_looks(harness: ExecutionHarness) -> None:
     run = await harness.run(await harness.job())
     await harness.run_until_idle()
-    await harness.store.cancel(run.run_id, reason="enough", now=harness.clock.now())
+    await harness.store.runs.cancel(run.run_id, reason="enough", now=harness.clock.now())
 
     harness.worker.check_soon()
     await harness.worker.step()
@@ -529,7 +529,7 @@ async def test_results_are_kept_until_the_store_takes_them(
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(harness.store, "report", away)
+        broken.setattr(harness.store.attempts, "report", away)
         pauses = [await harness.worker.step() for _ in range(3)]
     assert pauses == [0.05, 0.1, 0.2]
 
@@ -552,7 +552,7 @@ async def test_what_was_taken_is_begun_though_reporting_failed(
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(harness.store, "workflow", away)
+        broken.setattr(harness.store.jobs, "workflow", away)
         harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
         await harness.worker.step()
     assert not harness.runner.started
@@ -570,14 +570,14 @@ async def test_a_result_that_the_store_cannot_keep_fails_its_task_and_no_other(
     await harness.run_until_idle()
     for held, one in list(harness.runner.started.items()):
         harness.runner.end(held, Result.FAILED if one.run.run_id == bad.run_id else Result.SUCCEEDED, error="poison")
-    report = harness.store.report
+    report = harness.store.attempts.report
 
     async def refusing(endings: list[TaskCompletion]) -> frozenset[AttemptRef]:
         if any(one.run_id == bad.run_id and one.error == "poison" for one in endings):
             raise UsageError("a value that the database cannot hold")
         return await report(endings)
 
-    monkeypatch.setattr(harness.store, "report", refusing)
+    monkeypatch.setattr(harness.store.attempts, "report", refusing)
     await harness.worker.step()
 
     assert (await harness.now(good)).status is RunStatus.COMPLETED
@@ -614,9 +614,9 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(harness: 
 
     await harness.worker.drain()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.wait_reason, task.attempts, task.losses) == (TaskState.PENDING, WaitReason.READY, 0, 0)
-    assert await harness.store.workers() == []
+    assert await harness.store.workers.alive() == []
     assert harness.worker.in_hand == 0
 
 
@@ -639,7 +639,13 @@ async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless
     await harness.worker.step()
     store = harness.store
     launcher = Launcher(
-        store, store, store, store, harness.clock, CountedIds(), write_and_admit=harness.dispatcher.write_and_admit
+        store.runs,
+        store.executions,
+        store.jobs,
+        store.schedules,
+        harness.clock,
+        CountedIds(),
+        write_and_admit=harness.dispatcher.write_and_admit,
     )
     harness.taker.connect(harness.worker)
     for _ in range(2):

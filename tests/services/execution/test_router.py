@@ -41,12 +41,12 @@ def another(harness: ExecutionHarness, name: str, *functions: str, **said: objec
 
 
 async def placed(harness: ExecutionHarness, run: Run) -> Placement:
-    [task] = await harness.store.tasks([run])
-    return (await harness.store.placements([task.task_id]))[task.task_id]
+    [task] = await harness.store.history.tasks([run])
+    return (await harness.store.placement.placements([task.task_id]))[task.task_id]
 
 
 async def note(harness: ExecutionHarness, run: Run) -> str | None:
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.wait_reason) == (TaskState.PENDING, WaitReason.ROUTE)
     return task.note
 
@@ -59,7 +59,7 @@ async def test_what_asks_for_nothing_is_placed_nowhere_in_particular_and_costs_n
 ) -> None:
     await harness.worker.step()
     asked = []
-    harness.store.in_flight_counts = lambda: asked.append(1)  # type: ignore[assignment,method-assign,return-value]
+    harness.store.placement.in_flight_counts = lambda: asked.append(1)  # type: ignore[assignment,method-assign,return-value]
     run = await harness.run(await harness.job())
 
     await harness.dispatcher.step()
@@ -93,7 +93,7 @@ async def test_a_worker_is_not_given_what_another_of_its_pool_alone_can_run(harn
     assert (await placed(harness, run)).function == "other.function"
     await other.step()
 
-    [task] = await harness.store.tasks([run])
+    [task] = await harness.store.history.tasks([run])
     assert (task.state, task.routings, len(runner.started)) == (TaskState.RUNNING, 0, 1)
 
 
@@ -145,7 +145,7 @@ async def test_a_worker_that_drains_says_so_and_is_given_nothing_more(harness: E
     await harness.worker.step()
     await stopping.step()
     draining = asyncio.create_task(stopping.drain())
-    while not any(card.draining for card in await harness.store.workers()):  # noqa: ASYNC110 - the store sets no event
+    while not any(card.draining for card in await harness.store.workers.alive()):  # noqa: ASYNC110 - the store sets no event
         await asyncio.sleep(0)
     run = await harness.run(await harness.job(asking(labels={"preferred_worker_id": "w2"})))
 
@@ -154,7 +154,7 @@ async def test_a_worker_that_drains_says_so_and_is_given_nothing_more(harness: E
     await draining
 
     assert [one.run.run_id for one in harness.runner.started.values()] == [run.run_id]
-    assert [card.worker for card in await harness.store.workers()] == ["w1"]
+    assert [card.worker for card in await harness.store.workers.alive()] == ["w1"]
 
 
 async def test_a_task_that_is_tried_again_is_placed_anew(harness: ExecutionHarness) -> None:
@@ -167,7 +167,7 @@ async def test_a_task_that_is_tried_again_is_placed_anew(harness: ExecutionHarne
     await other.step()
     runner.end_all(Result.INTERRUPTED)
     await other.step()
-    await harness.store.deregister_worker("w2")
+    await harness.store.workers.deregister("w2")
     harness.clock.advance(2000)
 
     await harness.run_until_idle()
@@ -213,7 +213,7 @@ async def test_a_worker_with_enough_to_do_is_given_no_more_and_then_again() -> N
     runs = [await harness.run(job, f"{number}") for number in range(12)]
     await harness.run_until_idle()
     assert len(harness.runner.started) == 9
-    waiting = [task for task in await harness.store.tasks(runs) if task.state is TaskState.PENDING]
+    waiting = [task for task in await harness.store.history.tasks(runs) if task.state is TaskState.PENDING]
     assert {task.note for task in waiting} == {"pool_overloaded: w1 of pool 'default' is overloaded"}
 
     harness.runner.end_all()
@@ -244,8 +244,8 @@ async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_
         await harness.run_until_idle()
         harness.clock.advance(31_000)
 
-    [task] = await harness.store.tasks([run])
-    [letter] = await harness.store.list_dead_letters("default")
+    [task] = await harness.store.history.tasks([run])
+    [letter] = await harness.store.dead_letters.page("default")
     assert (task.state, task.routings, letter.reason) == (TaskState.FAILED, 50, "no_pool_mapping")
 
 
@@ -294,7 +294,7 @@ async def test_a_tenant_has_no_more_on_their_way_than_it_may_and_others_are_not_
 
     started = {one.run.run_id for one in harness.runner.started.values()}
     assert (len(started & {run.run_id for run in mine}), theirs.run_id in started) == (2, True)
-    waiting = [task for task in await harness.store.tasks(mine) if task.state is TaskState.PENDING]
+    waiting = [task for task in await harness.store.history.tasks(mine) if task.state is TaskState.PENDING]
     assert {task.note for task in waiting} == {
         "tenant_limit: tenant 'default' has 2 tasks in flight, which is its limit"
     }
@@ -316,7 +316,7 @@ async def test_a_worker_that_cannot_say_that_it_is_alive_stops_what_it_has(harne
     async def away(*_: object, **__: object) -> LeaseRenewal:
         raise StoreUnavailable("away")
 
-    harness.store.register_worker = harness.store.renew = away  # type: ignore[assignment,method-assign]
+    harness.store.workers.register = harness.store.attempts.renew = away  # type: ignore[assignment,method-assign]
     harness.clock.advance(23_000)
     await harness.worker.step()
     assert harness.runner.stopped == []
@@ -336,7 +336,7 @@ async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(harness: E
     async def away(*_: object, **__: object) -> LeaseRenewal:
         raise StoreUnavailable("away")
 
-    harness.store.register_worker = harness.store.renew = away  # type: ignore[assignment,method-assign]
+    harness.store.workers.register = harness.store.attempts.renew = away  # type: ignore[assignment,method-assign]
     harness.clock.advance(60_000)
     await harness.worker.step()
 
@@ -357,7 +357,7 @@ async def test_a_worker_that_the_store_keeps_waiting_stops_what_it_has_before_it
         await answer.wait()
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(harness.store, "register_worker", hangs)
+    monkeypatch.setattr(harness.store.workers, "register", hangs)
     harness.clock.advance(lease_ms // 3 + 1)
     step = asyncio.create_task(harness.worker.step())
     await asyncio.sleep(0)

@@ -32,7 +32,7 @@ async def test_what_is_given_back_while_something_else_is_being_reported_is_repo
     run = await harness.run(job, "b")
     await harness.dispatcher.step()
     harness.runner.functions = frozenset()
-    report, take = harness.store.report, harness.store.take
+    report, take = harness.store.attempts.report, harness.store.attempts.take
 
     async def slow(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         reported = await report(list(endings))
@@ -45,13 +45,13 @@ async def test_what_is_given_back_while_something_else_is_being_reported_is_repo
         return await take(*words, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(harness.store, "report", slow)
-        patched.setattr(harness.store, "take", meanwhile)
+        patched.setattr(harness.store.attempts, "report", slow)
+        patched.setattr(harness.store.attempts, "take", meanwhile)
         await harness.worker.step()
     await harness.worker.step()
 
-    [task] = await harness.store.tasks([run])
-    assert [one.result for one in await harness.store.attempts([task.task_id])] == [Result.NEVER_STARTED]
+    [task] = await harness.store.history.tasks([run])
+    assert [one.result for one in await harness.store.executions.attempts([task.task_id])] == [Result.NEVER_STARTED]
     assert task.state is TaskState.PENDING
 
 
@@ -63,7 +63,7 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
     runs = [await harness.run(job, name) for name in "ab"]
     await harness.worker.step()
     await harness.dispatcher.step()
-    read = harness.store.workflow
+    read = harness.store.jobs.workflow
     reads = 0
 
     async def slow(tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
@@ -74,7 +74,7 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
         harness.shelf._entries.clear()  # noqa: SLF001 - as with many definitions
         return await read(tenant, workflow_id, version)
 
-    monkeypatch.setattr(harness.store, "workflow", slow)
+    monkeypatch.setattr(harness.store.jobs, "workflow", slow)
     monkeypatch.setattr(harness.shelf, "_keep", lambda _: None)
     harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
     await harness.worker.step()
@@ -82,7 +82,7 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
 
     assert reads > 1
     assert not harness.runner.started
-    assert {one.state for one in await harness.store.tasks(runs)} == {TaskState.PENDING}
+    assert {one.state for one in await harness.store.history.tasks(runs)} == {TaskState.PENDING}
 
 
 @pytest.mark.guarantee("C7", "S4")
@@ -92,7 +92,7 @@ async def test_what_ended_while_the_store_was_away_is_no_loss(
 ) -> None:
     run = await harness.run(await harness.job(workflow(delivery=delivery)))
     await harness.run_until_idle()
-    open_attempts, sleep = harness.store.open_attempts, harness.clock.sleep
+    open_attempts, sleep = harness.store.attempts.open_attempts, harness.clock.sleep
     back_at = harness.clock.now() + 2 * harness.settings.worker.lease_ms
 
     async def away_until_then(**page: Any) -> Any:  # noqa: ANN401 - as it is called
@@ -107,10 +107,10 @@ async def test_what_ended_while_the_store_was_away_is_no_loss(
             await harness.worker.step()
 
     harness.runner.end_all()
-    monkeypatch.setattr(harness.store, "open_attempts", away_until_then)
+    monkeypatch.setattr(harness.store.attempts, "open_attempts", away_until_then)
     monkeypatch.setattr(harness.clock, "sleep", meanwhile)
     harness.clock.advance(2 * harness.settings.worker.lease_ms - 10)
     await harness.reconciler.step()
 
-    [task] = await harness.store.tasks([run])
-    assert [one.result for one in await harness.store.attempts([task.task_id])] == [Result.SUCCEEDED]
+    [task] = await harness.store.history.tasks([run])
+    assert [one.result for one in await harness.store.executions.attempts([task.task_id])] == [Result.SUCCEEDED]

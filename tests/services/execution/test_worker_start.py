@@ -48,8 +48,8 @@ class LoadedWorker(ExecutionHarness):
 
     async def states(self) -> dict[TaskState, int]:
         """How many tasks are in each state."""
-        runs = [await self.store.find_run(f"run_{number:03}") for number in range(MANY)]  # type: ignore[arg-type]
-        found = [task.state for task in await self.store.tasks([run for run in runs if run is not None])]
+        runs = [await self.store.executions.find_run(f"run_{number:03}") for number in range(MANY)]  # type: ignore[arg-type]
+        found = [task.state for task in await self.store.history.tasks([run for run in runs if run is not None])]
         return {state: found.count(state) for state in set(found)}
 
 
@@ -92,7 +92,7 @@ async def test_what_has_not_begun_when_others_may_think_that_we_are_lost_never_d
 
     # Nobody was lost: what never began is given back, and costs no attempt.
     assert await busy.states() == {TaskState.PENDING: MANY}
-    attempts = await busy.store.attempts([held for held, _ in busy.interrupting_runner.begun])
+    attempts = await busy.store.executions.attempts([held for held, _ in busy.interrupting_runner.begun])
     assert {one.result for one in attempts} == {Result.LOST}
 
 
@@ -137,8 +137,8 @@ async def test_what_is_taken_in_between_needs_a_slot_of_its_own() -> None:
 
 async def test_a_run_that_is_cancelled_in_between_is_stopped_when_its_worker_looks(busy: LoadedWorker) -> None:
     async def cancel() -> None:
-        [last] = [run for run in [await busy.store.find_run("run_249")] if run is not None]  # type: ignore[arg-type]
-        await busy.store.cancel(last.run_id, reason="enough", now=busy.clock.now())
+        [last] = [run for run in [await busy.store.executions.find_run("run_249")] if run is not None]  # type: ignore[arg-type]
+        await busy.store.runs.cancel(last.run_id, reason="enough", now=busy.clock.now())
         busy.worker.check_soon()
 
     busy.interrupting_runner.then = cancel
@@ -158,7 +158,7 @@ async def test_what_could_not_begin_while_something_else_was_reported_is_reporte
     crew.runner.end_all()
     waits = await crew.run(job, "b")
     await crew.dispatcher.step()
-    report, take = crew.store.report, crew.store.take
+    report, take = crew.store.attempts.report, crew.store.attempts.take
 
     async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         said = list(endings)
@@ -170,12 +170,12 @@ async def test_what_could_not_begin_while_something_else_was_reported_is_reporte
         await asyncio.sleep(0)
         return await take(*words, **named)
 
-    monkeypatch.setattr(crew.store, "report", slowly)
-    monkeypatch.setattr(crew.store, "take", meanwhile)
+    monkeypatch.setattr(crew.store.attempts, "report", slowly)
+    monkeypatch.setattr(crew.store.attempts, "take", meanwhile)
     crew.runner.functions = frozenset()
     await crew.worker.step()
     await crew.worker.step()
 
-    [task] = await crew.store.tasks([waits])
+    [task] = await crew.store.history.tasks([waits])
     assert task.state is TaskState.PENDING
     assert "late_result" not in crew.events.names()

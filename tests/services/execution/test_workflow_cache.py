@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.schedules import MemoryJobs
 from gnomon.core.model import Run, RunId, RunStatus, Source
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import JobChangeset
@@ -31,11 +32,12 @@ RUN = Run(
 )
 
 
-class CountingStore(MemoryStore):
-    """Has every workflow, and counts who asks."""
+class CountingJobs(MemoryJobs):
+    """Has every workflow, and counts the reads."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: NOON)
+        store = MemoryStore(lambda: NOON)
+        super().__init__(store.state, store.schedules)
         self.asked: list[str] = []
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
@@ -44,7 +46,7 @@ class CountingStore(MemoryStore):
 
 
 async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
-    library = CountingStore()
+    library = CountingJobs()
     shelf = WorkflowCache(library, most=2)
 
     for name in ("a", "b", "a", "c", "a", "b"):
@@ -56,28 +58,31 @@ async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
 async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
     crew = ExecutionHarness()
     names = [f"job-{number}" for number in range(5)]
-    await crew.store.apply(JobChangeset(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata="")
+    await crew.store.jobs.apply(
+        JobChangeset(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata=""
+    )
     runs = [replace(running_assignment().run, workflow_id=name) for name in names]
     asked: list[str] = []
-    single = crew.store.workflow
+    single = crew.store.jobs.workflow
 
     async def counted(tenant: str, name: str, version: int | None = None) -> Workflow | None:
         asked.append(name)
         return await single(tenant, name, version)
 
     await crew.shelf.preload(runs)
-    crew.store.workflow = counted  # type: ignore[assignment]
+    crew.store.jobs.workflow = counted  # type: ignore[assignment]
     found = [await crew.shelf.for_run(run) for run in runs]
 
     assert [one.workflow_id for one in found if one] == names
     assert asked == []
 
 
-class RecordingStore(MemoryStore):
-    """Says what it was asked for, and how."""
+class RecordingJobs(MemoryJobs):
+    """Records what it was asked for, and how."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: NOON)
+        store = MemoryStore(lambda: NOON)
+        super().__init__(store.state, store.schedules)
         self.asked: list[tuple[str, ...]] = []
 
     async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
@@ -92,8 +97,8 @@ class RecordingStore(MemoryStore):
         return found
 
 
-async def deployed(*workflows: Workflow) -> RecordingStore:
-    store = RecordingStore()
+async def deployed(*workflows: Workflow) -> RecordingJobs:
+    store = RecordingJobs()
     for one in workflows:
         await store.apply(JobChangeset(workflows=[one]), now=NOON, actor="ada", tzdata="")
     store.asked = []

@@ -30,20 +30,22 @@ class BackfillFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         self.events = Recorder()
-        self.desk = BackfillService(self.store, self.store, self.clock, CountedIds())
-        self.registrar = Registrar(self.store, self.store, self.clock, CountedIds())
+        self.desk = BackfillService(self.store.backfills, self.store.schedules, self.clock, CountedIds())
+        self.registrar = Registrar(self.store.schedules, self.store.history, self.clock, CountedIds())
         self.backfiller = self.another()
 
     def another(self) -> Backfiller:
-        return Backfiller(self.store, self.store, self.clock, self.events, lease=SoleNode(), on_ready=lambda: None)
+        return Backfiller(
+            self.store.backfills, self.store.history, self.clock, self.events, lease=SoleNode(), on_ready=lambda: None
+        )
 
     async def job(self, **changes: Any) -> Schedule:  # noqa: ANN401 - any field of the spec
         schedule = minutely(trigger=Cron("0 * * * *"), **changes)
-        await self.store.add([schedule], actor="ada", tzdata="")
+        await self.store.schedules.add([schedule], actor="ada", tzdata="")
         return schedule
 
     async def under_way(self) -> list[Run]:
-        runs = [run for run in await self.store.list_runs(RunQuery()) if not run.over]
+        runs = [run for run in await self.store.executions.list_runs(RunQuery()) if not run.over]
         return sorted(runs, key=lambda run: run.planned_at)
 
     async def go(self) -> list[int]:
@@ -105,8 +107,8 @@ async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: Backfi
 
 async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
     schedule = await at.job(mark=HOURS[2] - MINUTE)
-    terms = await at.store.claim("node", ttl_ms=1000, limit=SHARDS)
-    await at.store.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
+    terms = await at.store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
+    await at.store.ledger.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
     for run in await at.under_way():
         await finish_run(at.store, run, now=NOON)
     await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
@@ -174,14 +176,14 @@ async def test_one_that_cannot_be_carried_out_holds_up_no_other(
     await at.job()
     broken = (await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
     await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
-    carry_out = at.store.apply_backfill_batch
+    carry_out = at.store.backfills.apply_batch
 
     async def fails_for_one(lot: BackfillBatch, *, now: int) -> BatchOutcome:
         if lot.backfill.backfill_id == broken.backfill_id:
             raise UsageError("cannot be read here")
         return await carry_out(lot, now=now)
 
-    monkeypatch.setattr(at.store, "apply_backfill_batch", fails_for_one)
+    monkeypatch.setattr(at.store.backfills, "apply_batch", fails_for_one)
 
     assert await at.go() == HOURS[1:2]
     assert "backfill_broken" in at.events.names()
@@ -197,7 +199,7 @@ async def test_a_store_that_is_away_costs_time_and_nothing_else(
         raise StoreUnavailable(f"no answer about {limit}")
 
     with monkeypatch.context() as broken:
-        broken.setattr(at.store, "open_backfills", away)
+        broken.setattr(at.store.backfills, "list_open", away)
         assert await at.backfiller.step() > 0
 
     assert await at.ran() == HOURS

@@ -1,6 +1,6 @@
 """The cleaner: what is old goes, archived first, and nothing else does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.maintenance import MemoryRetention
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.state import MemoryState
 from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
@@ -38,17 +41,17 @@ class FillableArchive:
         self.kept += records
 
 
-class CountingStore(MemoryStore):
+class CountingRetention(MemoryRetention):
     """Counts the tasks that go in each transaction."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        super().__init__(now)
+    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+        super().__init__(state, rules)
         self.removed: list[int] = []
 
-    async def remove(self, lot: RetentionBatch, *, limit: int) -> bool:
-        before = len(self._tasks)
-        done = await super().remove(lot, limit=limit)
-        self.removed.append(before - len(self._tasks))
+    async def remove(self, batch: RetentionBatch, *, limit: int) -> bool:
+        before = len(self._state.tasks)
+        done = await super().remove(batch, limit=limit)
+        self.removed.append(before - len(self._state.tasks))
         return done
 
 
@@ -57,7 +60,8 @@ class CleanerFixture:
 
     def __init__(self, archive: Archive | None = None, *, portion: int = 100) -> None:
         self.clock = VirtualClock(NOON)
-        self.store = CountingStore(self.clock.now)
+        self.store = MemoryStore(self.clock.now)
+        self.store.retention = self.retention = CountingRetention(self.store.state, self.store.rules)
         self.events = Recorder()
         self.shelf = FillableArchive()
         self.archive = archive or self.shelf
@@ -67,30 +71,30 @@ class CleanerFixture:
     def another(self, holder: str, *, archive: bool = True) -> Cleaner:
         store, place = self.store, self.archive if archive else None
         return Cleaner(
-            store,
-            store,
+            store.retention,
+            store.jobs,
             place,
             self.clock,
             self.events,
             settings=self.settings,
-            lease=SingletonLease(store, self.clock, "cleaner", holder, ttl_ms=160_000),
+            lease=SingletonLease(store.singletons, self.clock, "cleaner", holder, ttl_ms=160_000),
         )
 
     async def job(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, trigger=OnDemand())
         made = replace(made, spec=replace(made.spec, workflow_id=name), next_fire_at=None)
         wish = JobChangeset(workflows=[workflow(name, **changes)], added=[made])
-        assert await self.store.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        assert await self.store.jobs.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str) -> Run:
         run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
-        await self.store.launch([LaunchRequest(run=run, first_steps=("main",))], now=self.clock.now())
+        await self.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=self.clock.now())
         await finish_run(self.store, run, now=self.clock.now())
         return run
 
     async def left(self, *runs: Run) -> list[str]:
-        return [run.run_id for run in runs if await self.store.find_run(run.run_id)]
+        return [run.run_id for run in runs if await self.store.executions.find_run(run.run_id)]
 
     async def pass_(self) -> None:
         """Steps until the cleaner has been through everything."""
@@ -120,7 +124,7 @@ async def test_the_retention_that_a_job_says_now_counts_for_all_of_its_runs() ->
     job = await home.job()
     run = await home.run(job, "a")
     shorter = JobChangeset(workflows=[workflow("report", version=2, retention_days=1)])
-    assert await home.store.apply(shorter, now=NOON, actor="ada", tzdata="")
+    assert await home.store.jobs.apply(shorter, now=NOON, actor="ada", tzdata="")
     home.clock.advance(2 * DAY_MS)
 
     await home.pass_()
@@ -153,10 +157,10 @@ async def test_what_was_archived_and_not_removed_is_archived_again_and_read_once
     async def dies(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
-    remove, home.store.remove = home.store.remove, dies  # type: ignore[method-assign]
+    remove, home.store.retention.remove = home.store.retention.remove, dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         await interrupted.clean()
-    home.store.remove = remove  # type: ignore[method-assign]
+    home.store.retention.remove = remove  # type: ignore[method-assign]
     home.clock.advance(10 * 60_000)
     await home.pass_()
 
@@ -191,7 +195,7 @@ async def test_one_of_several_cleans_at_a_time() -> None:
     home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
-    assert await home.store.acquire_singleton("cleaner", "another node", ttl_ms=60_000)
+    assert await home.store.singletons.acquire_singleton("cleaner", "another node", ttl_ms=60_000)
 
     assert await home.cleaner.step() == home.settings.cleaner.poll_ms / 1000
     assert await home.left(run) == ["run_a"]
@@ -216,14 +220,14 @@ async def test_without_a_place_for_the_archive_nothing_goes_and_that_is_said_onc
 async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
     home = CleanerFixture()
     made = minutely()
-    await home.store.add([made], actor="ada", tzdata="")
-    terms = await home.store.claim("node", ttl_ms=1000, limit=SHARDS)
+    await home.store.schedules.add([made], actor="ada", tzdata="")
+    terms = await home.store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     for minute in (1, 2):
-        found = await home.store.find("default", "report")
+        found = await home.store.schedules.find("default", "report")
         assert found is not None
         now = NOON + minute * 60_000
-        await home.store.decide([plan(found, now=now)], now=now, terms=terms)
-        [run] = [one for one in await home.store.runs(made.uid, before=now + 1, limit=10) if not one.over]
+        await home.store.ledger.decide([plan(found, now=now)], now=now, terms=terms)
+        [run] = [one for one in await home.store.history.runs(made.uid, before=now + 1, limit=10) if not one.over]
         await finish_run(home.store, run, now=now)
     home.clock.advance(91 * DAY_MS)
 
@@ -239,4 +243,4 @@ async def test_many_old_rows_go_in_transactions_of_a_portion_each() -> None:
 
     await home.pass_()
 
-    assert home.store.removed == [10, 10, 10, 5]
+    assert home.retention.removed == [10, 10, 10, 5]

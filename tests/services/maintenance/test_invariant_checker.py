@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, TTL, minutely
+from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import WatchdogSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
@@ -15,14 +16,14 @@ from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.testing.clock import Recorder, VirtualClock
-from support.row_editing import EditableMemoryStore
+from support.row_editing import memory_row_editor
 from support.task_steps import take_task
 
 SETTINGS = WatchdogSettings(poll_ms=30_000, batch=2, late_ms=30_000, orphan_ms=MINUTE)
 
 
-def lease(store: EditableMemoryStore, clock: VirtualClock, holder: str) -> SingletonLease:
-    return SingletonLease(store, clock, "warden", holder, ttl_ms=2 * SETTINGS.poll_ms)
+def lease(store: MemoryStore, clock: VirtualClock, holder: str) -> SingletonLease:
+    return SingletonLease(store.singletons, clock, "warden", holder, ttl_ms=2 * SETTINGS.poll_ms)
 
 
 class InvariantFixture:
@@ -30,15 +31,16 @@ class InvariantFixture:
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
-        self.store = EditableMemoryStore(self.clock.now)
+        self.store = MemoryStore(self.clock.now)
+        self.plant = memory_row_editor(self.store)
         self.events = Recorder()
         self.warden = InvariantChecker(
-            self.store, self.clock, self.events, SETTINGS, lease=lease(self.store, self.clock, "a")
+            self.store.invariants, self.clock, self.events, SETTINGS, lease=lease(self.store, self.clock, "a")
         )
 
     async def schedule(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, **changes)
-        await self.store.add([made], actor="ada", tzdata="")
+        await self.store.schedules.add([made], actor="ada", tzdata="")
         return made
 
 
@@ -54,11 +56,11 @@ async def test_all_is_well_while_nothing_is_wrong() -> None:
 async def test_a_schedule_that_is_neither_paused_nor_finished_gets_its_next_fire() -> None:
     ward = InvariantFixture()
     lost, _ = await ward.schedule(), await ward.schedule("over", end_at=NOON - MINUTE)
-    await ward.store.plant("schedule", "uid", lost.uid, "next_fire_at", None)
+    await ward.plant("schedule", "uid", lost.uid, "next_fire_at", None)
 
     await ward.warden.step()
 
-    assert await ward.store.find("default", "report") == lost
+    assert await ward.store.schedules.find("default", "report") == lost
     facts = {"vital": Invariant.NEXT_FIRE, "schedule": "report", "next_fire_at": NOON + MINUTE}
     assert ward.events.seen == [("vital_repaired", facts)]
     assert (ward.warden.failures[Invariant.NEXT_FIRE], ward.warden.repairs[Invariant.NEXT_FIRE]) == (1, 1)
@@ -70,7 +72,7 @@ async def test_many_schedules_are_looked_at_some_in_each_look() -> None:
     ward = InvariantFixture()
     for name in "abcde":
         made = await ward.schedule(name)
-        await ward.store.plant("schedule", "uid", made.uid, "active_runs", 3)
+        await ward.plant("schedule", "uid", made.uid, "active_runs", 3)
 
     await ward.warden.step()
     assert ward.warden.repairs[Invariant.COUNTS] == 2
@@ -85,7 +87,7 @@ async def test_many_schedules_are_looked_at_some_in_each_look() -> None:
 async def test_counts_that_are_wrong_are_put_right_and_shown() -> None:
     ward = InvariantFixture()
     made = await ward.schedule()
-    await ward.store.plant("schedule", "uid", made.uid, "queued_runs", 1)
+    await ward.plant("schedule", "uid", made.uid, "queued_runs", 1)
 
     await ward.warden.step()
 
@@ -97,7 +99,7 @@ async def test_an_attempt_that_nobody_ends_is_announced_once_and_so_is_its_end()
     ward = InvariantFixture()
     made = replace(await ward.schedule(trigger=Cron("0 0 1 1 *")))
     run = new_requested_run(RunId("run_a"), made, source=Source.MANUAL, now=NOON)
-    await ward.store.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+    await ward.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
     taken = await take_task(ward.store, "w1", run, now=NOON)
     ward.clock.advance(5 * MINUTE)
 
@@ -107,7 +109,7 @@ async def test_an_attempt_that_nobody_ends_is_announced_once_and_so_is_its_end()
     facts = {"vital": Invariant.OWNERS, "tasks": [taken.task.task_id], "workers": ["w1"]}
     assert ward.events.seen == [("vital_failed", facts)]
     assert ward.warden.failing == {Invariant.OWNERS}
-    await ward.store.renew("w1", [(taken.task.task_id, 1)], lease_ms=MINUTE)
+    await ward.store.attempts.renew("w1", [(taken.task.task_id, 1)], lease_ms=MINUTE)
     await ward.warden.step()
     assert ward.events.seen[1:] == [("vital_recovered", {"vital": Invariant.OWNERS})]
     assert ward.warden.failing == set()
@@ -120,7 +122,7 @@ async def test_a_mark_that_does_not_move_is_announced_at_the_second_look(*, led:
     await ward.schedule()
     ward.clock.advance(MINUTE + 30_001)
     if led:
-        await ward.store.claim("node", ttl_ms=TTL, limit=SHARDS)
+        await ward.store.shards.claim("node", ttl_ms=TTL, limit=SHARDS)
 
     await ward.warden.step()
     assert ward.events.seen == []
@@ -143,10 +145,12 @@ async def test_a_tick_that_has_just_come_due_is_no_reason_for_alarm() -> None:
 
 async def test_one_node_is_the_warden_until_it_is_silent() -> None:
     ward = InvariantFixture()
-    other = InvariantChecker(ward.store, ward.clock, ward.events, SETTINGS, lease=lease(ward.store, ward.clock, "b"))
+    other = InvariantChecker(
+        ward.store.invariants, ward.clock, ward.events, SETTINGS, lease=lease(ward.store, ward.clock, "b")
+    )
     await ward.warden.step()
     made = await ward.schedule()
-    await ward.store.plant("schedule", "uid", made.uid, "active_runs", 3)
+    await ward.plant("schedule", "uid", made.uid, "active_runs", 3)
 
     await other.step()
     assert ward.events.seen == []

@@ -79,7 +79,7 @@ def heard() -> AnnouncedChanges:
 def book() -> FailingJobService:
     clock = VirtualClock(NOON)
     store = MemoryStore(clock.now)
-    made = FailingJobService(store, store, store, clock, CountedIds())
+    made = FailingJobService(store.jobs, store.schedules, store.history, clock, CountedIds())
     made.failures = []
     return made
 

@@ -8,6 +8,7 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.http_client import HttpPingSender
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.runs import MemoryExecutions
 from gnomon.config.sections import WatchdogSettings
 from gnomon.core.model import Result, Run, RunId
 from gnomon.core.pings import Ping, PingMoment
@@ -49,7 +50,7 @@ class PingFixture:
     def _pinger(self) -> Pinger:
         harness = self.harness
         return Pinger(
-            harness.store,
+            harness.store.executions,
             harness.shelf,
             HttpPingSender(),
             harness.clock,
@@ -74,9 +75,9 @@ class PingFixture:
     async def begin(self, name: str, path: str, *, on: tuple[PingMoment, ...]) -> None:
         """It is under way."""
         ping = Ping(url=self.heard.url(path), on=on)
-        if await self.harness.store.find("default", "report") is None:
+        if await self.harness.store.schedules.find("default", "report") is None:
             await self.harness.job(workflow(ping=ping))
-        job = await self.harness.store.find("default", "report")
+        job = await self.harness.store.schedules.find("default", "report")
         assert job is not None
         await self.harness.run(job, name)
         await self.harness.run_until_idle()
@@ -137,8 +138,8 @@ async def test_a_run_is_told_once_however_often_it_is_heard_of(heard: HttpListen
     assert heard.calls == ["/p"]
 
 
-class Busy(MemoryStore):
-    """A store in which something happens after a run was read and before whoever asked has it."""
+class BusyExecutions(MemoryExecutions):
+    """Something happens after a run was read and before the caller has it."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
@@ -152,10 +153,11 @@ class Busy(MemoryStore):
 
 async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: HttpListener) -> None:
     clock = VirtualClock(NOON)
-    store = Busy(clock.now)
+    store = MemoryStore(clock.now)
+    store.executions = busy = BusyExecutions(store.state)
     desk = PingFixture(heard, ExecutionHarness(store=store, clock=clock))
     await desk.begin("a", "/p", on=(PingMoment.SUCCESS,))
-    store.meanwhile = desk.end
+    busy.meanwhile = desk.end
     desk.pinger.heard("task_succeeded", {"run": RunId("run_a")})
     await desk.settle()
 

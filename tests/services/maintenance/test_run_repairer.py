@@ -3,6 +3,8 @@
 import pytest
 
 from contracts.store import MINUTE
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.maintenance import MemoryInvariants
 from gnomon.config.sections import ReconcilerSettings
 from gnomon.core.invariants import StuckReason
 from gnomon.core.model import RunId, RunStatus
@@ -12,12 +14,12 @@ from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.run_repairer import RunRepairer
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
-from support.row_editing import EditableMemoryStore
+from support.row_editing import memory_row_editor
 
 SETTINGS = ReconcilerSettings(poll_ms=30_000, batch=2, max_iterations=2, settled_ms=MINUTE)
 
 
-class WeakStore(EditableMemoryStore):
+class WeakInvariants(MemoryInvariants):
     """A store that is away for a few questions."""
 
     away = 0
@@ -36,30 +38,32 @@ class RepairFixture:
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_772_452_800_000)
-        self.store = WeakStore(self.clock.now)
+        self.store = MemoryStore(self.clock.now)
+        self.store.invariants = self.weak = WeakInvariants(self.store.state, self.store.rules)
+        self.plant = memory_row_editor(self.store)
         self.crew = ExecutionHarness(store=self.store, clock=self.clock)
         self.woken: list[bool] = []
         self.mender = self.another("a")
 
     def another(self, holder: str) -> RunRepairer:
         return RunRepairer(
-            self.store,
+            self.store.invariants,
             self.clock,
             self.crew.events,
             SETTINGS,
-            lease=SingletonLease(self.store, self.clock, "mender", holder, ttl_ms=2 * SETTINGS.poll_ms),
+            lease=SingletonLease(self.store.singletons, self.clock, "mender", holder, ttl_ms=2 * SETTINGS.poll_ms),
             on_ready=lambda: self.woken.append(True),
         )
 
     async def broken(self, *names: str) -> None:
         """Runs whose only task is over, though they are not."""
-        job = await self.store.find("default", "report") or await self.crew.job()
+        job = await self.store.schedules.find("default", "report") or await self.crew.job()
         for name in names:
             await self.crew.run(job, name)
-            await self.store.plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
+            await self.plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
 
     async def open(self) -> list[str]:
-        found = [await self.store.find_run(RunId(f"run_{name}")) for name in "abcdef"]
+        found = [await self.store.executions.find_run(RunId(f"run_{name}")) for name in "abcdef"]
         return [run.run_id for run in found if run is not None and not run.over]
 
 
@@ -71,7 +75,7 @@ async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counte
 
     assert await ward.mender.step() == 30
 
-    run = await ward.store.find_run(RunId("run_a"))
+    run = await ward.store.executions.find_run(RunId("run_a"))
     assert run is not None
     assert run.status is RunStatus.COMPLETED
     assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
@@ -96,7 +100,7 @@ async def test_a_look_goes_only_so_far_and_the_next_one_goes_on_from_there() -> 
     ward.clock.advance(2 * MINUTE)
 
     await ward.mender.step()
-    assert (ward.store.asked, await ward.open()) == (2, ["run_e", "run_f"])
+    assert (ward.weak.asked, await ward.open()) == (2, ["run_e", "run_f"])
     await ward.mender.step()
     assert await ward.open() == []
 
@@ -110,7 +114,7 @@ async def test_one_node_mends_until_it_is_silent_for_two_looks() -> None:
     ward.clock.advance(2 * MINUTE - 1 - MINUTE)
 
     await other.step()
-    assert ward.store.asked == 1
+    assert ward.weak.asked == 1
     ward.clock.advance(MINUTE)
     await other.step()
     assert await ward.open() == []
@@ -120,7 +124,7 @@ async def test_a_store_that_is_away_is_asked_again_a_few_times() -> None:
     ward = RepairFixture()
     await ward.broken("a")
     ward.clock.advance(2 * MINUTE)
-    ward.store.away = 3
+    ward.weak.away = 3
 
     assert await ward.mender.step() == 30
     assert await ward.open() == []

@@ -63,9 +63,9 @@ class HealthFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         events = Recorder()
-        self.elector = Elector(self.store, self.clock, events, LeaderSettings(), holder="node")
+        self.elector = Elector(self.store.shards, self.clock, events, LeaderSettings(), holder="node")
         self.ticker = Ticker(
-            self.store, self.elector, self.clock, events, TickerSettings(), on_runs_created=lambda: None
+            self.store.ledger, self.elector, self.clock, events, TickerSettings(), on_runs_created=lambda: None
         )
         self.dispatcher = Backoff(events, "dispatcher")
         self.surveyor = FakeStatsReader()

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.audit import MemoryAuditTrail
+from gnomon.adapters.memory.state import MemoryState
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.core.audit import (
     GENESIS,
@@ -42,15 +44,15 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     """A store with a few entries, all sealed."""
     store = await open_sqlite(str(path))
     for number in range(1, ENTRIES + 1):
-        await store.add([minutely(f"job{number}")], actor="ada", tzdata="")
-    await AuditSealer(store, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        await store.schedules.add([minutely(f"job{number}")], actor="ada", tzdata="")
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
     yield store
     await store.close()
 
 
 @pytest.fixture
 def book(store: SqlStore) -> AuditService:
-    return AuditService(store)
+    return AuditService(store.audit)
 
 
 def tamper(path: Path, *statements: str) -> None:
@@ -69,7 +71,7 @@ async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditService, stor
     done = await book.verify()
 
     assert (done.intact, done.head.seq, done.unsealed) == (True, ENTRIES, 0)
-    assert (done.head, 0) == await store.audit_head()
+    assert (done.head, 0) == await store.audit.head()
 
 
 @pytest.mark.req("H-23")
@@ -136,7 +138,7 @@ SELECT at, actor, tenant, action, kind, name, before, after, details, 3, hash, ?
 
 @pytest.mark.req("H-23")
 async def test_an_added_entry_is_found(book: AuditService, path: Path, store: SqlStore) -> None:
-    [second] = await store.sealed_audit(after=1, limit=1)
+    [second] = await store.audit.sealed(after=1, limit=1)
     own = chain_hash(str(second.hash), second.entry)
     tamper(path, *(moved(n, n + 1) for n in (6, 5, 4, 3)))
     tamper(path, COPY.replace("?", f"'{own}'"))
@@ -157,7 +159,7 @@ async def test_entries_that_changed_places_are_found(book: AuditService, path: P
 async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
     book: AuditService, path: Path, store: SqlStore
 ) -> None:
-    head, _ = await store.audit_head()
+    head, _ = await store.audit.head()
     tamper(path, "DELETE FROM audit WHERE seq >= 5")
 
     assert await reasons(book) == []
@@ -169,37 +171,37 @@ async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
 async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_the_old(
     book: AuditService, path: Path, store: SqlStore
 ) -> None:
-    head, _ = await store.audit_head()
+    head, _ = await store.audit.head()
     tamper(
         path,
         "UPDATE audit SET actor = 'eve' WHERE seq = 2",
         "UPDATE audit SET seq = NULL, prev_hash = NULL, hash = NULL",
     )
-    await AuditSealer(store, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
 
     assert await reasons(book) == []
     assert len(await reasons(book, expect=head.hash)) == 1
 
 
 async def test_a_hash_that_was_once_the_last_is_enough(book: AuditService, store: SqlStore) -> None:
-    head, _ = await store.audit_head()
-    await store.add([minutely("more")], actor="bob", tzdata="")
-    await AuditSealer(store, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    head, _ = await store.audit.head()
+    await store.schedules.add([minutely("more")], actor="bob", tzdata="")
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
 
     assert await reasons(book, expect=head.hash) == []
     assert await reasons(book, expect=GENESIS) == []
 
 
 async def test_many_broken_entries_are_told_of_briefly(book: AuditService, path: Path, store: SqlStore) -> None:
-    await store.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
-    await AuditSealer(store, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await store.schedules.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
     tamper(path, "UPDATE audit SET actor = 'eve'")
 
     assert len(await reasons(book)) == 20
 
 
 async def test_what_is_not_sealed_is_counted(book: AuditService, store: SqlStore) -> None:
-    await store.add([minutely("more")], actor="bob", tzdata="")
+    await store.schedules.add([minutely("more")], actor="bob", tzdata="")
 
     done = await book.verify()
 
@@ -211,9 +213,9 @@ async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Pa
     tamper(path, "DROP TABLE audit")
 
     with pytest.raises(sqlite3.OperationalError):
-        await store.add([minutely("secret")], actor="eve", tzdata="")
+        await store.schedules.add([minutely("secret")], actor="eve", tzdata="")
 
-    assert await store.find("default", "secret") is None
+    assert await store.schedules.find("default", "secret") is None
 
 
 @pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
@@ -241,23 +243,29 @@ async def test_a_query_that_can_match_nothing_is_refused(book: AuditService, que
 # ---- the sealer ----------------------------------------------------------------------------------
 
 
-class Away(MemoryStore):
+class Away(MemoryAuditTrail):
     """Cannot be reached."""
 
-    async def seal_audit(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int) -> int:
         raise StoreUnavailable(f"no answer about {limit} entries")
 
 
-class Endless(MemoryStore):
+class Endless(MemoryAuditTrail):
     """Has always more to seal."""
 
-    async def seal_audit(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int) -> int:
         return limit
 
 
 async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
-    assert await AuditSealer(MemoryStore(lambda: NOON), VirtualClock(NOON), Recorder(), lease=SoleNode()).step() == 2.0
-    assert await AuditSealer(Endless(lambda: NOON), VirtualClock(NOON), Recorder(), lease=SoleNode()).step() == 0.25
+    assert (
+        await AuditSealer(MemoryStore(lambda: NOON).audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        == 2.0
+    )
+    assert (
+        await AuditSealer(Endless(MemoryState(lambda: NOON)), VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        == 0.25
+    )
 
 
 class Slow(Endless):
@@ -265,19 +273,19 @@ class Slow(Endless):
 
     clock = VirtualClock(NOON)
 
-    async def seal_audit(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int) -> int:
         self.clock.advance(500)
         return limit
 
 
 async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
-    slow = Slow(lambda: NOON)
+    slow = Slow(MemoryState(lambda: NOON))
 
     assert await AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode()).step() == 10
 
 
 async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write() -> None:
-    slow = Slow(lambda: NOON)
+    slow = Slow(MemoryState(lambda: NOON))
     sealer = AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode(), busy=lambda: False)
 
     assert await sealer.step() == 0
@@ -286,7 +294,7 @@ async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write(
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 
-    assert await AuditSealer(Away(lambda: NOON), VirtualClock(NOON), told, lease=SoleNode()).step() > 0
+    assert await AuditSealer(Away(MemoryState(lambda: NOON)), VirtualClock(NOON), told, lease=SoleNode()).step() > 0
     assert told.names() == ["store_unavailable"]
 
 

@@ -27,16 +27,18 @@ class DeadLetterFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(self.store, self.store, self.store, self.clock, ids)
-        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, ids)
-        self.office = DeadLetterService(self.store, self.store, self.launcher, self.clock)
+        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
+        self.launcher = Launcher(
+            self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
+        )
+        self.office = DeadLetterService(self.store.dead_letters, self.store.executions, self.launcher, self.clock)
 
     async def register(self, name: str = "report", **said: Any) -> None:  # noqa: ANN401 - any field of a job
         whole = {"name": name, "function": "reports.make", "dead_letter": True} | said
         await self.book.apply([read_job(whole, Defaults(), now=NOON)], actor="ada")
 
     async def run(self, run_id: RunId) -> Run:
-        found = await self.store.find_run(run_id)
+        found = await self.store.executions.find_run(run_id)
         assert found is not None
         return found
 
@@ -45,7 +47,7 @@ class DeadLetterFixture:
         self.clock.advance(1000)
         lettered = workflow(dead_letter=True)
         ending = completion_of(taken, result, now=self.clock.now(), definition=lettered, error=error)
-        await self.store.report([ending])
+        await self.store.attempts.report([ending])
 
     async def failed(self, job: str = "report", **wish: Any) -> DeadLetter:  # noqa: ANN401 - what a trigger takes
         """The letter of a run that has just failed."""
@@ -96,7 +98,7 @@ async def test_a_replay_is_a_new_run_of_the_newest_version_on_the_same_input(set
     run = await setup.run(done.run_id)
     assert done.became is LaunchOutcome.STARTED
     assert (run.replay_of, run.workflow_version, run.user_id) == (letter.dead_letter_id, 2, "bob")
-    assert await setup.store.payload(run.run_id, "input") == b'{"day":1}'
+    assert await setup.store.executions.payload(run.run_id, "input") == b'{"day":1}'
     assert (await setup.office.get(letter.dead_letter_id)).letter.replayed_by == run.run_id
 
 
@@ -104,7 +106,7 @@ async def test_a_replay_is_of_the_newest_version_even_if_the_job_runs_an_older_o
     letter = await setup.failed()
     await setup.register(function="reports.mended")
     older = {"schedule_id": "report", "schedule": "@daily", "workflow_id": "report", "workflow_version": 1}
-    await Registrar(setup.store, setup.store, setup.clock, CountedIds()).upsert(older, actor="ada")
+    await Registrar(setup.store.schedules, setup.store.history, setup.clock, CountedIds()).upsert(older, actor="ada")
 
     done = await setup.office.replay(letter.dead_letter_id, actor="ada")
 
@@ -170,7 +172,7 @@ async def test_the_letter_of_a_deleted_job_cannot_be_replayed(setup: DeadLetterF
 
 async def test_the_letter_of_a_run_without_a_job_is_replayed_without_one(setup: DeadLetterFixture) -> None:
     await setup.launcher.start("report", 1, "bob", NOON, "k")
-    [run] = [one for one in setup.store._runs.values() if one.schedule_id is None]  # noqa: SLF001 - no other is there
+    [run] = [one for one in setup.store.state.runs.values() if one.schedule_id is None]
     await setup.end(run.run_id, Result.FAILED)
     [letter] = await setup.office.page()
 
@@ -215,14 +217,14 @@ async def test_replaying_all_leaves_alone_what_fails_again(
 ) -> None:
     await setup.register(overlap="allow")
     letter = await setup.failed()
-    launch = setup.store.launch
+    launch = setup.store.runs.launch
 
     async def launched_and_failed(launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         became = await launch(launches, now=now)
         await setup.end(launches[0].run.run_id, Result.FAILED)
         return became
 
-    monkeypatch.setattr(setup.store, "launch", launched_and_failed)
+    monkeypatch.setattr(setup.store.runs, "launch", launched_and_failed)
 
     [done] = (await setup.office.replay_all(actor="ada")).items
     assert done.dead_letter_id == letter.dead_letter_id

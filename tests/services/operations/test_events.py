@@ -7,6 +7,7 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, ScheduleUid, Source
@@ -17,6 +18,7 @@ from gnomon.services.coordination import SoleNode
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
+from support.defective_stores import StoreFactory, with_part
 
 LISTENER: dict[str, Any] = {"name": "retrain", "function": "ml.retrain", "overlap": "allow"}
 
@@ -24,24 +26,24 @@ LISTENER: dict[str, Any] = {"name": "retrain", "function": "ml.retrain", "overla
 class EventFixture:
     """A store with a job that listens, and those who deal with events."""
 
-    def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
+    def __init__(self, make: StoreFactory = MemoryStore) -> None:
         self.clock = VirtualClock(NOON)
-        self.store = kind(self.clock.now)
+        self.store = make(self.clock.now)
         self.events = Recorder()
-        self.announcer = EventService(self.store, self.clock, CountedIds())
-        self.gatherer = EventBatcher(self.store, self.clock, self.events, lease=SoleNode(), on_ready=self._told)
+        self.announcer = EventService(self.store.events, self.clock, CountedIds())
+        self.gatherer = EventBatcher(self.store.events, self.clock, self.events, lease=SoleNode(), on_ready=self._told)
         self.ready = 0
 
     def _told(self) -> None:
         self.ready += 1
 
     async def listen(self, **on: Any) -> None:  # noqa: ANN401 - whatever a job may listen to
-        book = JobService(self.store, self.store, self.store, self.clock, CountedIds())
+        book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds())
         job = read_job(LISTENER | {"on": {"event": "model.drift", **on}}, Defaults(), now=NOON)
         await book.apply([job], actor="ada")
 
     async def runs(self) -> Sequence[Run]:
-        return await self.store.list_runs(RunQuery())
+        return await self.store.executions.list_runs(RunQuery())
 
 
 @pytest.mark.req("H-24")
@@ -171,15 +173,15 @@ async def test_with_nothing_to_wait_for_it_looks_now_and_then() -> None:
 
 
 async def test_a_store_that_is_away_is_tried_again() -> None:
-    class Away(MemoryStore):
+    class Away(MemoryExternalEvents):
         away = True
 
-        async def close_event_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+        async def close_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
             if self.away:
                 raise StoreUnavailable("it is away")
-            return await super().close_event_batches(now, limit=limit)
+            return await super().close_batches(now, limit=limit)
 
-    hall = EventFixture(Away)
+    hall = EventFixture(with_part("events", Away))
 
     assert 0 < await hall.gatherer.step() < 1
     assert hall.events.names() == ["store_unavailable"]

@@ -23,9 +23,9 @@ class SearchFixture:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(store, store, store, self.clock, ids)
-        self.launcher = Launcher(store, store, store, store, self.clock, ids)
-        self.search = SearchService(store, store, self.book, look=3)
+        self.book = JobService(store.jobs, store.schedules, store.history, self.clock, ids)
+        self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, self.clock, ids)
+        self.search = SearchService(store.executions, store.jobs, self.book, look=3)
 
     async def fill(self) -> str:
         runs = []
@@ -34,7 +34,7 @@ class SearchFixture:
             await self.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
             runs.append((await self.launcher.trigger(name, actor="ada")).run_id)
             self.clock.advance(1)
-        await self.store.cancel(runs[0], reason="no", now=self.clock.now())
+        await self.store.runs.cancel(runs[0], reason="no", now=self.clock.now())
         return runs[0]
 
 

@@ -23,9 +23,13 @@ class ExecutionFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.jobs = JobService(self.store, self.store, self.store, self.clock, ids)
-        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, ids)
-        self.book = ExecutionService(self.store, self.store, self.store, self.store, self.clock)
+        self.jobs = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
+        self.launcher = Launcher(
+            self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
+        )
+        self.book = ExecutionService(
+            self.store.runs, self.store.executions, self.store.history, self.store.jobs, self.clock
+        )
 
     async def register(self, name: str = "report") -> None:
         job = read_job({"name": name, "function": "reports.make", "overlap": "allow"}, Defaults(), now=NOON)
@@ -33,7 +37,7 @@ class ExecutionFixture:
 
     async def triggered(self, job: str = "report") -> Run:
         done = await self.launcher.trigger(job, actor="ada", input={"day": 1})
-        found = await self.store.find_run(done.run_id)
+        found = await self.store.executions.find_run(done.run_id)
         assert found is not None
         return found
 
@@ -41,7 +45,9 @@ class ExecutionFixture:
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
         self.clock.advance(1500)
         lines = (LogLine(NOON, "info", "began"), LogLine(self.clock.now(), "info", "ended"))
-        await self.store.report([completion_of(taken, result, now=self.clock.now(), output=b'{"rows":3}', logs=lines)])
+        await self.store.attempts.report(
+            [completion_of(taken, result, now=self.clock.now(), output=b'{"rows":3}', logs=lines)]
+        )
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from gnomon.core.model import Result, RunStatus, Source
 from gnomon.core.runs.admission import GateDecision, GateVerdict
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
+from gnomon.ports.store import Store
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
-from support.task_steps import FullStore
 from support.why_scenario import WhyScenario, instant
 
 Play = Callable[[WhyScenario], Awaitable[object]]
@@ -1172,10 +1172,10 @@ async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
 async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
     await timeline.crew.worker.step()
-    await timeline.store.register_worker(card("w2", pool="gpu"), ttl_ms=60_000)
+    await timeline.store.workers.register(card("w2", pool="gpu"), ttl_ms=60_000)
     await timeline.trigger()
     await timeline.crew.dispatcher.step()
-    await timeline.store.deregister_worker("w2")
+    await timeline.store.workers.deregister("w2")
 
 
 @asked(
@@ -1186,10 +1186,10 @@ async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
 async def the_only_one_that_may_take_it_has_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, labels={"node.zone": "eu"})
     await timeline.crew.worker.step()
-    await timeline.store.register_worker(card("w2", labels={"node.zone": "eu"}), ttl_ms=60_000)
+    await timeline.store.workers.register(card("w2", labels={"node.zone": "eu"}), ttl_ms=60_000)
     await timeline.trigger()
     await timeline.crew.dispatcher.step()
-    await timeline.store.deregister_worker("w2")
+    await timeline.store.workers.deregister("w2")
 
 
 def card(name: str, **said: Any) -> WorkerInfo:  # noqa: ANN401 - any field of a card
@@ -1206,7 +1206,7 @@ async def handed_out_and_not_begun(timeline: WhyScenario) -> None:
     await timeline.crew.worker.step()
     await timeline.trigger()
     await timeline.crew.dispatcher.step()
-    await timeline.store.take("w2", limit=1, lease_ms=30_000, now=timeline.clock.now(), begin=False)
+    await timeline.store.attempts.take("w2", limit=1, lease_ms=30_000, now=timeline.clock.now(), begin=False)
 
 
 @asked(
@@ -1499,7 +1499,7 @@ async def test_it_takes_no_more_questions_to_explain_more(timeline: WhyScenario)
     await timeline.run_until("12:50")
     asked_for = CountingStore(timeline.store)
     store: Any = asked_for
-    timeline.explainer = Explainer(store, store, store, store, store, store, timeline.clock)
+    timeline.explainer = Explainer(store, timeline.clock)
 
     await timeline.why(last=1)
     few, asked_for.questions = asked_for.questions, 0
@@ -1511,7 +1511,7 @@ async def test_it_takes_no_more_questions_to_explain_more(timeline: WhyScenario)
 class CountingStore:
     """A store whose questions are counted."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.questions = 0
 

@@ -26,8 +26,10 @@ class ScenarioAfterRetention(WhyScenario):
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
         super().__init__(store, clock)
-        self.cleaner = Cleaner(store, store, NoArchive(), clock, Recorder(), settings=settings, lease=SoleNode())
-        self.explainer = Explainer(store, store, store, store, store, store, clock, settings=settings)
+        self.cleaner = Cleaner(
+            store.retention, store.jobs, NoArchive(), clock, Recorder(), settings=settings, lease=SoleNode()
+        )
+        self.explainer = Explainer(store, clock, settings=settings)
 
     async def days_later(self, days: int) -> None:
         self.clock.advance(days * DAY_MS)

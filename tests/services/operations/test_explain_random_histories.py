@@ -30,7 +30,7 @@ class SimulatedHistory(NamedTuple):
     @property
     def explainer(self) -> Explainer:
         store = self.store
-        return Explainer(store, store, store, store, store, store, self.world.simulation.clock)
+        return Explainer(store, self.world.simulation.clock)
 
     async def asked(self, name: str, at: int) -> tuple[SubjectExplanation, ...]:
         return (await self.explainer.at(name, instant_of(at).isoformat(timespec="milliseconds"))).explanations
@@ -51,7 +51,7 @@ async def test_every_decision_is_explained_as_it_was_made(seed: int) -> None:
     life = await lived(seed, hours=8)
     dice = random.Random(f"why {seed}")
     for name, uid in life.world.uids.items():
-        ticks = list(await life.store.ticks(uid, before=_FOREVER, limit=10_000))
+        ticks = list(await life.store.history.ticks(uid, before=_FOREVER, limit=10_000))
         for tick in dice.sample(ticks, min(MOST, len(ticks))):
             await _is_explained(life, name, tick, tick.decision.planned_at)
             await _is_explained(life, name, tick, tick.decision.last_at)

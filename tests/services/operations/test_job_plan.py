@@ -11,6 +11,7 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.ledger.forecast import FireChangeKind
 from gnomon.core.model import DAY_MS, TickKind
+from gnomon.ports.schedules import Jobs
 from gnomon.services.operations.job_changes import JobChange, Prune
 from gnomon.services.operations.job_plan import JobsPlan, Planner
 from gnomon.services.operations.jobs import JobService
@@ -27,9 +28,11 @@ class PlanFixture:
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
-        self.book = JobService(self.store, self.store, self.store, self.clock, CountedIds())
-        self.planner = Planner(self.book, self.store, self.clock)
-        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, CountedIds())
+        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds())
+        self.planner = Planner(self.book, self.store.jobs, self.clock)
+        self.launcher = Launcher(
+            self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, CountedIds()
+        )
 
     def job(self, name: str = "report", **said: Any) -> Job:  # noqa: ANN401 - any field of a job
         return read_job(REPORT | {"name": name} | said, Defaults(), now=self.clock.now())
@@ -67,21 +70,21 @@ async def test_what_is_planned_is_what_is_applied(setup: PlanFixture, prune: Pru
 
 
 class CountingWorkflows:
-    """The workflows of a store; how often a single one was asked for is counted."""
+    """The jobs of a store; counts how often a single workflow is read."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
         self.asked = 0
 
     def __getattr__(self, name: str) -> object:
         self.asked += name == "workflow"
-        return getattr(self._store, name)
+        return getattr(self._jobs, name)
 
 
 async def test_many_changed_jobs_take_no_question_each(setup: PlanFixture) -> None:
     names = [f"job-{number}" for number in range(20)]
     await setup.apply(*(setup.job(name) for name in names))
-    versions: Any = CountingWorkflows(setup.store)
+    versions: Any = CountingWorkflows(setup.store.jobs)
     planner = Planner(setup.book, versions, setup.clock)
 
     planned = await planner.plan([setup.job(name, function="reports.other") for name in names], ahead_ms=DAY_MS)
@@ -92,12 +95,12 @@ async def test_many_changed_jobs_take_no_question_each(setup: PlanFixture) -> No
 
 async def test_planning_changes_nothing(setup: PlanFixture) -> None:
     await setup.apply(setup.job(catchup="all"))
-    before = await setup.store.find("default", "report")
+    before = await setup.store.schedules.find("default", "report")
     setup.clock.advance(5 * HOUR)
 
     await setup.plan(setup.job(schedule="30 * * * *"), prune=Prune())
 
-    assert await setup.store.find("default", "report") == before
+    assert await setup.store.schedules.find("default", "report") == before
 
 
 async def test_a_change_is_told_in_fields_and_in_fires(setup: PlanFixture) -> None:
@@ -129,9 +132,9 @@ async def test_a_one_shot_that_has_run_is_nothing_to_do(setup: PlanFixture) -> N
 
 async def test_a_schedule_without_a_workflow_says_every_field_anew(setup: PlanFixture) -> None:
     await setup.apply(setup.job())
-    standing = await setup.store.find("default", "report")
+    standing = await setup.store.schedules.find("default", "report")
     assert standing is not None
-    setup.store._schedules[standing.uid] = replace(standing, spec=replace(standing.spec, workflow_version=9))  # noqa: SLF001 - a version that nobody has
+    setup.store.state.schedules[standing.uid] = replace(standing, spec=replace(standing.spec, workflow_version=9))
 
     [one] = (await setup.plan(setup.job())).jobs
 
@@ -145,7 +148,7 @@ async def test_what_no_file_names_stays_unless_it_is_pruned(setup: PlanFixture) 
     await setup.apply(setup.job("a"), setup.job("b"))
 
     assert await setup.apply(setup.job("a")) == {"a": JobChange.UNCHANGED}
-    assert await setup.store.find("default", "b") is not None
+    assert await setup.store.schedules.find("default", "b") is not None
 
 
 async def test_what_is_due_of_a_pruned_job_is_decided_first(setup: PlanFixture) -> None:
@@ -155,7 +158,7 @@ async def test_what_is_due_of_a_pruned_job_is_decided_first(setup: PlanFixture) 
 
     await setup.apply(prune=Prune())
 
-    ticks = await setup.store.ticks(uid, before=1 << 62, limit=1000)
+    ticks = await setup.store.history.ticks(uid, before=1 << 62, limit=1000)
     assert ([tick.decision.kind for tick in ticks], await setup.book.page()) == ([TickKind.FIRED] * 300, [])
 
 
@@ -171,7 +174,7 @@ async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(setup: Pl
 
 
 async def test_schedules_of_a_deployed_workflow_are_not_pruned(setup: PlanFixture) -> None:
-    deployer = WorkflowService(setup.store, setup.store, setup.clock, CountedIds())
+    deployer = WorkflowService(setup.store.jobs, setup.store.schedules, setup.clock, CountedIds())
     definition = {
         "workflow_id": "flow",
         "steps": [{"step": "a", "function": "f"}],
@@ -181,7 +184,7 @@ async def test_schedules_of_a_deployed_workflow_are_not_pruned(setup: PlanFixtur
 
     assert await setup.apply(setup.job(), prune=Prune()) == {"report": JobChange.CREATED}
     assert deployed.schedules
-    assert await setup.store.find("default", deployed.schedules[0]) is not None
+    assert await setup.store.schedules.find("default", deployed.schedules[0]) is not None
 
 
 async def test_more_jobs_than_one_page_are_pruned_together(setup: PlanFixture) -> None:

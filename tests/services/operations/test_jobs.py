@@ -10,6 +10,7 @@ import pytest
 
 from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.schedules import MemoryJobs, MemorySchedules
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
@@ -43,7 +44,7 @@ def store(clock: VirtualClock) -> MemoryStore:
 
 @pytest.fixture
 def book(store: MemoryStore, clock: VirtualClock) -> JobService:
-    return JobService(store, store, store, clock, CountedIds(), tzdata="2026b")
+    return JobService(store.jobs, store.schedules, store.history, clock, CountedIds(), tzdata="2026b")
 
 
 async def applied(book: JobService, *jobs: Job) -> list[ApplyResult]:
@@ -74,13 +75,13 @@ async def test_applying_the_same_again_changes_nothing(
 ) -> None:
     jobs = [job(clock, name=name, **when) for name, when in (("a", {}), ("b", {"schedule": "every 7 minutes"}))]
     await applied(book, *jobs)
-    before = [await store.find("default", name) for name in ("a", "b")]
+    before = [await store.schedules.find("default", name) for name in ("a", "b")]
     clock.advance(90_000)
 
     again = [job(clock, name=name, **when) for name, when in (("a", {}), ("b", {"schedule": "every 7 minutes"}))]
 
     assert {one.change for one in await applied(book, *again)} == {JobChange.UNCHANGED}
-    assert [await store.find("default", name) for name in ("a", "b")] == before
+    assert [await store.schedules.find("default", name) for name in ("a", "b")] == before
 
 
 async def test_an_interval_that_is_said_again_keeps_its_grid(book: JobService, clock: VirtualClock) -> None:
@@ -123,7 +124,7 @@ async def test_a_job_that_was_deleted_goes_on_with_the_next_version(book: JobSer
 async def test_a_schedule_without_a_workflow_is_given_one(
     book: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    registrar = Registrar(store, store, clock, CountedIds())
+    registrar = Registrar(store.schedules, store.history, clock, CountedIds())
     await registrar.upsert({"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report"}, actor="ada")
 
     [one] = await applied(book, job(clock))
@@ -171,20 +172,20 @@ async def test_a_new_job_that_is_not_enabled_is_paused(
     schedule = (await book.get("report")).schedule
     assert (one.change, one.next_run_at) == (JobChange.CREATED, None)
     assert (schedule.paused_at, schedule.next_fire_at) == (NOON, None)
-    assert [pause.paused_by for pause in await store.pauses(schedule.uid)] == ["ada"]
+    assert [pause.paused_by for pause in await store.history.pauses(schedule.uid)] == ["ada"]
 
 
 async def test_a_new_job_that_is_not_enabled_is_never_due(
     book: JobService, store: MemoryStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply, due = store.apply, []
+    apply, due = store.jobs.apply, []
 
     async def seen_by_a_ticker(wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         done = await apply(wish, now=now, actor=actor, tzdata=tzdata)
-        due.append(await store.next_due_at(shards=frozenset(range(256))))
+        due.append(await store.ledger.next_due_at(shards=frozenset(range(256))))
         return done
 
-    monkeypatch.setattr(store, "apply", seen_by_a_ticker)
+    monkeypatch.setattr(store.jobs, "apply", seen_by_a_ticker)
     await applied(book, job(clock, enabled=False))
 
     assert due == [None]
@@ -283,37 +284,39 @@ async def test_two_jobs_of_one_name_are_refused(book: JobService, clock: Virtual
     assert await book.page() == []
 
 
-class RacingStore(MemoryStore):
-    """A store in which others are quicker a few times."""
+class RacingJobs(MemoryJobs):
+    """Others are quicker a few times."""
 
     losses = 0
 
-    async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+    async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
         if self.losses > 0:
             self.losses -= 1
             return False
-        return await super().apply(wish, now=now, actor=actor, tzdata=tzdata)
+        return await super().apply(changes, now=now, actor=actor, tzdata=tzdata)
 
 
 async def test_a_file_is_tried_again_when_others_were_quicker(clock: VirtualClock) -> None:
-    store = RacingStore(clock.now)
-    store.losses = 3
+    store = MemoryStore(clock.now)
+    racing = RacingJobs(store.state, store.schedules)
+    racing.losses = 3
 
-    [one] = await applied(JobService(store, store, store, clock, CountedIds()), job(clock))
+    [one] = await applied(JobService(racing, store.schedules, store.history, clock, CountedIds()), job(clock))
 
     assert one.change is JobChange.CREATED
 
 
 async def test_a_file_is_given_up_when_others_are_always_quicker(clock: VirtualClock) -> None:
-    store = RacingStore(clock.now)
-    store.losses = 1000
+    store = MemoryStore(clock.now)
+    racing = RacingJobs(store.state, store.schedules)
+    racing.losses = 1000
 
     with pytest.raises(Contended, match="report"):
-        await applied(JobService(store, store, store, clock, CountedIds()), job(clock))
+        await applied(JobService(racing, store.schedules, store.history, clock, CountedIds()), job(clock))
 
 
-class CountingStore(MemoryStore):
-    """A store that counts the questions about schedules."""
+class CountingSchedules(MemorySchedules):
+    """Counts the questions about schedules."""
 
     questions = 0
 
@@ -323,14 +326,15 @@ class CountingStore(MemoryStore):
 
 
 async def test_thousands_of_jobs_take_a_few_questions(clock: VirtualClock) -> None:
-    store = CountingStore(clock.now)
-    book = JobService(store, store, store, clock, CountedIds())
+    store = MemoryStore(clock.now)
+    counting = CountingSchedules(store.state, store.rules)
+    book = JobService(store.jobs, counting, store.history, clock, CountedIds())
     jobs = [job(clock, name=f"job-{number}") for number in range(3000)]
     await applied(book, *jobs)
-    store.questions = 0
+    counting.questions = 0
 
     assert {one.change for one in await applied(book, *jobs)} == {JobChange.UNCHANGED}
-    assert store.questions <= 4
+    assert counting.questions <= 4
 
 
 @pytest.mark.parametrize("wanted", [["a"], ["m"], ["z"], ["b", "y"], ["a", "m", "n", "z"], ["a-", "a.1", "a_b", "a0"]])
@@ -390,7 +394,7 @@ async def test_the_version_that_runs_is_shown_even_if_there_is_a_newer_one(
 ) -> None:
     await applied(book, job(clock))
     await applied(book, job(clock, function="reports.other"))
-    registrar = Registrar(store, store, clock, CountedIds())
+    registrar = Registrar(store.schedules, store.history, clock, CountedIds())
     pinned = {"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report", "workflow_version": 1}
     await registrar.upsert(pinned, actor="ada")
 
@@ -433,9 +437,9 @@ async def test_the_fires_of_many_jobs_are_the_earliest_of_all(book: JobService, 
 
 
 async def decide(store: MemoryStore, clock: VirtualClock) -> None:
-    terms = await store.claim("node", ttl_ms=10_000, limit=256, by_force=True)
-    due = await store.due(clock.now(), shards=frozenset(terms), limit=100)
-    await store.decide([plan(one, now=clock.now()) for one in due], now=clock.now(), terms=terms)
+    terms = await store.shards.claim("node", ttl_ms=10_000, limit=256, by_force=True)
+    due = await store.ledger.due(clock.now(), shards=frozenset(terms), limit=100)
+    await store.ledger.decide([plan(one, now=clock.now()) for one in due], now=clock.now(), terms=terms)
 
 
 @pytest.mark.req("H-06")
@@ -461,7 +465,7 @@ async def test_a_lock_is_gone_with_its_run(book: JobService, store: MemoryStore,
     await decide(store, clock)
     [run] = await runs_of(store, (await book.get("report")).schedule)
 
-    await store.cancel(RunId(run.run_id), reason="enough", now=clock.now())
+    await store.runs.cancel(RunId(run.run_id), reason="enough", now=clock.now())
 
     seen = await book.get("report")
     assert (seen.lock, seen.under_way) == (None, ())
@@ -478,7 +482,7 @@ async def test_a_job_without_a_lock_shows_none(book: JobService, store: MemorySt
 
 
 async def test_the_default_timeout_counts_for_a_lock_without_one(store: MemoryStore, clock: VirtualClock) -> None:
-    book = JobService(store, store, store, clock, CountedIds(), default_timeout_ms=2 * MINUTE)
+    book = JobService(store.jobs, store.schedules, store.history, clock, CountedIds(), default_timeout_ms=2 * MINUTE)
     await applied(book, job(clock, lock=True))
     clock.advance(MINUTE)
     await decide(store, clock)

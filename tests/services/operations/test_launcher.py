@@ -8,6 +8,7 @@ import pytest
 
 from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.runs import MemoryRuns
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, RunId, RunStatus, Source
@@ -18,6 +19,7 @@ from gnomon.ports.runs import RunQuery
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
+from support.defective_stores import StoreFactory, with_part
 from support.task_steps import finish_run
 
 REPORT: dict[str, Any] = {"name": "report", "schedule": "@hourly", "function": "reports.make"}
@@ -26,23 +28,25 @@ REPORT: dict[str, Any] = {"name": "report", "schedule": "@hourly", "function": "
 class LauncherFixture:
     """A store with one job, and a launcher."""
 
-    def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
+    def __init__(self, make: StoreFactory = MemoryStore) -> None:
         self.clock = VirtualClock(NOON)
-        self.store = kind(self.clock.now)
+        self.store = make(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(self.store, self.store, self.store, self.clock, ids)
-        self.launcher = Launcher(self.store, self.store, self.store, self.store, self.clock, ids)
+        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
+        self.launcher = Launcher(
+            self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
+        )
 
     async def register(self, **said: Any) -> None:  # noqa: ANN401 - any field of a job
         await self.book.apply([read_job(REPORT | said, Defaults(), now=NOON)], actor="ada")
 
     async def run(self, run_id: RunId) -> Run:
-        found = await self.store.find_run(run_id)
+        found = await self.store.executions.find_run(run_id)
         assert found is not None
         return found
 
     async def runs(self) -> Sequence[Run]:
-        return await self.store.list_runs(RunQuery())
+        return await self.store.executions.list_runs(RunQuery())
 
 
 @pytest.fixture
@@ -74,13 +78,13 @@ async def test_a_paused_job_may_be_triggered(office: LauncherFixture) -> None:
 async def test_what_a_run_is_given_is_kept(office: LauncherFixture) -> None:
     done = await office.launcher.trigger("report", actor="ada", input={"day": "2026-03-01"})
 
-    assert await office.store.payload(done.run_id, "input") == b'{"day":"2026-03-01"}'
+    assert await office.store.executions.payload(done.run_id, "input") == b'{"day":"2026-03-01"}'
 
 
 async def test_a_run_that_is_given_nothing_has_the_input_of_its_job(office: LauncherFixture) -> None:
     done = await office.launcher.trigger("report", actor="ada")
 
-    assert await office.store.payload(done.run_id, "input") is None
+    assert await office.store.executions.payload(done.run_id, "input") is None
 
 
 async def test_every_first_step_of_a_graph_starts(office: LauncherFixture) -> None:
@@ -90,7 +94,7 @@ async def test_every_first_step_of_a_graph_starts(office: LauncherFixture) -> No
 
     done = await office.launcher.trigger("graph", actor="ada")
 
-    assert [task.step for task in await office.store.tasks([await office.run(done.run_id)])] == ["a", "b"]
+    assert [task.step for task in await office.store.history.tasks([await office.run(done.run_id)])] == ["a", "b"]
 
 
 @pytest.mark.guarantee("S15")
@@ -191,8 +195,8 @@ async def test_a_key_that_is_none_is_refused(office: LauncherFixture, key: str) 
         await office.launcher.trigger("report", actor="ada", key=key)
 
 
-class Deleting(MemoryStore):
-    """A store in which the job is deleted while someone triggers it."""
+class Deleting(MemoryRuns):
+    """The job is deleted while someone triggers it."""
 
     async def launch(self, launches: Sequence[LaunchRequest], *, now: int) -> Sequence[LaunchOutcome]:
         del launches, now
@@ -200,7 +204,7 @@ class Deleting(MemoryStore):
 
 
 async def test_a_job_that_is_deleted_in_the_meantime_is_not_there() -> None:
-    office = LauncherFixture(Deleting)
+    office = LauncherFixture(with_part("runs", Deleting))
     await office.register()
 
     with pytest.raises(NotFound, match="there is no job 'report'"):
@@ -227,7 +231,7 @@ async def test_a_workflow_is_started_with_all_that_was_said(office: LauncherFixt
 async def test_a_start_that_lies_ahead_waits_for_its_time(office: LauncherFixture) -> None:
     await start(office, at=NOON + HOUR)
 
-    [task] = await office.store.tasks(await office.runs())
+    [task] = await office.store.history.tasks(await office.runs())
     assert (task.wait_reason, task.available_at) == (WaitReason.DELAY, NOON + HOUR)
 
 
@@ -246,8 +250,8 @@ async def test_a_version_that_is_not_there_is_not_started(office: LauncherFixtur
     assert await office.runs() == []
 
 
-class Away(MemoryStore):
-    """A store that is away for the next few launches."""
+class Away(MemoryRuns):
+    """The store is away for the next few launches."""
 
     failures = 0
 
@@ -261,10 +265,10 @@ class Away(MemoryStore):
 @pytest.mark.req("C-08")
 @pytest.mark.parametrize(("failures", "started"), [(3, True), (4, False)])
 async def test_a_start_is_tried_again_while_the_store_is_away(failures: int, started: bool) -> None:  # noqa: FBT001 - a column
-    office = LauncherFixture(Away)
+    office = LauncherFixture(with_part("runs", Away))
     await office.register()
-    assert isinstance(office.store, Away)
-    office.store.failures = failures
+    assert isinstance(office.store.runs, Away)
+    office.store.runs.failures = failures
 
     assert await start(office) is started
     assert office.clock.now() - NOON == 2100
@@ -275,6 +279,6 @@ async def test_an_input_is_kept_as_it_was_given(office: LauncherFixture) -> None
 
     done = await office.launcher.trigger("report", actor="ada", input=given)
 
-    kept = await office.store.payload(done.run_id, "input")
+    kept = await office.store.executions.payload(done.run_id, "input")
     assert kept is not None
     assert msgspec.json.decode(kept) == given

@@ -1,12 +1,13 @@
 """The workflow store: versions of DAGs, and schedules that come and go with their triggers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.schedules import MemoryJobs
 from gnomon.core.cron import Cron
 from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.jobs.job import read_job
@@ -18,6 +19,7 @@ from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.workflows import DeployResult, WorkflowService
 from gnomon.testing.clock import CountedIds, VirtualClock
+from support.defective_stores import StoreFactory
 
 STEPS: list[dict[str, Any]] = [
     {"id": "extract", "function": "etl.extract"},
@@ -34,17 +36,17 @@ def etl(*triggers: Mapping[str, Any], **said: Any) -> dict[str, Any]:  # noqa: A
 class WorkflowFixture:
     """A store, and what deploys into it."""
 
-    def __init__(self, kind: type[MemoryStore] = MemoryStore) -> None:
+    def __init__(self, make: StoreFactory = MemoryStore) -> None:
         self.clock = VirtualClock(NOON)
-        self.store = kind(self.clock.now)
+        self.store = make(self.clock.now)
         self.ids = CountedIds()
-        self.workflows = WorkflowService(self.store, self.store, self.clock, self.ids)
+        self.workflows = WorkflowService(self.store.jobs, self.store.schedules, self.clock, self.ids)
 
     async def deploy(self, *triggers: Mapping[str, Any], **said: Any) -> DeployResult:  # noqa: ANN401
         return await self.workflows.deploy(etl(*triggers, **said), actor="ada")
 
     async def schedules(self) -> dict[str, Schedule]:
-        return {one.schedule_id: one for one in await self.store.page("default", after="", limit=100)}
+        return {one.schedule_id: one for one in await self.store.schedules.page("default", after="", limit=100)}
 
 
 @pytest.fixture
@@ -116,11 +118,11 @@ async def test_what_was_due_is_decided_before_a_schedule_goes(setup: WorkflowFix
 
     await setup.deploy()
 
-    assert len(await setup.store.ticks(uid, before=1 << 62, limit=10)) == 1
+    assert len(await setup.store.history.ticks(uid, before=1 << 62, limit=10)) == 1
 
 
 async def test_schedules_of_others_stay(setup: WorkflowFixture) -> None:
-    book = JobService(setup.store, setup.store, setup.store, setup.clock, setup.ids)
+    book = JobService(setup.store.jobs, setup.store.schedules, setup.store.history, setup.clock, setup.ids)
     job = read_job({"name": "etl.other", "function": "f", "schedule": "@daily"}, Defaults(), now=NOON)
     await book.apply([job], actor="ada")
 
@@ -172,7 +174,9 @@ async def test_what_is_wrong_is_named_and_nothing_is_kept(
 @pytest.mark.req("C-16")
 async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(setup: WorkflowFixture) -> None:
     await setup.deploy()
-    launcher = Launcher(setup.store, setup.store, setup.store, setup.store, setup.clock, setup.ids)
+    launcher = Launcher(
+        setup.store.runs, setup.store.executions, setup.store.jobs, setup.store.schedules, setup.clock, setup.ids
+    )
 
     with pytest.raises(NotFound, match="version 2"):
         await setup.workflows.get("etl", 2)
@@ -214,10 +218,15 @@ async def test_what_is_shown_of_a_workflow_can_be_deployed_again(setup: Workflow
 
 
 async def test_a_deployment_that_others_keep_undoing_is_given_up() -> None:
-    class Contested(MemoryStore):
-        async def apply(self, wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
-            del wish, now, actor, tzdata
+    class Contested(MemoryJobs):
+        async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+            del changes, now, actor, tzdata
             return False
 
+    def contested(now: Callable[[], int]) -> MemoryStore:
+        store = MemoryStore(now)
+        store.jobs = Contested(store.state, store.schedules)
+        return store
+
     with pytest.raises(Contended):
-        await WorkflowFixture(Contested).deploy(NIGHTLY)
+        await WorkflowFixture(contested).deploy(NIGHTLY)

@@ -37,9 +37,9 @@ async def test_a_run_goes_to_a_worker_and_its_end_comes_back(fleet: FleetHarness
     await fleet.collect_reports()
 
     ended = await fleet.now(run)
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     assert (ended.status, task.state) == (RunStatus.COMPLETED, TaskState.SUCCEEDED)
-    assert await fleet.store.payload(task.task_id, "output") == b'{"rows": 3}'
+    assert await fleet.store.executions.payload(task.task_id, "output") == b'{"rows": 3}'
     assert "task_succeeded" in fleet.events.names()
 
 
@@ -105,13 +105,13 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     fleet.taker.connect(fleet.courier)
     await fleet.dispatcher.step()
     asked: list[str] = []
-    take = fleet.store.take
+    take = fleet.store.attempts.take
 
     async def counted(worker: str, **told: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is given
         asked.append(worker)
         return await take(worker, **told)
 
-    monkeypatch.setattr(fleet.store, "take", counted)
+    monkeypatch.setattr(fleet.store.attempts, "take", counted)
     await fleet.courier.step()
     await fleet.get()
 
@@ -136,7 +136,7 @@ async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: FleetHarnes
     job = await fleet.job()
     runs = [await fleet.run(job, f"{number:02}") for number in range(11)]
     await fleet.send()
-    await fleet.store.cancel(runs[-1].run_id, reason="not needed", now=fleet.clock.now())
+    await fleet.store.runs.cancel(runs[-1].run_id, reason="not needed", now=fleet.clock.now())
 
     assert (await fleet.now(runs[-1])).status is RunStatus.CANCELLED
 
@@ -207,7 +207,7 @@ async def test_every_report_twice_and_in_any_order_changes_nothing(fleet: FleetH
     await fleet.collect_reports()
     before = await fleet.attempts_of(run)
 
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     for number, reports in enumerate(
         (
             WorkerReport(worker="field_1", started=(StartedReport(task.task_id, 1),)),
@@ -437,7 +437,7 @@ async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: F
     _, result_consumer = fleet.new_server()
     await result_consumer.step()
 
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     assert (task.state, task.attempts, task.note) == (TaskState.PENDING, 1, "broken")
 
 
@@ -454,7 +454,7 @@ async def test_while_the_store_is_away_reports_are_kept_and_come_again(
     fleet.remote_runner.end_all()
     await fleet.remote_worker.step()
     with monkeypatch.context() as patched:
-        patched.setattr(fleet.store, "report", away)
+        patched.setattr(fleet.store.attempts, "report", away)
         assert await fleet.collector.step() > 0
     assert (await fleet.now(run)).status is RunStatus.RUNNING
     fleet.clock.advance(1_001)
@@ -650,7 +650,7 @@ async def test_a_worker_that_beats_keeps_what_it_has(fleet: FleetHarness) -> Non
         await fleet.reconciler.step()
 
     assert (await fleet.now(run)).status is RunStatus.RUNNING
-    assert [one.worker for one in await fleet.store.workers()] == ["field_1"]
+    assert [one.worker for one in await fleet.store.workers.alive()] == ["field_1"]
     assert not fleet.remote_runner.stopped
 
 
@@ -684,7 +684,7 @@ async def test_a_worker_that_was_frozen_begins_nothing_when_it_wakes(fleet: Flee
 async def test_a_cancel_reaches_the_worker_with_the_next_beat(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
-    await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+    await fleet.store.runs.cancel(run.run_id, reason="enough", now=fleet.clock.now())
     fleet.clock.advance(1_000)
     await fleet.remote_worker.heartbeat.send()
     await fleet.remote_worker.step()
@@ -706,7 +706,7 @@ async def test_a_worker_that_stops_gives_back_what_it_has_and_is_forgotten(fleet
     for run in (running, waiting):
         [attempt] = await fleet.attempts_of(run)
         assert attempt.result is Result.NEVER_STARTED
-    assert await fleet.store.workers() == []
+    assert await fleet.store.workers.alive() == []
 
 
 async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: FleetHarness) -> None:
@@ -730,7 +730,7 @@ async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
     assert fleet.bus.heartbeats is not None
     await fleet.bus.heartbeats(msgspec.json.encode({"card": card, "from a newer version": True}))
 
-    [known] = await fleet.store.workers()
+    [known] = await fleet.store.workers.alive()
     assert 0 <= known.slots <= 100_000
 
 
@@ -747,7 +747,7 @@ async def test_what_comes_out_passes_the_gate_at_the_server(
     await fleet.remote_worker.step()
     await fleet.collect_reports()
 
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     assert task.state is TaskState.OUTPUT_QUARANTINED
 
 
@@ -779,7 +779,7 @@ async def test_a_report_that_was_written_down_is_not_written_down_again_by_anoth
         return frozenset()
 
     _, other = fleet.new_server()
-    monkeypatch.setattr(fleet.store, "begin", begin)
+    monkeypatch.setattr(fleet.store.attempts, "begin", begin)
     assert await other.step() == 0
     assert (written, fleet.bus.reports.messages) == ([], {})
 
@@ -811,14 +811,14 @@ async def test_a_report_that_cannot_be_dealt_with_holds_up_no_other_and_is_kept_
     poison = encode_worker_report(
         WorkerReport(worker="field_9", started=(StartedReport(TaskId("poison"), 1),)), message_id="field_9:1", now=0
     )
-    known = fleet.store.assigned_tasks
+    known = fleet.store.attempts.assigned_tasks
 
     async def breaks(held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         if any(name == "poison" for name, _ in held):
             raise ValueError("boom")
         return await known(held)
 
-    monkeypatch.setattr(fleet.store, "assigned_tasks", breaks)
+    monkeypatch.setattr(fleet.store.attempts, "assigned_tasks", breaks)
     await reported(fleet, run)
     fleet.bus.reports.add("bad", poison)
 

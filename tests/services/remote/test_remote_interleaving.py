@@ -50,7 +50,7 @@ async def test_what_is_cancelled_while_its_beginning_is_being_reported_is_not_be
 
     async def slow(name: str, body: bytes) -> None:
         await report(name, body)
-        await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+        await fleet.store.runs.cancel(run.run_id, reason="enough", now=fleet.clock.now())
         await fleet.remote_worker.heartbeat.send(at_once=True)
 
     with monkeypatch.context() as patched:
@@ -75,7 +75,7 @@ async def test_what_is_cancelled_while_it_is_wished_for_is_not_begun(
 
     async def slow(body: bytes) -> bytes:
         granted: bytes = await ask(body)
-        await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+        await fleet.store.runs.cancel(run.run_id, reason="enough", now=fleet.clock.now())
         await fleet.remote_worker.heartbeat.send(at_once=True)
         return granted
 
@@ -97,7 +97,7 @@ async def test_what_was_cancelled_on_its_way_is_not_begun_if_it_took_long(
 ) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=delivery)))
     await fleet.send()
-    await fleet.store.cancel(run.run_id, reason="enough", now=fleet.clock.now())
+    await fleet.store.runs.cancel(run.run_id, reason="enough", now=fleet.clock.now())
     fleet.clock.advance(2_001)
     await fleet.get()
     await fleet.collect_reports()
@@ -264,7 +264,7 @@ async def test_a_worker_stops_what_another_was_granted_because_the_bus_lost_its_
     assert (fleet.remote_runner.stopped, remote_runner.stopped) == ([(held, Result.LOST)], [])
     await fleet.remote_worker.step()
     await fleet.collect_reports()
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     assert task.state is TaskState.RUNNING, "what the first one says of it now means nothing"
 
 

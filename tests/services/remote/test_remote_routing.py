@@ -178,7 +178,7 @@ async def test_servers_know_all_that_a_worker_says_of_itself(fleet: FleetHarness
     fleet.clock.advance(LEASE_MS // 3)
     await worker.heartbeat.send()
 
-    [_, card] = await fleet.store.workers()
+    [_, card] = await fleet.store.workers.alive()
     assert (card.pool, card.labels, card.capabilities) == ("gpu", {"node.zone": "eu"}, ("cuda",))
     assert (card.in_hand, card.draining, card.seen_at) == (1, False, fleet.clock.now())
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from gnomon.adapters.memory import MemoryStore
 from gnomon.core.model import Result, Run
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
@@ -45,6 +46,8 @@ class SlowReplies:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as it is there
         found = getattr(self._inner, name)
+        if type(found).__module__.startswith("gnomon.adapters.memory"):
+            return SlowReplies(found, self._trouble, self._failure)
         # Who answers is not asked for: it is said.
         return partial(self._late, found) if iscoroutinefunction(found) and name != "answer" else found
 
@@ -177,10 +180,12 @@ class RandomDelays:
 
     def begun(self, assignments: Sequence[Assignment]) -> None:
         """Bodies begin, while their attempts are still open."""
+        store = self.fleet.store
+        assert isinstance(store, MemoryStore)
         for one in assignments:
             held = one.task.task_id, one.task.fence
             self.starts[held] += 1
-            if self.fleet.store._attempts[held].ended_at is not None:  # type: ignore[attr-defined]  # noqa: SLF001 - at this very moment
+            if store.state.attempts[held].ended_at is not None:
                 self.without_reason.append(held)
 
     # ---- a turn ------------------------------------------------------------------------------
@@ -213,7 +218,7 @@ class RandomDelays:
                 task.result()
                 del self._under_way[step]
         if self.limited:
-            on_the_way = await self.fleet.store.in_flight_counts()
+            on_the_way = await self.fleet.store.placement.in_flight_counts()
             assert on_the_way.tenants.get("default", 0) <= MOST_AT_ONCE
 
     async def _hurt(self) -> None:
@@ -228,7 +233,9 @@ class RandomDelays:
             self._die(self.servers.pop(dice.randrange(len(self.servers))))
         await dice.choice(self.servers).collector.answer()
         if self.chance(0.1):
-            await self.fleet.store.cancel(dice.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now())
+            await self.fleet.store.runs.cancel(
+                dice.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now()
+            )
         for stream in (bus.reports, *bus.work.values()):
             for message in stream.messages.values():
                 if self.chance(0.1):

@@ -38,7 +38,7 @@ def store(clock: VirtualClock) -> MemoryStore:
 
 @pytest.fixture
 def registrar(store: MemoryStore, clock: VirtualClock) -> Registrar:
-    return Registrar(store, store, clock, CountedIds(), tzdata="2026b")
+    return Registrar(store.schedules, store.history, clock, CountedIds(), tzdata="2026b")
 
 
 async def ticks_of(registrar: Registrar, name: str = "billing") -> list[Tick]:
@@ -149,11 +149,11 @@ async def test_what_no_store_could_take_is_refused(registrar: Registrar, call: C
 
 async def test_registering_twice_changes_nothing(registrar: Registrar, store: MemoryStore) -> None:
     await registrar.upsert(BILLING, actor="ada")
-    before = await store.find("default", "billing")
+    before = await store.schedules.find("default", "billing")
 
     await registrar.upsert(BILLING, actor="eve")
 
-    assert await store.find("default", "billing") == before
+    assert await store.schedules.find("default", "billing") == before
 
 
 async def test_a_change_is_a_new_revision_with_its_author(registrar: Registrar, store: MemoryStore) -> None:
@@ -162,7 +162,7 @@ async def test_a_change_is_a_new_revision_with_its_author(registrar: Registrar, 
 
     await registrar.upsert(BILLING | {"overlap": "allow"}, actor="eve")
 
-    kept = await store.revisions(uid)
+    kept = await store.history.revisions(uid)
     assert [(r.revision, r.actor, r.tzdata) for r in kept] == [(1, "ada", "2026b"), (2, "eve", "2026b")]
 
 
@@ -252,7 +252,7 @@ async def test_pausing_and_resuming_twice_is_doing_it_once(
     for _ in range(times):
         await registrar.resume("billing", actor="ada")
 
-    assert len(await store.pauses((await registrar.get("billing")).schedule.uid)) == 1
+    assert len(await store.history.pauses((await registrar.get("billing")).schedule.uid)) == 1
 
 
 async def test_a_deleted_schedule_is_gone_and_its_name_is_free(registrar: Registrar) -> None:
@@ -354,7 +354,7 @@ async def test_bad_input_names_its_field_and_changes_nothing(
         await registrar.upsert_all([BILLING | {"schedule_id": "good"}, BILLING | change], actor="ada")
 
     assert getattr(refused.value, "field", None) == field
-    assert await store.page("default", after="", limit=10) == []
+    assert await store.schedules.page("default", after="", limit=10) == []
 
 
 async def test_a_misspelt_field_suggests_the_right_one(registrar: Registrar) -> None:
@@ -366,7 +366,7 @@ async def test_one_name_twice_in_one_file_is_refused(registrar: Registrar, store
     with pytest.raises(FieldError, match="named twice"):
         await registrar.upsert_all([BILLING, BILLING], actor="ada")
 
-    assert await store.page("default", after="", limit=10) == []
+    assert await store.schedules.page("default", after="", limit=10) == []
 
 
 async def test_many_are_registered_together(registrar: Registrar) -> None:
@@ -443,7 +443,7 @@ async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
     assert (done.swallowed.count, done.runs) == (4, 4)
     uid = (await registrar.get("billing")).schedule.uid
     for number in range(4):
-        waiting = await store.waiting(clock.now(), limit=10)
+        waiting = await store.tasks.waiting(clock.now(), limit=10)
         assert [one.run.planned_at for one in waiting] == [NOON + (number + 1) * MINUTE]
         assert await finish_run(store, waiting[0].run, now=clock.now())
     schedule = (await registrar.get("billing")).schedule

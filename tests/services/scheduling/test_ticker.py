@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.memory.schedules import MemoryLedger, MemoryShards
 from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
@@ -16,6 +17,7 @@ from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 from gnomon.testing.clock import Recorder, VirtualClock
+from support.defective_stores import with_part
 
 
 class Node:
@@ -24,8 +26,10 @@ class Node:
     def __init__(self, store: MemoryStore, clock: VirtualClock, holder: str = "node") -> None:
         self.events = Recorder()
         self.clock = clock
-        self.elector = Elector(store, clock, self.events, LeaderSettings(), holder=holder)
-        self.ticker = Ticker(store, self.elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None)
+        self.elector = Elector(store.shards, clock, self.events, LeaderSettings(), holder=holder)
+        self.ticker = Ticker(
+            store.ledger, self.elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None
+        )
 
     async def run_for(self, ms: int) -> None:
         """Step whenever asked to, until so much time has passed."""
@@ -39,23 +43,10 @@ class Node:
             self.clock.advance(max(0, round(wait * 1000)))
 
 
-class BreakableStore(MemoryStore):
-    """A store that can be told to fail."""
+class BreakableLedger(MemoryLedger):
+    """A ledger that can be told to fail."""
 
     broken = False
-    deaf = False
-
-    #: What happens while the next answer is under way.
-    after_attending: Callable[[], Awaitable[None]] | None = None
-
-    async def renew_shards(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
-        if self.deaf:
-            raise StoreUnavailable("nobody answers")
-        answer = await super().renew_shards(holder, ttl_ms=ttl_ms)
-        if self.after_attending is not None:
-            happening, self.after_attending = self.after_attending, None
-            await happening()
-        return answer
 
     async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
         if self.broken:
@@ -66,6 +57,32 @@ class BreakableStore(MemoryStore):
         if self.broken:
             raise StoreUnavailable("the disk is full")
         return await super().decide(verdicts, now=now, terms=terms)
+
+
+class BreakableShards(MemoryShards):
+    """Shards that can be told to fail."""
+
+    deaf = False
+    #: What happens while the next answer is under way.
+    after_attending: Callable[[], Awaitable[None]] | None = None
+
+    async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
+        if self.deaf:
+            raise StoreUnavailable("nobody answers")
+        answer = await super().renew(holder, ttl_ms=ttl_ms)
+        if self.after_attending is not None:
+            happening, self.after_attending = self.after_attending, None
+            await happening()
+        return answer
+
+
+class BreakableStore(MemoryStore):
+    """A store that can be told to fail."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(now)
+        self.ledger = self.breakable_ledger = BreakableLedger(self.state, self.rules)
+        self.shards = self.breakable_shards = BreakableShards(self.state)
 
 
 @pytest.fixture
@@ -85,28 +102,28 @@ def node(store: MemoryStore, clock: VirtualClock) -> Node:
 
 async def planned(store: MemoryStore, schedule: Schedule) -> list[float]:
     """The minutes after noon that have been decided, oldest first."""
-    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=1000)
+    ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=1000)
     return [(tick.decision.planned_at - NOON) / MINUTE for tick in reversed(ticks)]
 
 
 async def test_every_tick_is_decided_at_its_very_instant(store: MemoryStore, node: Node) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
 
     await node.run_for(5 * MINUTE + 1)
 
-    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
     assert await planned(store, schedule) == [1, 2, 3, 4, 5]
     assert all(tick.decided_at == tick.decision.planned_at for tick in ticks)
 
 
 async def test_the_ticker_wakes_for_what_comes_between_two_seconds(store: MemoryStore, node: Node) -> None:
     schedule = minutely(jitter_ms=20_000, overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
 
     await node.run_for(3 * MINUTE + 30_000)
 
-    ticks = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
     assert len(ticks) >= 3
     assert all(tick.decided_at == tick.decision.fire_at for tick in ticks)
 
@@ -114,7 +131,7 @@ async def test_the_ticker_wakes_for_what_comes_between_two_seconds(store: Memory
 async def test_a_schedule_that_was_just_added_is_seen_within_a_tick(store: MemoryStore, node: Node) -> None:
     await node.run_for(MINUTE)
     late = minutely("late", trigger=Cron("* * * * * *"), mark=NOON + MINUTE, overlap=Overlap.ALLOW)
-    await store.add([late], actor="ada", tzdata="")
+    await store.schedules.add([late], actor="ada", tzdata="")
 
     await node.run_for(2500)
 
@@ -123,7 +140,7 @@ async def test_a_schedule_that_was_just_added_is_seen_within_a_tick(store: Memor
 
 async def test_more_schedules_than_fit_in_a_batch_are_all_decided(store: MemoryStore, node: Node) -> None:
     schedules = [minutely(f"s{i}") for i in range(2500)]
-    await store.add(schedules, actor="ada", tzdata="")
+    await store.schedules.add(schedules, actor="ada", tzdata="")
 
     await node.run_for(MINUTE + 1)
 
@@ -134,8 +151,10 @@ async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     node = Node(store, clock)
-    node.ticker = Ticker(store, node.elector, clock, node.events, TickerSettings(batch=2), on_runs_created=lambda: None)
-    await store.add([minutely(f"s{i}") for i in range(3)], actor="ada", tzdata="")
+    node.ticker = Ticker(
+        store.ledger, node.elector, clock, node.events, TickerSettings(batch=2), on_runs_created=lambda: None
+    )
+    await store.schedules.add([minutely(f"s{i}") for i in range(3)], actor="ada", tzdata="")
     await node.ticker.step()
     clock.advance(MINUTE)
 
@@ -150,14 +169,14 @@ async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_
 @pytest.mark.guarantee("E4", "C7")
 async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore, node: Node) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
     await node.run_for(MINUTE + 1)
 
-    store.broken = True
+    store.breakable_ledger.broken = True
     await node.run_for(30_000 + MINUTE)
     during = node.ticker.health
     assert node.ticker.seconds_since_success > 5
-    store.broken = False
+    store.breakable_ledger.broken = False
     await node.run_for(2000)
 
     assert (during, node.ticker.health) == (TickerHealth.ERROR, TickerHealth.OK)
@@ -170,14 +189,14 @@ async def test_a_wall_clock_that_jumps_forward_is_an_outage(
     store: MemoryStore, node: Node, clock: VirtualClock
 ) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
     await node.run_for(MINUTE + 1)
 
     clock.shift_wall_clock(HOUR)
     await node.run_for(2000)
 
     assert ("clock_stepped", {"by_ms": HOUR}) in node.events.seen
-    newest, missed, _ = await store.ticks(schedule.uid, before=1 << 60, limit=10)
+    newest, missed, _ = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
     assert (newest.decision.kind, newest.decision.planned_at) == ("fired", NOON + HOUR + MINUTE)
     assert (missed.decision.kind, missed.decision.count) == ("missed", 59)
 
@@ -187,7 +206,7 @@ async def test_a_wall_clock_that_is_put_back_decides_nothing_twice(
     store: MemoryStore, node: Node, clock: VirtualClock
 ) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
     await node.run_for(10 * MINUTE + 1)
 
     clock.shift_wall_clock(-5 * MINUTE)
@@ -200,7 +219,7 @@ async def test_a_wall_clock_that_is_put_back_decides_nothing_twice(
 @pytest.mark.guarantee("C3")
 async def test_a_ticker_that_slept_past_its_lease_cannot_write(store: MemoryStore, clock: VirtualClock) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
-    await store.add([schedule], actor="ada", tzdata="")
+    await store.schedules.add([schedule], actor="ada", tzdata="")
     sleeper, rival = Node(store, clock, "sleeper"), Node(store, clock, "rival")
     await sleeper.run_for(MINUTE - 1000)
     terms = sleeper.elector.terms
@@ -288,7 +307,7 @@ async def test_what_a_ticker_is_told_while_it_asks_is_not_forgotten(store: Break
         await one.elector.stop()
         other.elector.check_soon()
 
-    store.after_attending = leaving
+    store.breakable_shards.after_attending = leaving
     await other.elector.step()
     await other.run_for(LeaderSettings().claim_interval_ms + 10)
 
@@ -333,7 +352,7 @@ async def test_a_process_that_is_alone_takes_every_shard_of_one_that_was_killed(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     await Node(store, clock, "killed").ticker.step()
-    restarted = Elector(store, clock, Recorder(), LeaderSettings(), holder="restarted", alone=True)
+    restarted = Elector(store.shards, clock, Recorder(), LeaderSettings(), holder="restarted", alone=True)
 
     await restarted.step()
     clock.advance(LeaderSettings().renew_interval_ms)
@@ -363,7 +382,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon_but_not_at_once(
 ) -> None:
     await node.ticker.step()
     clock.advance(LeaderSettings().renew_interval_ms)
-    store.deaf = True
+    store.breakable_shards.deaf = True
 
     await node.elector.step()
 
@@ -375,7 +394,7 @@ async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_shou
     store: BreakableStore, node: Node
 ) -> None:
     await node.ticker.step()
-    store.deaf = True
+    store.breakable_shards.deaf = True
 
     await node.run_for(int(LeaderSettings().ttl_ms * 0.8) + 1)
 
@@ -389,7 +408,7 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     from gnomon.services.scheduling import ticker
 
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")
-    await store.add([bad, good], actor="ada", tzdata="")
+    await store.schedules.add([bad, good], actor="ada", tzdata="")
 
     def fragile(schedule: Schedule, *, now: int) -> Verdict:
         if schedule.schedule_id == "bad":
@@ -403,7 +422,7 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     assert node.events.names().count("schedule_broken") == 1
 
 
-class PickyStore(MemoryStore):
+class PickyLedger(MemoryLedger):
     """Cannot take what one schedule is about, as a database that refuses a row."""
 
     async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
@@ -415,13 +434,13 @@ class PickyStore(MemoryStore):
 async def test_a_schedule_that_cannot_be_written_does_not_stop_the_others_and_is_back_once_changed(
     clock: VirtualClock,
 ) -> None:
-    store = PickyStore(clock.now)
+    store = with_part("ledger", PickyLedger)(clock.now)
     node = Node(store, clock)
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad", overlap=Overlap.ALLOW)
-    await store.add([bad, good], actor="ada", tzdata="")
+    await store.schedules.add([bad, good], actor="ada", tzdata="")
     await node.run_for(2 * MINUTE + 1000)
     before = await planned(store, bad)
-    store._schedules[bad.uid] = replace(store._schedules[bad.uid], revision=2)  # noqa: SLF001 - repaired
+    store.state.schedules[bad.uid] = replace(store.state.schedules[bad.uid], revision=2)
 
     await node.run_for(MINUTE)
 

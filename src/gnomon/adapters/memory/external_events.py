@@ -1,10 +1,12 @@
-"""Events in memory."""
+"""External events in memory. No method awaits half-way, so each one is a transaction."""
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.tasks import MemoryTaskStore
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.state import MemoryState
+from gnomon.core.audit import emitted_entry
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.runs.external_events import (
     EventBatch,
@@ -19,24 +21,30 @@ from gnomon.core.runs.external_events import (
 from gnomon.core.triggers import OnEvent
 
 
-class MemoryExternalEvents(MemoryTaskStore):
-    """The port EventLog."""
+class MemoryExternalEvents:
+    """Implements EventLog."""
 
-    async def emit_event(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
-        """See EventLog.emit_event."""
-        if event.event_id not in self._events:
-            self._events[event.event_id] = event
+    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+        self._state = state
+        self._rules = rules
+
+    async def emit(self, event: ExternalEvent, *, now: int) -> Sequence[EventEffect]:
+        """See EventLog.emit."""
+        state = self._state
+        if event.event_id not in state.events:
+            state.events[event.event_id] = event
+            state.write_audit([emitted_entry(event)])
             for schedule in sorted(self._listening(event), key=lambda one: one.schedule_id):
-                self._entries[event.event_id, schedule.uid] = self._decided(schedule, event, now)
-                gathering = self._gatherings.get(schedule.uid)
-                if gathering is not None and gathering.due_at <= now:
+                state.effects[event.event_id, schedule.uid] = self._decided(schedule, event, now)
+                batch = state.event_batches.get(schedule.uid)
+                if batch is not None and batch.due_at <= now:
                     self._close(schedule.uid, now)
-        return await self.entries([event.event_id])
+        return await self.effects([event.event_id])
 
     def _listening(self, event: ExternalEvent) -> list[Schedule]:
         return [
             one
-            for one in self._schedules.values()
+            for one in self._state.schedules.values()
             if one.tenant == event.tenant
             and isinstance(one.spec.trigger, OnEvent)
             and one.spec.trigger.event == event.name
@@ -45,7 +53,7 @@ class MemoryExternalEvents(MemoryTaskStore):
     def _decided(self, schedule: Schedule, event: ExternalEvent, now: int) -> EventEffect:
         trigger = schedule.spec.trigger
         assert isinstance(trigger, OnEvent)  # noqa: S101 - it listens
-        entry = EventEffect(
+        effect = EventEffect(
             event_id=event.event_id,
             schedule_uid=schedule.uid,
             schedule_id=schedule.schedule_id,
@@ -53,72 +61,73 @@ class MemoryExternalEvents(MemoryTaskStore):
             reason=event_skip_reason(schedule, trigger, event) or "",
             decided_at=now,
         )
-        if entry.reason:
-            return entry
+        if effect.reason:
+            return effect
         if trigger.is_batched:
-            so_far = self._gatherings.get(schedule.uid)
-            self._gatherings[schedule.uid] = add_to_batch(trigger, so_far, schedule.uid, now=now)
-            return replace(entry, kind=EventEffectKind.GATHERED, reason="waits_for_others")
-        return self._started(schedule, [event], entry, now)
+            so_far = self._state.event_batches.get(schedule.uid)
+            self._state.event_batches[schedule.uid] = add_to_batch(trigger, so_far, schedule.uid, now=now)
+            return replace(effect, kind=EventEffectKind.GATHERED, reason="waits_for_others")
+        return self._started(schedule, [event], effect, now)
 
     def _started(
-        self, schedule: Schedule, events: Sequence[ExternalEvent], entry: EventEffect, now: int
+        self, schedule: Schedule, events: Sequence[ExternalEvent], effect: EventEffect, now: int
     ) -> EventEffect:
-        workflow = self._graph_of_spec(schedule)
-        wish = launch_for_events(schedule, events, workflow.input if workflow else {}, now=now)
-        kind, reason = effect_of_launch(self._launch(wish, now))
-        run_id = None if kind is EventEffectKind.SKIPPED else wish.run.run_id
-        return replace(entry, kind=kind, reason=reason, run_id=run_id, decided_at=now)
+        workflow = self._rules.workflow_of_schedule(schedule)
+        request = launch_for_events(schedule, events, workflow.input if workflow else {}, now=now)
+        kind, reason = effect_of_launch(self._rules.launch(request, now))
+        run_id = None if kind is EventEffectKind.SKIPPED else request.run.run_id
+        return replace(effect, kind=kind, reason=reason, run_id=run_id, decided_at=now)
 
     async def next_batch_at(self) -> int | None:
-        """See EventLog.next_gathering_at."""
-        return min((one.due_at for one in self._gatherings.values()), default=None)
+        """See EventLog.next_batch_at."""
+        return min((one.due_at for one in self._state.event_batches.values()), default=None)
 
-    async def close_event_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
-        """See EventLog.close_gatherings."""
-        due = sorted((one for one in self._gatherings.values() if one.due_at <= now), key=_earliest)[:limit]
+    async def close_batches(self, now: int, *, limit: int) -> Sequence[ScheduleUid]:
+        """See EventLog.close_batches."""
+        due = sorted((one for one in self._state.event_batches.values() if one.due_at <= now), key=_earliest)[:limit]
         for one in due:
             self._close(one.schedule_uid, now)
         return [one.schedule_uid for one in due]
 
     def _close(self, uid: ScheduleUid, now: int) -> None:
-        del self._gatherings[uid]
-        waiting = [e for e in self._entries.values() if e.schedule_uid == uid and e.kind is EventEffectKind.GATHERED]
-        events = sorted((self._events[e.event_id] for e in waiting), key=lambda e: (e.emitted_at, e.event_id))
-        schedule = self._schedules.get(uid)
+        state = self._state
+        del state.event_batches[uid]
+        waiting = [e for e in state.effects.values() if e.schedule_uid == uid and e.kind is EventEffectKind.GATHERED]
+        events = sorted((state.events[e.event_id] for e in waiting), key=lambda e: (e.emitted_at, e.event_id))
+        schedule = state.schedules.get(uid)
         for number, event in enumerate(events):
-            entry = self._entries[event.event_id, uid]
+            effect = state.effects[event.event_id, uid]
             if schedule is None or schedule.paused_at is not None:
                 reason = "gone" if schedule is None else "paused"
-                told = replace(entry, kind=EventEffectKind.SKIPPED, reason=reason, decided_at=now)
+                effect = replace(effect, kind=EventEffectKind.SKIPPED, reason=reason, decided_at=now)
             elif number == 0:
-                told = self._started(schedule, events, entry, now)
+                effect = self._started(schedule, events, effect, now)
             else:
-                first = self._entries[events[0].event_id, uid]
-                told = replace(entry, kind=first.kind, reason=first.reason, run_id=first.run_id, decided_at=now)
-            self._entries[event.event_id, uid] = told
+                first = state.effects[events[0].event_id, uid]
+                effect = replace(effect, kind=first.kind, reason=first.reason, run_id=first.run_id, decided_at=now)
+            state.effects[event.event_id, uid] = effect
 
-    async def list_events(
+    async def page(
         self, tenant: str, *, name: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
     ) -> Sequence[ExternalEvent]:
-        """See EventLog.list_events."""
+        """See EventLog.page."""
         found = [
             event
-            for event in self._events.values()
+            for event in self._state.events.values()
             if event.tenant == tenant
             and name in (None, event.name)
             and (after is None or (event.emitted_at, event.event_id) < after)
         ]
         return sorted(found, key=lambda event: (event.emitted_at, event.event_id), reverse=True)[:limit]
 
-    async def find_event(self, event_id: str) -> ExternalEvent | None:
-        """See EventLog.find_event."""
-        return self._events.get(event_id)
+    async def find(self, event_id: str) -> ExternalEvent | None:
+        """See EventLog.find."""
+        return self._state.events.get(event_id)
 
-    async def entries(self, event_ids: Sequence[str]) -> Sequence[EventEffect]:
-        """See EventLog.entries."""
-        found = [entry for (event, _), entry in self._entries.items() if event in event_ids]
-        return sorted(found, key=lambda entry: (entry.event_id, entry.schedule_id))
+    async def effects(self, event_ids: Sequence[str]) -> Sequence[EventEffect]:
+        """See EventLog.effects."""
+        found = [effect for (event, _), effect in self._state.effects.items() if event in event_ids]
+        return sorted(found, key=lambda effect: (effect.event_id, effect.schedule_id))
 
 
 def _earliest(one: EventBatch) -> tuple[int, str]:

@@ -1,9 +1,9 @@
 """Notices that a transaction leaves behind, delivered after its commit and never before.
 
 The SQL functions know what they change: runs started, tasks taken, a topic that other processes should look at. They
-leave a notice on the connection (`notify_after_commit`, `hint_after_commit`). `AfterCommitTransactions` collects the
-notices of each transaction body and delivers them once the commit has succeeded. A body that was rolled back leaves no
-notice, and a body that ran twice, because its first transaction was lost, leaves its notices once.
+leave a notice on the connection (`notify_runs`, `notify_activity`, `hint_after_commit`). `AfterCommitTransactions`
+collects the notices of each transaction body and delivers them once the commit has succeeded. A body that was rolled
+back leaves no notice, and a body that ran twice, because its first transaction was lost, leaves its notices once.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +12,13 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from gnomon.adapters.sql.transactions import TransactionBody, Transactions
-from gnomon.ports.commit_observer import CommitObserver
+from gnomon.ports.commit_observer import ActivityObserver, CommitObserver, RunObserver
 from gnomon.ports.coordination import HintCallback, HintTopic
 
 T = TypeVar("T")
 #: Calls the method of an observer that reports the change.
-CommitNotice = Callable[[CommitObserver], None]
+RunNotice = Callable[[RunObserver], None]
+ActivityNotice = Callable[[ActivityObserver], None]
 #: The key of `Connection.info` under which the current body collects its notices.
 _NOTICES = "gnomon.notices"
 
@@ -25,10 +26,11 @@ _NOTICES = "gnomon.notices"
 class _Notices:
     """The notices of one transaction body."""
 
-    __slots__ = ("changes", "topics")
+    __slots__ = ("activity", "runs", "topics")
 
     def __init__(self) -> None:
-        self.changes: list[CommitNotice] = []
+        self.runs: list[RunNotice] = []
+        self.activity: list[ActivityNotice] = []
         #: Ordered, each topic once.
         self.topics: dict[HintTopic, None] = {}
 
@@ -40,11 +42,18 @@ def hint_after_commit(conn: sa.Connection, topic: HintTopic) -> None:
         notices.topics[topic] = None
 
 
-def notify_after_commit(conn: sa.Connection, notice: CommitNotice) -> None:
-    """Report the change to every observer once the transaction is committed; does nothing if there is none."""
+def notify_runs(conn: sa.Connection, notice: RunNotice) -> None:
+    """Report a change of runs to the observers once the transaction is committed; does nothing if there is none."""
     notices: _Notices | None = conn.info.get(_NOTICES)
     if notices is not None:
-        notices.changes.append(notice)
+        notices.runs.append(notice)
+
+
+def notify_activity(conn: sa.Connection, notice: ActivityNotice) -> None:
+    """Report decided ticks or moved tasks once the transaction is committed; does nothing if there is no observer."""
+    notices: _Notices | None = conn.info.get(_NOTICES)
+    if notices is not None:
+        notices.activity.append(notice)
 
 
 class AfterCommitTransactions:
@@ -54,7 +63,8 @@ class AfterCommitTransactions:
         self, engine: Transactions, *, observers: Sequence[CommitObserver] = (), hint: HintCallback | None = None
     ) -> None:
         self._engine = engine
-        self._observers = tuple(observers)
+        self._run_observers = [one for one in observers if isinstance(one, RunObserver)]
+        self._activity_observers = [one for one in observers if isinstance(one, ActivityObserver)]
         self._hint = hint
 
     async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
@@ -62,16 +72,11 @@ class AfterCommitTransactions:
 
         def collecting(conn: sa.Connection) -> tuple[T, _Notices]:
             notices = _Notices()
-            outer: _Notices | None = conn.info.get(_NOTICES)
             conn.info[_NOTICES] = notices
             try:
                 return job(conn), notices
             finally:
                 del conn.info[_NOTICES]
-                if outer is not None:
-                    outer.changes += notices.changes
-                    outer.topics |= notices.topics
-                    conn.info[_NOTICES] = outer
 
         result, notices = await self._engine.write(collecting, apart=apart)
         self._deliver(notices)
@@ -81,8 +86,11 @@ class AfterCommitTransactions:
         if self._hint is not None:
             for topic in notices.topics:
                 self._hint(topic)
-        for observer in self._observers:
-            for notice in notices.changes:
+        for run_observer in self._run_observers:
+            for run_notice in notices.runs:
+                run_notice(run_observer)
+        for observer in self._activity_observers:
+            for notice in notices.activity:
                 notice(observer)
 
     async def read(self, job: TransactionBody[T]) -> T:
@@ -96,17 +104,3 @@ class AfterCommitTransactions:
     async def close(self) -> None:
         """See Transactions.close."""
         await self._engine.close()
-
-
-class HintingTransactions(AfterCommitTransactions):
-    """Transactions that send hints only."""
-
-    def __init__(self, engine: Transactions, tell: HintCallback) -> None:
-        super().__init__(engine, hint=tell)
-
-
-class ObservedTransactions(AfterCommitTransactions):
-    """Transactions with one observer."""
-
-    def __init__(self, engine: Transactions, observer: CommitObserver) -> None:
-        super().__init__(engine, observers=(observer,))

@@ -1,4 +1,4 @@
-"""Backfills. Whoever carries one out begins by holding its schedule, as all do who start runs."""
+"""Backfills. A batch locks its schedule first, like every transaction that starts runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,14 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 from msgspec.structs import astuple
 
-from gnomon.adapters.sql import audit, bulk, schema
-from gnomon.adapters.sql.after_commit import hint_after_commit
+from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rows import Row, column_list
-from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core import audit as trail
-from gnomon.core.model import ENGINE, ScheduleUid
+from gnomon.core.model import ScheduleUid
 from gnomon.core.runs.backfill import (
     Backfill,
     BackfillBatch,
@@ -25,7 +22,6 @@ from gnomon.core.runs.backfill import (
     backfill_after_batch,
     batch_ticks_after_launch,
 )
-from gnomon.ports.coordination import HintTopic
 
 _backfill = schema.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
@@ -66,102 +62,63 @@ _COUNTS = bulk.statement(
 )
 
 
-class SqlBackfills:
-    """The port Backfills: each method is one transaction."""
-
-    transactions: Transactions
-
-    async def add_backfill(self, backfill: Backfill) -> bool:
-        """See Backfills.add_backfill."""
-
-        def add(conn: sa.Connection) -> bool:
-            if not bulk.fetch_rows(conn, _ADD, *astuple(backfill)):
-                return False
-            audit.write(conn, [trail.backfilled_entry(backfill)])
-            hint_after_commit(conn, HintTopic.CHANGES)
-            return True
-
-        return await self.transactions.write(add)
-
-    async def open_backfills(self, *, limit: int) -> Sequence[OpenBackfill]:
-        """See Backfills.open_backfills."""
-        return await self.transactions.read(lambda conn: opened(conn, limit))
-
-    async def times_already_run(
-        self, uid: ScheduleUid, *, first_at: int, last_at: int
-    ) -> Mapping[int, BackfillTickReason]:
-        """See Backfills.have_run."""
-        return await self.transactions.read(lambda conn: times_already_run(conn, uid, first_at, last_at))
-
-    async def apply_backfill_batch(self, lot: BackfillBatch, *, now: int) -> BatchOutcome:
-        """See Backfills.carry_out_lot."""
-        return await self.transactions.write(lambda conn: carry_out(conn, lot, now))
-
-    async def cancel_backfill(self, tenant: str, backfill_id: str, *, now: int, actor: str = ENGINE) -> bool:
-        """See Backfills.cancel_backfill."""
-        return await self.transactions.write(lambda conn: cancel(conn, tenant, backfill_id, now, actor))
-
-    async def find_backfill(self, tenant: str, backfill_id: str) -> BackfillProgress | None:
-        """See Backfills.find_backfill."""
-        return await self.transactions.read(lambda conn: _find(conn, tenant, backfill_id))
-
-    async def list_backfills(
-        self, tenant: str, *, job: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
-    ) -> Sequence[BackfillProgress]:
-        """See Backfills.list_backfills."""
-        return await self.transactions.read(lambda conn: listed(conn, tenant, job, after, limit))
+def add(conn: sa.Connection, backfill: Backfill) -> bool:
+    """See Backfills.add."""
+    return bool(bulk.fetch_rows(conn, _ADD, *astuple(backfill)))
 
 
-def opened(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
-    """See Backfills.open_backfills."""
+def list_open(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
+    """See Backfills.list_open."""
     return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in bulk.fetch_rows(conn, _OPENED, limit)]
 
 
 def times_already_run(
     conn: sa.Connection, uid: ScheduleUid, first_at: int, last_at: int
 ) -> Mapping[int, BackfillTickReason]:
-    """See Backfills.have_run."""
+    """See Backfills.times_already_run."""
     before = {
         at: BackfillTickReason.BACKFILLED_BEFORE for (at,) in bulk.fetch_rows(conn, _BEFORE, uid, first_at, last_at)
     }
     return before | {at: BackfillTickReason.HAD_A_RUN for (at,) in bulk.fetch_rows(conn, _OWN, uid, first_at, last_at)}
 
 
-def carry_out(conn: sa.Connection, lot: BackfillBatch, now: int) -> BatchOutcome:
-    """See Backfills.carry_out_lot."""
-    backfill, after = lot.backfill, backfill_after_batch(lot, now=now)
+def apply_batch(conn: sa.Connection, batch: BackfillBatch, now: int) -> BatchOutcome:
+    """See Backfills.apply_batch."""
+    backfill, after = batch.backfill, backfill_after_batch(batch, now=now)
     if ConcurrencyCounters(conn, [backfill.schedule_uid]).counts(backfill.schedule_uid) is None:
         return BatchOutcome.GONE
     if not bulk.fetch_rows(conn, _MOVE, after.mark_at, after.ended_at, backfill.backfill_id, backfill.mark_at):
         return BatchOutcome.VOID
-    became = launch(conn, lot.launches, now) if lot.launches else ()
-    entries = [_entry_row(entry) for entry in batch_ticks_after_launch(lot, became)]
+    outcomes = launch(conn, batch.launches, now) if batch.launches else ()
+    entries = [_entry_row(entry) for entry in batch_ticks_after_launch(batch, outcomes)]
     bulk.insert_rows(conn, schema.backfill_tick, entries, _ENTRY)
     return BatchOutcome.DONE
 
 
-def cancel(conn: sa.Connection, tenant: str, backfill_id: str, now: int, actor: str) -> bool:
-    """See Backfills.cancel_backfill."""
-    done = bool(bulk.fetch_rows(conn, _CANCEL, now, tenant, backfill_id))
-    if done and actor != ENGINE:
-        [before] = bulk.fetch_rows(conn, _FIND, tenant, backfill_id)
-        audit.write(conn, [trail.backfill_cancelled_entry(_backfill_of(before), actor, now)])
-    return done
+def cancel(conn: sa.Connection, tenant: str, backfill_id: str, now: int) -> Backfill | None:
+    """The backfill, cancelled; None if there is no such open backfill."""
+    if not bulk.fetch_rows(conn, _CANCEL, now, tenant, backfill_id):
+        return None
+    [row] = bulk.fetch_rows(conn, _FIND, tenant, backfill_id)
+    return _backfill_of(row)
 
 
-def _find(conn: sa.Connection, tenant: str, backfill_id: str) -> BackfillProgress | None:
+def find(conn: sa.Connection, tenant: str, backfill_id: str) -> BackfillProgress | None:
+    """See Backfills.find."""
     found = bulk.fetch_rows(conn, _FIND, tenant, backfill_id)
     return _progress(conn, _backfill_of(found[0])) if found else None
 
 
-def listed(
+def page(
     conn: sa.Connection, tenant: str, job: str | None, after: tuple[int, str] | None, limit: int
 ) -> Sequence[BackfillProgress]:
-    """See Backfills.list_backfills."""
-    asked = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
+    """See Backfills.page."""
+    selected = _LIST if job is None else _LIST.where(_backfill.schedule_id == job)
     if after is not None:
-        asked = asked.where(sa.tuple_(_backfill.created_at, _backfill.backfill_id) < sa.tuple_(*after))
-    return [_progress(conn, _backfill_of(row)) for row in conn.execute(asked, {"owner": tenant, "limit": limit}).all()]
+        selected = selected.where(sa.tuple_(_backfill.created_at, _backfill.backfill_id) < sa.tuple_(*after))
+    return [
+        _progress(conn, _backfill_of(row)) for row in conn.execute(selected, {"owner": tenant, "limit": limit}).all()
+    ]
 
 
 def _progress(conn: sa.Connection, backfill: Backfill) -> BackfillProgress:
@@ -176,9 +133,9 @@ def _progress(conn: sa.Connection, backfill: Backfill) -> BackfillProgress:
 
 
 def _backfill_of(row: Row) -> Backfill:
-    said = dict(zip(Backfill.__struct_fields__, row, strict=True))
-    # SQLite has no truth values, only numbers.
-    return Backfill(**said | {"again": bool(said["again"]), "cancelled": bool(said["cancelled"])})
+    fields = dict(zip(Backfill.__struct_fields__, row, strict=True))
+    # SQLite stores booleans as numbers.
+    return Backfill(**fields | {"again": bool(fields["again"]), "cancelled": bool(fields["cancelled"])})
 
 
 def _entry_row(entry: BackfillTick) -> tuple[Any, ...]:

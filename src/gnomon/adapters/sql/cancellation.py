@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_after_commit
+from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, set_tick_statuses
 from gnomon.adapters.sql.graph import cascade_run_ends, lock_counters
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
@@ -61,7 +61,7 @@ def end_waiting_tasks(conn: sa.Connection, runs: Sequence[Run], now: int) -> Col
     write_changes(conn, _END_TASK, ended)
     bulk.execute_many(conn, _END, [(now, Result.CANCELLED.value, name, assigned[name][2]) for name in idle])
     bulk.execute_many(conn, _RECOUNT, [(count, name) for name, count in open_items.items()])
-    notify_after_commit(conn, lambda tally: tally.attempts_cancelled(len(idle)))
+    notify_activity(conn, lambda observer: observer.attempts_cancelled(len(idle)))
     return {row[1] for name, row in assigned.items() if name not in set(idle)}
 
 
@@ -146,9 +146,9 @@ def _stop_runs(
     # Queued runs leave the queue first: a slot that another run releases must not go to a cancelled one.
     over = [run for run in stopped.values() if run.over]
     set_tick_statuses(conn, ((run, TickStatus.SKIPPED) for run in over))
-    notify_after_commit(conn, lambda tally: tally.ended([(run, run.status, run.error, now) for run in over]))
+    notify_runs(conn, lambda observer: observer.ended([(run, run.status, run.error, now) for run in over]))
     left = _end_idle_runs(conn, found, stopped, counters, now)
-    notify_after_commit(conn, lambda tally: tally.graph_runs_ended([*over, *left]))
+    notify_activity(conn, lambda observer: observer.graph_runs_ended([*over, *left]))
     return bool(stopped)
 
 

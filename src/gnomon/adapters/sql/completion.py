@@ -6,7 +6,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
-from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
 from gnomon.adapters.sql.runs import log_lengths
 from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
@@ -43,7 +43,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     _keep_logs(conn, [one for one in endings if one.logs])
     if not all(one.over for one in endings):
         hint_after_commit(conn, HintTopic.READY)
-    notify_after_commit(conn, lambda tally: tally.tried(endings))
+    notify_activity(conn, lambda observer: observer.tried(endings))
 
 
 def _task_change(before: TaskState, one: TaskCompletion) -> StateChange:
@@ -227,7 +227,7 @@ def record_started(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
     fresh = list({run.run_id: run for run in runs if run.started_at is None}.values())
     if fresh:
         set_tick_statuses(conn, ((run, TickStatus.STARTED) for run in fresh))
-        notify_after_commit(conn, lambda tally: tally.started(fresh, now))
+        notify_runs(conn, lambda observer: observer.started(fresh, now))
 
 
 def end_runs(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
@@ -246,7 +246,7 @@ def end_runs(conn: sa.Connection, ended: Sequence[EndedRun], counters: Concurren
         if run.replay_of is not None and status is RunStatus.COMPLETED:
             dead_letters.resolve(conn, run.tenant, [run.replay_of], f"replay {run.run_id}", at)
     _release_slots(conn, ended, counters)
-    notify_after_commit(conn, lambda tally: tally.ended(ended))
+    notify_runs(conn, lambda observer: observer.ended(ended))
 
 
 def run_error(run: Run, status: RunStatus, error: str | None) -> str | None:

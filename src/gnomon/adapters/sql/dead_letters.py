@@ -6,7 +6,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_after_commit
+from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.rows import (
     ATTEMPT,
     DEAD_LETTER,
@@ -42,6 +42,10 @@ _RESOLVE = (
     )
     .values(resolved_at=sa.bindparam("at"), resolved_by=sa.bindparam("by"))
 )
+_UNRESOLVED = bulk.statement(
+    "SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id IN KEYS AND tenant = ? AND resolved_at IS NULL"
+    " ORDER BY dead_letter_id FOR UPDATE"
+)
 _OF_TENANT = sa.select(*DEAD_LETTER).where(_letter.tenant == sa.bindparam("owner"))
 _FIND = _OF_TENANT.where(_letter.dead_letter_id == sa.bindparam("name"))
 _LIST = (
@@ -71,7 +75,7 @@ def write(conn: sa.Connection, dead: Sequence[FailedTask]) -> None:
         tried[attempt.task_id].append(attempt)
     letters = [_letter_of(one, found[one.task_id], tried[one.task_id]) for one in dead]
     bulk.execute_many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
-    notify_after_commit(conn, lambda tally: tally.dead_lettered([letter.job for letter in letters]))
+    notify_activity(conn, lambda observer: observer.dead_lettered([letter.job for letter in letters]))
 
 
 def _letter_of(one: FailedTask, of: ReadyTask, tried: Sequence[Attempt]) -> DeadLetter:
@@ -84,21 +88,26 @@ def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
 
 
 def find(conn: sa.Connection, tenant: str, dead_letter_id: str) -> DeadLetter | None:
-    """See DeadLetters.find_dead_letter."""
+    """See DeadLetters.find."""
     row = conn.execute(_FIND, {"owner": tenant, "name": dead_letter_id}).one_or_none()
     return None if row is None else dead_letter_of(row)
 
 
-def listed(
+def page(
     conn: sa.Connection, tenant: str, job: str | None, after: str, limit: int, *, unresolved: bool
 ) -> Sequence[DeadLetter]:
-    """See DeadLetters.list_dead_letters."""
+    """See DeadLetters.page."""
     query = _LIST
     if job is not None:
         query = query.where(_letter.job == job)
     if unresolved:
         query = query.where(_letter.resolved_at.is_(None))
     return [dead_letter_of(row) for row in conn.execute(query, {"owner": tenant, "after": after, "limit": limit})]
+
+
+def lock_unresolved(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str]) -> list[str]:
+    """The ids of those that are not resolved, locked until the transaction ends."""
+    return [name for (name,) in bulk.fetch_rows(conn, _UNRESOLVED, sorted(set(dead_letter_ids)), tenant)]
 
 
 def resolve(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str], by: str, now: int) -> int:

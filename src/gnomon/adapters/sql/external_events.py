@@ -68,7 +68,7 @@ _PUT_OFF_MS = MINUTE_MS
 
 
 def emit(conn: sa.Connection, event: ExternalEvent, now: int, unreadable: UnreadableSchedules) -> Sequence[EventEffect]:
-    """See EventLog.emit_event."""
+    """See EventLog.emit."""
     if bulk.execute_returning_keys(conn, _KEEP, [astuple(event)], "event_id"):
         uids = [uid for (uid,) in bulk.fetch_rows(conn, _LISTENERS, event.tenant, event.name)]
         # What was changed before they were held counts.
@@ -81,7 +81,7 @@ def emit(conn: sa.Connection, event: ExternalEvent, now: int, unreadable: Unread
             decided[uid] = replace(decided[uid], **told, decided_at=now)
         bulk.execute_many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
         _close(conn, full, {one.uid: one for one in waiting}, now)
-    return entries(conn, [event.event_id])
+    return effects(conn, [event.event_id])
 
 
 def _held(conn: sa.Connection, uids: Sequence[str], unreadable: UnreadableSchedules) -> Sequence[Schedule]:
@@ -158,13 +158,13 @@ def _given(conn: sa.Connection, schedule: Schedule) -> Mapping[str, Any]:
 
 
 def next_batch_at(conn: sa.Connection) -> int | None:
-    """See EventLog.next_gathering_at."""
+    """See EventLog.next_batch_at."""
     found = bulk.fetch_rows(conn, _NEXT)
     return found[0][0] if found else None
 
 
-def close(conn: sa.Connection, now: int, limit: int, unreadable: UnreadableSchedules) -> Sequence[ScheduleUid]:
-    """See EventLog.close_gatherings."""
+def close_batches(conn: sa.Connection, now: int, limit: int, unreadable: UnreadableSchedules) -> Sequence[ScheduleUid]:
+    """See EventLog.close_batches."""
     due = [uid for (uid,) in bulk.fetch_rows(conn, _DUE, now, limit)]
     if not due:
         return []
@@ -211,10 +211,10 @@ def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[
 # ---- looking -------------------------------------------------------------------------------------
 
 
-def listed(
+def page(
     conn: sa.Connection, tenant: str, name: str | None, after: tuple[int, str] | None, limit: int
 ) -> Sequence[ExternalEvent]:
-    """See EventLog.list_events."""
+    """See EventLog.page."""
     asked = _LIST
     if name is not None:
         asked = asked.where(_event.name == name)
@@ -224,13 +224,13 @@ def listed(
 
 
 def find(conn: sa.Connection, event_id: str) -> ExternalEvent | None:
-    """See EventLog.find_event."""
+    """See EventLog.find."""
     found = bulk.fetch_rows(conn, _FIND, event_id)
     return _event_of(found[0]) if found else None
 
 
-def entries(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[EventEffect]:
-    """See EventLog.entries."""
+def effects(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[EventEffect]:
+    """See EventLog.effects."""
     found = map(_entry_of, bulk.fetch_rows(conn, _ENTRIES, list(event_ids)))
     return sorted(found, key=lambda entry: (entry.event_id, entry.schedule_id))
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
-from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
     ConcurrencyCounters,
@@ -186,7 +186,7 @@ def advance_runs(conn: sa.Connection, going: Sequence[AdvancingRun]) -> list[End
         for one in moved
         if one.after.status is not None
     ]
-    notify_after_commit(conn, lambda tally: tally.graph_runs_ended([one.run for one in ended]))
+    notify_activity(conn, lambda observer: observer.graph_runs_ended([one.run for one in ended]))
     return ended
 
 

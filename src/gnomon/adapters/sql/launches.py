@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_after_commit
+from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.rows import REQUESTED_RUN, SCHEDULE, column_list, requested_run_row, schedule_of
@@ -80,7 +80,7 @@ class _LaunchBatch:
         added = bulk.execute_returning_keys(self._conn, _ADD, [requested_run_row(run) for run, _ in made], "run_id")
         self.too_late |= {run.run_id for run, _ in made if run.run_id not in added}
         made = [(run, request) for run, request in made if run.run_id in added]
-        notify_after_commit(self._conn, lambda tally: tally.launched([run for run, _ in made]))
+        notify_runs(self._conn, lambda observer: observer.launched([run for run, _ in made]))
         tasks = [task for run, request in made for task in first_tasks(run, request.first_steps, now=self._now)]
         insert_tasks(self._conn, tasks)
         inputs = [(run.run_id, "input", request.input) for run, request in made if request.input is not None]

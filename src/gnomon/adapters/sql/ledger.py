@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_after_commit
+from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.rows import SCHEDULE, run_row, tick_row
 from gnomon.adapters.sql.transitions import insert_tasks
@@ -110,7 +110,7 @@ def apply_verdicts(
     # The newest run replaces the others. Those that end at once release their slots to it.
     replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
-    notify_after_commit(conn, lambda tally: tally.decided(carried, now))
+    notify_activity(conn, lambda observer: observer.decided(carried, now))
     return frozenset(verdict.schedule.uid for verdict in carried)
 
 

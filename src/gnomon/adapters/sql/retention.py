@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.external_events import entries
+from gnomon.adapters.sql.external_events import effects
 from gnomon.adapters.sql.rows import DEAD_LETTER, RUN, column_list, dead_letter_of, run_of, tick_of
 from gnomon.core.model import ENGINE, DeadLetter, Run, ScheduleUid
 from gnomon.core.retention import (
@@ -240,7 +240,7 @@ def expired_events(
     """See Keeping.aged_events."""
     page = {row[0]: row for row in bulk.fetch_rows(conn, _EVENTS, tenant, before_at, *after, limit)}
     became: dict[str, list[Any]] = {name: [] for name in page}
-    for entry in entries(conn, list(page)) if page else ():
+    for entry in effects(conn, list(page)) if page else ():
         became[entry.event_id].append(entry)
     going = [name for name in page if event_expired(became[name])]
     at = {name: row[5] for name, row in page.items()}

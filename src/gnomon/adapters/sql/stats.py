@@ -1,4 +1,4 @@
-"""A look at the whole of a store. Every number is read off an index that is there for other reasons."""
+"""Statistics of a store. Every number comes from an index that exists for another purpose."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.migrator import schema_numbers
 from gnomon.adapters.sql.rows import load_workflow
-from gnomon.adapters.sql.store import SqlStore
+from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import Overlap, RunId
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.maintenance import JobStats, StoreStats
@@ -42,27 +42,27 @@ _CARDS = (
     .limit(sa.bindparam("limit"))
 )
 _STEPS = bulk.statement("SELECT run_id, step, state FROM task WHERE run_id IN KEYS AND parent IS NULL")
-#: A database takes only so many parameters.
+#: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
 
-class SqlStoreStatsReader:
-    """See Surveyor. It reads what the store holds, each time in one transaction."""
+class SqlStoreStats:
+    """Implements StoreStatsReader. Each page of a read is one transaction."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self._engine = store.transactions
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        """See Surveyor.survey."""
-        engine = self._engine
+        """See StoreStatsReader.survey."""
+        engine = self._transactions
         return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, cards))
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
-        """See Surveyor.steps."""
+        """See StoreStatsReader.steps."""
         found: dict[RunId, list[tuple[str, str]]] = {}
         for start in range(0, len(runs), _RUNS_AT_ONCE):
             page = runs[start : start + _RUNS_AT_ONCE]
-            for run, step, state in await self._engine.read(partial(_steps, page)):
+            for run, step, state in await self._transactions.read(partial(_steps, page)):
                 found.setdefault(run, []).append((step, state))
         return {run: steps for run, steps in found.items() if [name for name, _ in steps] != [ONLY_STEP]}
 
@@ -72,7 +72,7 @@ def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
 
 
 def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> StoreStats:
-    """See Surveyor.survey."""
+    """See StoreStatsReader.survey."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
     return StoreStats(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import hint_after_commit, notify_after_commit
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
 from gnomon.adapters.sql.completion import (
     INSERT_PAYLOAD,
     AttemptEnd,
@@ -245,7 +245,7 @@ def take(  # noqa: PLR0913 - as the port has them
     started_at = now if begin else None
     made = [(one.task.task_id, one.task.fence + 1, worker, lease_until, now, started_at) for one in ready]
     bulk.insert_rows(conn, schema.attempt, made)
-    notify_after_commit(conn, lambda tally: tally.taken(ready, now))
+    notify_activity(conn, lambda observer: observer.taken(ready, now))
     if begin:
         start_runs(conn, [one.run for one in ready], now)
     return [as_taken(one, _TAKEN_STATE[begin], started_at) for one in ready]
@@ -446,7 +446,7 @@ def take_on_postgres(  # noqa: PLR0913 - as the port has them
     runs = sorted({one.run.run_id for one in ready if begin and one.run.started_at is None})
     parameters = names, fences, worker, lease_ms, now, started_at, runs
     bulk.execute_statement(conn, _TAKE_ON_POSTGRES[begin], *parameters)
-    notify_after_commit(conn, lambda tally: tally.taken(ready, now))
+    notify_activity(conn, lambda observer: observer.taken(ready, now))
     if begin:
         record_started(conn, [one.run for one in ready], now)
     return [as_taken(one, _TAKEN_STATE[begin], started_at) for one in ready]

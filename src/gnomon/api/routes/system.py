@@ -77,7 +77,7 @@ async def show_event(call: ApiCall) -> Reply:
 
 async def list_workers(call: ApiCall) -> Reply:
     """List the workers that are alive, and the functions they know."""
-    found = await call.services.workers.workers()
+    found = await call.services.workers.alive()
     return Reply(body=responses.Page(items=[presenters.worker_detail(card) for card in found]))
 
 

@@ -27,7 +27,8 @@ from gnomon.core.runs.states import TaskState
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import QueuePosition, TaskQueue
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import QueuePosition
 from gnomon.services.execution.gate_client import AdmissionGate, Decided
 from gnomon.services.execution.handover import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
@@ -55,7 +56,7 @@ class Dispatcher:
 
     def __init__(  # noqa: PLR0913 - the collaborators of every admission
         self,
-        place: TaskQueue,
+        place: ExecutionStore,
         workflow_cache: WorkflowCache,
         gate: Gate,
         clock: Clock,
@@ -124,7 +125,7 @@ class Dispatcher:
         if self._read_again_in() > 0:
             return ()
         self._read_at = self._clock.elapsed()
-        ready = await self._place.waiting(now, limit=self._batch + asked)
+        ready = await self._place.tasks.waiting(now, limit=self._batch + asked)
         return [one for one in ready if not self._gate.is_asked(one.task)] if asked else ready
 
     def _read_again_in(self) -> float:
@@ -154,7 +155,7 @@ class Dispatcher:
         if self._turned_away is None or self._gate.calls.queued:
             return await self._until_next()
         after, self._turned_away = self._turned_away, None
-        found = await self._place.unroutable_tasks(after=after, limit=self._batch)
+        found = await self._place.tasks.unroutable_tasks(after=after, limit=self._batch)
         ruled = await self._admissible(found, now, NO_OUTPUTS, ask=True)
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
@@ -167,12 +168,12 @@ class Dispatcher:
         """Seconds until the next task has its time, or the gate should have answered."""
         asked = len(self._gate)
         if not asked:
-            return self._until(await self._place.next_available_at())
+            return self._until(await self._place.tasks.next_available_at())
         again, answer = self._read_again_in(), self._gate.calls.next_answer_in()
         if again > 0:
             return min(again, answer)
         # The tasks that the gate is being asked about are among the first.
-        first = await self._place.waiting(_NEVER, limit=asked + 1)
+        first = await self._place.tasks.waiting(_NEVER, limit=asked + 1)
         others = [one.task.available_at for one in first if not self._gate.is_asked(one.task)]
         return min(self._until(min(others, default=None)), answer)
 
@@ -192,7 +193,7 @@ class Dispatcher:
         done: frozenset[TaskId] = frozenset()
         try:
             # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
-            admitting = asyncio.ensure_future(self._place.admit(admissions, now=now))
+            admitting = asyncio.ensure_future(self._place.tasks.admit(admissions, now=now))
             outcomes = await asyncio.gather(
                 *first, admitting, self._taker.take_with_admission(), return_exceptions=True
             )
@@ -257,7 +258,7 @@ class Dispatcher:
 
     async def _unfold(self, unfoldings: Sequence[FanOut], now: int) -> None:
         if unfoldings:
-            await self._place.fan_out(unfoldings, now=now)
+            await self._place.tasks.fan_out(unfoldings, now=now)
 
     async def _ruled(self, decided: Sequence[Decided], now: int) -> list[_Decided]:
         """The admissions that follow from the gate's decisions."""
@@ -310,7 +311,7 @@ class Dispatcher:
         needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
         unknown = [owner for owner in owners if owner not in outputs]
-        kept = {**outputs, **await self._place.payloads(unknown, "output")} if unknown else outputs
+        kept = {**outputs, **await self._place.executions.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
         try:
             return prepare_task(request, reference_scope(request.workflow, request.waiting, found), sub, now=now)

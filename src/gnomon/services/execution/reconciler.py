@@ -10,7 +10,7 @@ from gnomon.core.runs.reconcile import OpenAttempt, ReconcileTimeouts, overdue_o
 from gnomon.core.runs.states import WaitReason
 from gnomon.errors import Unavailable
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import TaskStore
+from gnomon.ports.store import ExecutionStore
 from gnomon.services.coordination import Singleton
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.worker import placeholder_assignment
@@ -27,7 +27,7 @@ class Reconciler:
 
     def __init__(  # noqa: PLR0913 - the collaborators of every verdict
         self,
-        work: TaskStore,
+        work: ExecutionStore,
         workflow_cache: WorkflowCache,
         clock: Clock,
         events: Events,
@@ -78,7 +78,7 @@ class Reconciler:
     async def _wait_for_workers(self) -> None:
         """If the store was away, they have said what came of what ended meanwhile: it is no loss."""
         if self.backoff.failing:
-            await self._work.open_attempts(after=_FIRST, limit=1)
+            await self._work.attempts.open_attempts(after=_FIRST, limit=1)
             await self._clock.sleep(_REPORT_GRACE_SECONDS)
 
     async def _await_reports(self) -> None:
@@ -106,7 +106,7 @@ class Reconciler:
     async def _reconcile(self, alive: frozenset[str]) -> None:
         after, heard_out = _FIRST, bool(alive)
         for _ in range(self._settings.max_iterations):
-            page = await self._work.open_attempts(after=after, limit=self._settings.batch)
+            page = await self._work.attempts.open_attempts(after=after, limit=self._settings.batch)
             if not page.attempts:
                 return
             after = page.attempts[-1].task.task_id
@@ -140,7 +140,7 @@ class Reconciler:
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
     async def _end(self, endings: list[TaskCompletion], jobs: Mapping[TaskId, str]) -> None:
-        counted = await self._work.report(endings)
+        counted = await self._work.attempts.report(endings)
         for one in endings:
             if (one.task_id, one.fence) in counted:
                 self._events.emit(
@@ -161,7 +161,7 @@ class Reconciler:
     async def _replay(self) -> None:
         """Tasks that have been ready for too long are offered again."""
         long_ago = self._clock.now() - self._settings.pending_ms
-        stuck = await self._work.waiting(long_ago, limit=self._settings.batch)
+        stuck = await self._work.tasks.waiting(long_ago, limit=self._settings.batch)
         count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
         if count:
             self._events.emit("tasks_replayed", count=count)
@@ -169,7 +169,7 @@ class Reconciler:
 
     async def _recall(self) -> None:
         """Tasks that wait for a worker that is gone are placed again."""
-        recalled = await self._work.recall_stranded()
+        recalled = await self._work.placement.recall_stranded()
         if recalled:
             self._events.emit("tasks_recalled", count=len(recalled))
             self._on_ready()

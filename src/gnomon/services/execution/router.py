@@ -17,7 +17,8 @@ from gnomon.core.runs.routing import (
     tenant_limit_reached,
 )
 from gnomon.ports.runtime import Clock
-from gnomon.ports.tasks import InFlightCounts, TaskQueue, worker_candidates
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import InFlightCounts, worker_candidates
 
 #: How long to believe what was read about who can run what; and about how busy they are, where that matters.
 _WORKERS_SECONDS = 10.0
@@ -32,7 +33,7 @@ class Router:
     """Most tasks may go to anybody, and cost one look into a set; only of others it is weighed who gets them."""
 
     def __init__(
-        self, place: TaskQueue, clock: Clock, settings: RoutingSettings, *, on_directed: Callable[[], None]
+        self, place: ExecutionStore, clock: Clock, settings: RoutingSettings, *, on_directed: Callable[[], None]
     ) -> None:
         """`on_directed` is called when a task was placed that not every worker may take."""
         self._place = place
@@ -67,7 +68,9 @@ class Router:
             await self._look()
             if plain and not any(map(self._unusual, requests)):
                 return [None] * len(requests)
-        return self._weighed(requests, await self._place.in_flight_counts() if self._weighing(requests) else None)
+        return self._weighed(
+            requests, await self._place.placement.in_flight_counts() if self._weighing(requests) else None
+        )
 
     # ---- limits ------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class Router:
         return self._pools is not None or self.limited or any(picky)
 
     async def _look(self) -> None:
-        self._seats = worker_candidates(await self._place.workers())
+        self._seats = worker_candidates(await self._place.workers.alive())
         self._read_at = self._clock.elapsed()
         ours = [seat.functions for seat in self._seats if seat.pool == DEFAULT_POOL]
         self._common = frozenset.intersection(*ours) if ours else frozenset()

@@ -15,7 +15,8 @@ from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import AttemptRef, HostLoad, TaskQueue
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
@@ -43,7 +44,7 @@ class Worker:
 
     def __init__(  # noqa: PLR0913 - the collaborators of every attempt
         self,
-        place: TaskQueue,
+        place: ExecutionStore,
         workflow_cache: WorkflowCache,
         runner: Runner,
         gate: Gate,
@@ -173,7 +174,7 @@ class Worker:
         if not endings:
             return
         try:
-            counted = await self._place.report(endings)
+            counted = await self._place.attempts.report(endings)
         except Unavailable:
             raise
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
@@ -194,7 +195,7 @@ class Worker:
     async def _report_alone(self, one: TaskCompletion) -> frozenset[AttemptRef]:
         """The ending, or, if the store cannot keep it, that it could not be kept."""
         try:
-            return await self._place.report([one])
+            return await self._place.attempts.report([one])
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
@@ -205,7 +206,7 @@ class Worker:
             outcome = AttemptOutcome(
                 result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}"
             )
-            return await self._place.report(
+            return await self._place.attempts.report(
                 [complete_attempt(assignment, outcome, now=one.ended_at, limits=self._limits)]
             )
 
@@ -219,7 +220,7 @@ class Worker:
         asked_at = self._clock.elapsed()
         self._taking = True
         try:
-            taken = await self._place.take(
+            taken = await self._place.attempts.take(
                 self.worker,
                 limit=free,
                 lease_ms=lease,
@@ -336,14 +337,14 @@ class Worker:
         if self._look_for_cancelled:
             self._look_for_cancelled = False
             if self._held:
-                self._runner.stop(await self._place.cancel_requests(self.worker), why=Result.CANCELLED)
+                self._runner.stop(await self._place.attempts.cancel_requests(self.worker), why=Result.CANCELLED)
         if self._renewal_due_in():
             return
         asked_at = self._clock.elapsed()
         card = self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
-        await self._place.register_worker(card, ttl_ms=self._settings.lease_ms)
+        await self._place.workers.register(card, ttl_ms=self._settings.lease_ms)
         if self._held:
-            renewal = await self._place.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
+            renewal = await self._place.attempts.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
             self._runner.stop(renewal.lost, why=Result.LOST)
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
         self._renewed_at = self._alive_at = asked_at
@@ -386,7 +387,7 @@ class Worker:
         await self._report_last()
         self._outputs.close()
         try:
-            await self._place.deregister_worker(self.worker)
+            await self._place.workers.deregister(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)
 

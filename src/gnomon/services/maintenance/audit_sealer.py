@@ -40,7 +40,7 @@ class AuditSealer:
         began = self._clock.elapsed()
         if not await self._lease.ours():
             return self._lease.retry_seconds
-        done = await self._trail.seal_audit(limit=_BATCH)
+        done = await self._trail.seal(limit=_BATCH)
         if done < _BATCH:
             return _POLL_SECONDS
         return max(_REST_SECONDS, _REST_FACTOR * (self._clock.elapsed() - began)) if self._busy() else 0.0

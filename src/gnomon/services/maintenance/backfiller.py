@@ -54,7 +54,7 @@ class Backfiller:
         if not await self._lease.ours():
             self.busy = False
             return self._lease.retry_seconds
-        found = await self._backfills.open_backfills(limit=_MAX_OPEN)
+        found = await self._backfills.list_open(limit=_MAX_OPEN)
         self._forget_all_but({one.backfill.backfill_id for one in found})
         went_on = [await self._tried(one) for one in found]
         self.busy = bool(found)
@@ -85,7 +85,7 @@ class Backfiller:
         lot = next_backfill_batch(one, schedule, planned, had, now=now)
         if lot is None:
             return False
-        became = await self._backfills.apply_backfill_batch(lot, now=now)
+        became = await self._backfills.apply_batch(lot, now=now)
         if became is BatchOutcome.GONE:
             return await self._give_up(backfill, now)
         if lot.launches:
@@ -103,7 +103,7 @@ class Backfiller:
 
     async def _give_up(self, backfill: Backfill, now: int) -> bool:
         """Its schedule is gone: nothing more can be started."""
-        if await self._backfills.cancel_backfill(backfill.tenant, backfill.backfill_id, now=now):
+        if await self._backfills.cancel(backfill.tenant, backfill.backfill_id, now=now):
             self._events.emit("backfill_given_up", job=backfill.schedule_id, backfill=backfill.backfill_id)
         return False
 

@@ -10,8 +10,6 @@ from msgspec import Struct
 from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Run, RunStatus, Verdict
-from gnomon.core.runs.admission import ReadyTask
-from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import Unavailable
 from gnomon.ports.commit_observer import FinishedRun
 from gnomon.ports.runtime import Clock, Events
@@ -155,43 +153,23 @@ class ChangeStream:
 
 
 class RunChangeObserver:
-    """A tally that counts nothing, and tells the hub which runs were asked for, have begun or are over."""
+    """Implements RunObserver: sends every launched, started and ended run to the change stream."""
 
     def __init__(self, hub: ChangeStream) -> None:
         self._hub = hub
 
     def launched(self, runs: Sequence[Run]) -> None:
-        """See Tally.launched."""
+        """See RunObserver.launched."""
         for run in runs:
             self._hub.run_changed(run, RunStatus.PENDING)
 
     def started(self, runs: Sequence[Run], now: int) -> None:
-        """See Tally.started."""
+        """See RunObserver.started."""
         del now
         for run in runs:
             self._hub.run_changed(run, RunStatus.RUNNING)
 
     def ended(self, finishes: Sequence[FinishedRun]) -> None:
-        """See Tally.ended."""
+        """See RunObserver.ended."""
         for run, status, error, _ in finishes:
             self._hub.run_changed(run, status, None if status is RunStatus.COMPLETED else run.error or error)
-
-    # ---- what the hub hears of by other ways, or is no news of a run -------------------------------
-
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
-        """See Tally.decided."""
-
-    def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
-        """See Tally.taken."""
-
-    def tried(self, endings: Sequence[TaskCompletion]) -> None:
-        """See Tally.tried."""
-
-    def attempts_cancelled(self, count: int) -> None:
-        """See Tally.called_off."""
-
-    def dead_lettered(self, jobs: Sequence[str]) -> None:
-        """See Tally.buried."""
-
-    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
-        """See Tally.graphs_ended."""

@@ -52,7 +52,7 @@ class AuditService:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[key] = now
-        await self._trail.add_audit(refused_entry(request, reason, actor=actor, tenant=tenant, now=now))
+        await self._trail.add(refused_entry(request, reason, actor=actor, tenant=tenant, now=now))
 
     async def page(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
         """Entries, the newest first; FieldError for what can match none."""
@@ -66,14 +66,14 @@ class AuditService:
         for field in ("actor", "name"):
             if getattr(query, field) is not None:
                 printable(field, getattr(query, field))
-        return await self._trail.list_audit(query)
+        return await self._trail.page(query)
 
     async def verify(self, *, expect: str | None = None) -> ChainVerification:
         """Whether the chain is whole, and has the entry whose hash is expected: one that was once its last."""
         if expect is not None and not _HASH.fullmatch(expect):
             raise FieldError("expect", expect, "is no hash: 64 of 0-9 and a-f")
         last, found, seen = ChainHead(), list[ChainBreak](), expect in (None, ChainHead().hash)
-        while page := await self._trail.sealed_audit(after=last.seq, limit=_PAGE):
+        while page := await self._trail.sealed(after=last.seq, limit=_PAGE):
             last, more = verify_chain(last, page)
             found += more
             seen = seen or any(kept.hash == expect for kept in page)
@@ -81,6 +81,6 @@ class AuditService:
             found.append(
                 ChainBreak(last.seq, "the expected entry is not there: the end was cut off, or all was made anew")
             )
-        head, unsealed = await self._trail.audit_head()
+        head, unsealed = await self._trail.head()
         del head  # there may be more by now, which was not looked at
         return ChainVerification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))

@@ -113,7 +113,7 @@ class BackfillService:
     async def _added(self, wanted: Backfill, key: str | None) -> BackfillProgress:
         asked = await self._asked(wanted.schedule_id, wanted.from_at, wanted.until_at, wanted.tenant)
         made = replace(wanted, revision=asked.schedule.revision, until_at=asked.until_at, planned=asked.planned)
-        if await self._backfills.add_backfill(made):
+        if await self._backfills.add(made):
             return BackfillProgress(backfill=made)
         # Someone was quicker with the same key.
         kept = await self._kept(wanted, key or "")
@@ -123,7 +123,7 @@ class BackfillService:
 
     async def _kept(self, wanted: Backfill, key: str) -> BackfillProgress | None:
         """The backfill that the key stands for, if there is one; KeyTaken if that is another than is wanted."""
-        kept = await self._backfills.find_backfill(wanted.tenant, wanted.backfill_id)
+        kept = await self._backfills.find(wanted.tenant, wanted.backfill_id)
         if kept is not None and not same_backfill_request(wanted, kept.backfill):
             raise KeyTaken(key, wanted.backfill_id)
         return kept
@@ -160,13 +160,13 @@ class BackfillService:
         """Let nothing more of it start. What is under way goes on."""
         printable("actor", actor)
         printable("backfill", backfill_id)
-        await self._backfills.cancel_backfill(tenant, backfill_id, now=self._clock.now(), actor=actor)
+        await self._backfills.cancel(tenant, backfill_id, now=self._clock.now(), actor=actor)
         return await self.get(backfill_id, tenant=tenant)
 
     async def get(self, backfill_id: str, *, tenant: str = "default") -> BackfillProgress:
         """The backfill of that id, and how far it has come."""
         schedule_name("tenant", tenant)
-        found = await self._backfills.find_backfill(tenant, printable("backfill", backfill_id))
+        found = await self._backfills.find(tenant, printable("backfill", backfill_id))
         if found is None:
             raise NotFound("backfill", backfill_id)
         return found
@@ -185,7 +185,7 @@ class BackfillService:
         if job is not None:
             schedule_name("job", job)
         schedule_name("tenant", tenant)
-        return await self._backfills.list_backfills(tenant, job=job, after=after, limit=limit)
+        return await self._backfills.page(tenant, job=job, after=after, limit=limit)
 
 
 def _checked_key(key: str) -> str:

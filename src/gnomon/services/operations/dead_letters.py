@@ -67,7 +67,7 @@ class DeadLetterService:
         """Dead letters by id."""
         if not 1 <= limit <= _LARGEST_PAGE:
             raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
-        return await self._letters.list_dead_letters(
+        return await self._letters.page(
             schedule_name("tenant", tenant), job=job, unresolved=unresolved, after=after, limit=limit
         )
 
@@ -114,7 +114,7 @@ class DeadLetterService:
     async def _find(self, tenant: str, dead_letter_id: str) -> DeadLetter:
         schedule_name("tenant", tenant)
         printable("dead_letter", dead_letter_id)
-        found = await self._letters.find_dead_letter(tenant, dead_letter_id)
+        found = await self._letters.find(tenant, dead_letter_id)
         if found is None:
             raise NotFound("dead letter", dead_letter_id)
         return found

@@ -53,9 +53,9 @@ class EventService:
             emitted_at=now,
             actor=printable("actor", actor),
         )
-        entries = await self._log.emit_event(event, now=now)
+        entries = await self._log.emit(event, now=now)
         # Of a key that was used before, the event of then counts.
-        kept = None if key is None else await self._log.find_event(event.event_id)
+        kept = None if key is None else await self._log.find(event.event_id)
         if key is not None and kept is not None and _decoded_body(kept) != _decoded_body(event):
             raise KeyTaken(key, kept.event_id)
         return EmittedEvent(event=kept or event, entries=tuple(entries))
@@ -74,12 +74,12 @@ class EventService:
         if name is not None:
             schedule_name("name", name)
         schedule_name("tenant", tenant)
-        return await self._with_entries(await self._log.list_events(tenant, name=name, after=after, limit=limit))
+        return await self._with_entries(await self._log.page(tenant, name=name, after=after, limit=limit))
 
     async def get(self, event: str, *, tenant: str = "default") -> EmittedEvent:
         """The event of that id, with what became of it."""
         schedule_name("tenant", tenant)
-        found = await self._log.find_event(printable("event", event))
+        found = await self._log.find(printable("event", event))
         if found is None or found.tenant != tenant:
             raise NotFound("event", event)
         [emitted] = await self._with_entries([found])
@@ -87,7 +87,7 @@ class EventService:
 
     async def _with_entries(self, events: Sequence[ExternalEvent]) -> list[EmittedEvent]:
         became: dict[str, list[EventEffect]] = {one.event_id: [] for one in events}
-        for entry in await self._log.entries(list(became)) if events else ():
+        for entry in await self._log.effects(list(became)) if events else ():
             became[entry.event_id].append(entry)
         return [EmittedEvent(event=event, entries=tuple(became[event.event_id])) for event in events]
 
@@ -130,7 +130,7 @@ class EventBatcher:
     async def _step(self) -> float:
         if not await self._lease.ours():
             return self._lease.retry_seconds
-        closed = await self._log.close_event_batches(self._clock.now(), limit=_BATCH)
+        closed = await self._log.close_batches(self._clock.now(), limit=_BATCH)
         if closed:
             self._on_ready()
         return 0.0 if len(closed) >= _BATCH else self._until(await self._log.next_batch_at())

@@ -29,11 +29,9 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.time_expressions import TimeRange, parse_time_ranges
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import FieldError, NotFound
-from gnomon.ports.external_events import EventLog
-from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import DeletedSchedule, Jobs, ScheduleHistory, Schedules
-from gnomon.ports.tasks import TaskQueue
+from gnomon.ports.schedules import DeletedSchedule
+from gnomon.ports.store import Store
 
 _FOREVER = 1 << 62
 #: How far back runs are looked for that may stand in the way.
@@ -59,24 +57,8 @@ class _ExplainedSubjects(NamedTuple):
 class Explainer:
     """Says why: of a moment, or of what happened last. It asks a handful of questions, however much happened."""
 
-    def __init__(  # noqa: PLR0913 - it reads everything that there is
-        self,
-        schedules: Schedules,
-        history: ScheduleHistory,
-        executions: Executions,
-        jobs: Jobs,
-        place: TaskQueue,
-        events: EventLog,
-        clock: Clock,
-        *,
-        settings: Settings | None = None,
-    ) -> None:
-        self._schedules = schedules
-        self._history = history
-        self._executions = executions
-        self._jobs = jobs
-        self._place = place
-        self._events = events
+    def __init__(self, store: Store, clock: Clock, *, settings: Settings | None = None) -> None:
+        self._store = store
         self._clock = clock
         #: By which history is removed; None if it never is.
         self._settings = settings
@@ -101,7 +83,7 @@ class Explainer:
             raise FieldError("last", limit, f"must be from 1 to {_LONGEST}")
         now, lives = self._clock.now(), await self._timelines(tenant, job)
         life = await self._with_revisions(lives[0])
-        ticks = await self._history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
+        ticks = await self._store.history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
         evidence = JobEvidence(
             timeline=life,
             ticks=tuple(ticks),
@@ -117,19 +99,21 @@ class Explainer:
 
     async def _timelines(self, tenant: str, job: str) -> list[ScheduleTimeline]:
         """The schedule of that name, or those that had it and are gone, newest first, as far as their own rows say."""
-        standing = await self._schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
+        standing = await self._store.schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
         lives = await self._gone(tenant, job) if standing is None else [_timeline_of(standing)]
         if not lives:
             raise NotFound("job", job)
         return lives
 
     async def _gone(self, tenant: str, job: str) -> list[ScheduleTimeline]:
-        return [_timeline_of(one.schedule, one) for one in await self._history.gone(tenant, job, limit=_NAMESAKES)]
+        return [
+            _timeline_of(one.schedule, one) for one in await self._store.history.gone(tenant, job, limit=_NAMESAKES)
+        ]
 
     async def _with_revisions(self, life: ScheduleTimeline) -> ScheduleTimeline:
         """The life with all that the schedule has said, and when it was paused."""
         uid = life.schedule.uid
-        revisions = await self._history.revisions(uid)
+        revisions = await self._store.history.revisions(uid)
         said = revisions if life.deleted_at is None else revisions[:-1]  # its end is a revision, too
         versions = tuple(
             SpecVersion(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor)
@@ -137,7 +121,7 @@ class Explainer:
         )
         rests = tuple(
             PauseInterval(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
-            for one in await self._history.pauses(uid)
+            for one in await self._store.history.pauses(uid)
         )
         return replace(life, versions=versions or life.versions, pause_intervals=rests)
 
@@ -172,14 +156,14 @@ class Explainer:
         """The subject with its run, also if there are more at that moment than were looked at."""
         if subject.run is not None or subject.started is None:
             return subject
-        return replace(subject, run=await self._executions.find_run(subject.started))
+        return replace(subject, run=await self._store.executions.find_run(subject.started))
 
     async def _kept(self, life: ScheduleTimeline, now: int) -> RetentionHorizons | None:
         """From when on the job's history is kept, to the minute; None if all of it is."""
         if self._settings is None:
             return None
         schedule, usual = life.schedule, self._settings.execution.history_retention_days
-        newest = await self._jobs.newest_workflows(schedule.tenant, [schedule.spec.workflow_id])
+        newest = await self._store.jobs.newest_workflows(schedule.tenant, [schedule.spec.workflow_id])
         said = [one.retention_days for one in newest if one.retention_days is not None]
         now, dedupe_ms = now - now % MINUTE_MS, self._settings.cleaner.dedupe_ms
         window = schedule.spec.catchup_window_ms
@@ -192,7 +176,7 @@ class Explainer:
 
     async def _ticks(self, life: ScheduleTimeline, ends: Sequence[int]) -> list[Tick]:
         """Those before each of the moments has ended, newest first."""
-        pages = [await self._history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
+        pages = [await self._store.history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
         found = {one.decision.planned_at: one for page in pages for one in page}
         return [found[at] for at in sorted(found, reverse=True)]
 
@@ -202,13 +186,13 @@ class Explainer:
         if not let_go:
             return ()
         before = let_go[0].decided_at + life.schedule.spec.jitter_ms + 1
-        found = await self._history.ticks(life.schedule.uid, before=before, limit=2)
+        found = await self._store.history.ticks(life.schedule.uid, before=before, limit=2)
         return [one for one in found if one.decision.planned_at > let_go[0].decision.last_at]
 
     async def _runs(self, life: ScheduleTimeline, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
         found: dict[RunId, Run] = {}
         for before in befores:
-            page = await self._history.runs(life.schedule.uid, before=before, limit=limit)
+            page = await self._store.history.runs(life.schedule.uid, before=before, limit=limit)
             found |= {run.run_id: run for run in page}
         return tuple(sorted(found.values(), key=lambda run: (run.planned_at, run.run_id), reverse=True))
 
@@ -216,9 +200,9 @@ class Explainer:
         schedule, trigger = life.schedule, life.version_at(before).spec.trigger
         if not isinstance(trigger, OnEvent):
             return ()
-        events = await self._events.list_events(schedule.tenant, name=trigger.event, after=(before, ""), limit=limit)
+        events = await self._store.events.page(schedule.tenant, name=trigger.event, after=(before, ""), limit=limit)
         lived = [one for one in events if one.emitted_at >= schedule.created_at]
-        entries = await self._events.entries([one.event_id for one in lived]) if lived else ()
+        entries = await self._store.events.effects([one.event_id for one in lived]) if lived else ()
         ours = {one.event_id: one for one in entries if one.schedule_uid == schedule.uid}
         return tuple(EventEvidence(one, ours.get(one.event_id)) for one in lived)
 
@@ -240,8 +224,8 @@ class Explainer:
         runs = {one.run.run_id: one.run for one in subjects.found if one.run is not None}
         if not runs:
             return subjects.evidence
-        tasks = await self._history.tasks(list(runs.values()))
-        attempts = await self._executions.attempts(_tasks_to_inspect(tasks))
+        tasks = await self._store.history.tasks(list(runs.values()))
+        attempts = await self._store.executions.attempts(_tasks_to_inspect(tasks))
         workflows = await self._workflows(run for run in runs.values() if not run.over)
         owners = {task.task_id: task.run_id for task in tasks}
         ran = {
@@ -253,7 +237,7 @@ class Explainer:
             for run_id, run in runs.items()
         }
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
-        where = await self._place.placements(ready) if ready else {}
+        where = await self._store.placement.placements(ready) if ready else {}
         return replace(
             subjects.evidence, run_evidence=ran, workers=await self._attempt_evidence(tasks), placements=where
         )
@@ -261,7 +245,7 @@ class Explainer:
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
         """What the runs go by: one question for each version, of which there are few."""
         wanted = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
-        found = [await self._jobs.workflow(*one) for one in sorted(wanted)]
+        found = [await self._store.jobs.workflow(*one) for one in sorted(wanted)]
         return {(one.workflow_id, one.version): one for one in found if one is not None}
 
     async def _attempt_evidence(self, tasks: Sequence[Task]) -> tuple[WorkerEvidence, ...]:
@@ -269,7 +253,7 @@ class Explainer:
             return ()
         busy = Counter[str]()
         if any(task.state is TaskState.SCHEDULED for task in tasks):
-            page = await self._place.open_attempts(after=TaskId(""), limit=_OPEN_ATTEMPTS)
+            page = await self._store.attempts.open_attempts(after=TaskId(""), limit=_OPEN_ATTEMPTS)
             busy = Counter(one.attempt.worker for one in page.attempts)
         return tuple(
             WorkerEvidence(
@@ -279,7 +263,7 @@ class Explainer:
                 busy=busy[card.worker],
                 pool=card.pool,
             )
-            for card in await self._place.workers()
+            for card in await self._store.workers.alive()
         )
 
 

@@ -8,7 +8,8 @@ from gnomon.core.runs.routing import Placement
 from gnomon.core.subjects import DEFAULT_POOL, REMOTE_WORKER_PREFIX
 from gnomon.ports.messaging import TaskOutbox
 from gnomon.ports.runtime import Clock
-from gnomon.ports.tasks import AttemptRef, TakeFilter, TaskQueue, WorkerInfo
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import AttemptRef, TakeFilter, WorkerInfo
 
 #: How long to believe what was read about workers, and what the bus says is under way.
 CACHE_SECONDS = 1.0
@@ -44,7 +45,7 @@ class DirectedTask(Struct, frozen=True):
 class PoolCapacity:
     """Knows the workers that are reached over the bus. What it knows may be old, and costs time only."""
 
-    def __init__(self, place: TaskQueue, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
+    def __init__(self, place: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
         self._place = place
         self._queue = queue
         self._clock = clock
@@ -73,7 +74,7 @@ class PoolCapacity:
         asked_at = self._clock.elapsed()
         if asked_at - self._read_at < CACHE_SECONDS:
             return
-        everybody = [card for card in await self._place.workers() if not card.draining]
+        everybody = [card for card in await self._place.workers.alive() if not card.draining]
         self._cards = [card for card in everybody if card.worker.startswith(f"{REMOTE_WORKER_PREFIX}_")]
         for card in self._cards:
             self._pools.setdefault(card.pool, PoolSlots())

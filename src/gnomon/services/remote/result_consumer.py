@@ -30,7 +30,8 @@ from gnomon.ports.messaging import (
     StartRequest,
 )
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import AttemptRef, HostLoad, TaskQueue, WorkerInfo
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.handover import LocalDispatch
@@ -70,7 +71,7 @@ class ResultConsumer:
 
     def __init__(  # noqa: PLR0913 - all that a report passes on its way
         self,
-        place: TaskQueue,
+        place: ExecutionStore,
         workflow_cache: WorkflowCache,
         queue: ReportInbox,
         gate: Gate,
@@ -271,7 +272,7 @@ class ResultConsumer:
                 endings.append(self._completion(known[held], released))
         now = self._clock.now()
         # In one breath, so that they share a commit, and in this order.
-        beginnings = [self._place.begin(held, now=now, worker=name) for name, held in started.items() if held]
+        beginnings = [self._place.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
         *begun, counted = await asyncio.gather(*beginnings, self._report(endings, known), return_exceptions=True)
         for failure in (*begun, counted):
             if isinstance(failure, BaseException):
@@ -286,7 +287,7 @@ class ResultConsumer:
         known = {one: sent[one] for one in held if one in sent}
         unknown = [one for one in held if one not in known]
         if unknown:
-            for waiting in await self._place.assigned_tasks(unknown):
+            for waiting in await self._place.attempts.assigned_tasks(unknown):
                 known[waiting.task.task_id, waiting.task.fence] = await self._assignment(waiting)
         return known
 
@@ -334,7 +335,7 @@ class ResultConsumer:
 
     async def _count(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
         try:
-            counted = await self._place.report(endings)
+            counted = await self._place.attempts.report(endings)
         except Unavailable:
             raise
         except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
@@ -350,7 +351,7 @@ class ResultConsumer:
     async def _alone(self, one: TaskCompletion, held: Assignment) -> frozenset[AttemptRef]:
         """The ending, or, if the store cannot keep it, that it could not be kept."""
         try:
-            return await self._place.report([one])
+            return await self._place.attempts.report([one])
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
@@ -358,7 +359,9 @@ class ResultConsumer:
             outcome = AttemptOutcome(
                 result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}"
             )
-            return await self._place.report([complete_attempt(held, outcome, now=one.ended_at, limits=self._limits)])
+            return await self._place.attempts.report(
+                [complete_attempt(held, outcome, now=one.ended_at, limits=self._limits)]
+            )
 
     def _late(self, held: AttemptRef, result: Result) -> None:
         self._events.emit("late_result", task=held[0], fence=held[1], result=result)
@@ -375,14 +378,14 @@ class ResultConsumer:
         worker, card = pulse.card.worker, _clamp_slots(pulse.card)
         if pulse.leaves:
             self._workers.pop(worker, None)
-            await self._place.deregister_worker(worker)
+            await self._place.workers.deregister(worker)
             self._workers_changed()
             return self._heartbeat_reply()
         if not pulse.renews:
-            to_cancel = await self._place.cancel_requests(worker)
+            to_cancel = await self._place.attempts.cancel_requests(worker)
             return self._heartbeat_reply(to_cancel=to_cancel)
-        await self._place.register_worker(card, ttl_ms=self._lease_ms)
-        renewal = await self._place.renew(worker, pulse.held, lease_ms=self._lease_ms)
+        await self._place.workers.register(card, ttl_ms=self._lease_ms)
+        renewal = await self._place.attempts.renew(worker, pulse.held, lease_ms=self._lease_ms)
         lasting = replace(card, in_hand=0, load=HostLoad())
         if self._workers.get(worker) != lasting:
             self._workers[worker] = lasting
@@ -404,7 +407,7 @@ class ResultConsumer:
         wish = _START_REQUEST_DECODER.decode(body)
         if wish.doubtful:
             await self._queue.wait_caught_up()
-        begun = await self._place.begin(wish.held, now=self._clock.now(), worker=wish.worker)
+        begun = await self._place.attempts.begin(wish.held, now=self._clock.now(), worker=wish.worker)
         granted = begun - await self._call_off(begun, wish.worker)
         known = await self._known(list(granted))
         self._on_started(list(known.values()))
@@ -412,7 +415,7 @@ class ResultConsumer:
 
     async def _call_off(self, begun: frozenset[AttemptRef], worker: str) -> frozenset[AttemptRef]:
         """Those whose runs are to be cancelled are, instead of being begun; these come back."""
-        unwanted = begun & await self._place.cancel_requests(worker) if begun else begun
+        unwanted = begun & await self._place.attempts.cancel_requests(worker) if begun else begun
         if unwanted:
             known = await self._known(list(unwanted))
             outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began", reported_by=worker)

@@ -18,7 +18,8 @@ from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.messaging import OutboundTask, TaskOutbox
 from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.tasks import AttemptRef, TakeFilter, TaskQueue
+from gnomon.ports.store import ExecutionStore
+from gnomon.ports.tasks import AttemptRef, TakeFilter
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.worker import placeholder_assignment
@@ -121,7 +122,7 @@ class TaskPublisher:
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        place: TaskQueue,
+        place: ExecutionStore,
         workflow_cache: WorkflowCache,
         queue: TaskOutbox,
         clock: Clock,
@@ -274,7 +275,7 @@ class TaskPublisher:
     ) -> int:
         """How many more are to be sent."""
         asked_at = self._clock.elapsed()
-        taken = await self._place.take(
+        taken = await self._place.attempts.take(
             worker,
             limit=limit,
             lease_ms=self._lease_ms,
@@ -296,11 +297,11 @@ class TaskPublisher:
         if not self.capacity.slots or not (self._directed_expected or elapsed - self._chosen_at >= CACHE_SECONDS):
             return False
         self._chosen_at = elapsed
-        chosen = await self._place.chosen()
+        chosen = await self._place.placement.chosen()
         if not chosen:
             return False
         self.expect_directed_tasks()
-        in_hand = (await self._place.in_flight_counts()).in_hand
+        in_hand = (await self._place.placement.in_flight_counts()).in_hand
         took = 0
         for card, reach in self.capacity.candidates(chosen, in_hand):
             free = min(_MAX_BATCH, card.slots - in_hand.get(card.worker, 0))
@@ -333,7 +334,7 @@ class TaskPublisher:
         self._to_send = self._to_send[count:]
         if back:
             now = self._clock.now()
-            await self._place.report([complete_attempt(*one, now=now, limits=self._limits) for one in back])
+            await self._place.attempts.report([complete_attempt(*one, now=now, limits=self._limits) for one in back])
 
     def _remember(self, assignment: Assignment, taken: _TakenTask) -> None:
         held = assignment.task.task_id, assignment.task.fence

@@ -80,7 +80,7 @@ class Elector:
             self._alone = False
             return taken
         asked = self._clock.now()
-        attendance = await self._shards.renew_shards(self._holder, ttl_ms=ttl)
+        attendance = await self._shards.renew(self._holder, ttl_ms=ttl)
         terms = dict(attendance.terms)
         # The store looked at its clock somewhere between the question and the answer.
         if self._clock_is_off((asked + self._clock.now()) // 2 - attendance.now):

@@ -1,0 +1,412 @@
+"""The rules of the store in memory that several of its parts share: how runs start, go on and end."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gnomon.adapters.memory.state import MemoryState
+from gnomon.core.ids import run_id
+from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
+from gnomon.core.ledger.plan import run_record, schedule_after, superseded_run, tick_record, unchanged
+from gnomon.core.model import (
+    ENGINE,
+    Result,
+    Run,
+    RunId,
+    RunStatus,
+    Schedule,
+    ScheduleUid,
+    Source,
+    Task,
+    TaskId,
+    TickStatus,
+    Verdict,
+)
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
+from gnomon.core.runs.launch import (
+    LaunchOutcome,
+    LaunchRequest,
+    advance_queue,
+    decide_launch,
+    first_tasks,
+    next_tasks,
+    skipped_task,
+    sub_run_id,
+)
+from gnomon.core.runs.outcomes import (
+    Assignment,
+    AttemptOutcome,
+    GiveUpLimits,
+    TaskCompletion,
+    cancel_instead_of_retry,
+    complete_attempt,
+    dead_letter,
+    run_status,
+    tick_status,
+)
+from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_transition
+from gnomon.core.runs.workflow import Workflow
+from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.tasks import AttemptRef
+
+
+class MemoryRules:
+    """Changes of the shared state that concern several tables."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    def after_task_end(self, ended: TaskCompletion | Admission, error: str | None, now: int) -> None:
+        """Write the dead letter of a task that ended, and let its graph or run go on."""
+        state = self._state
+        task, run = state.tasks[ended.task_id], state.runs[ended.run_id]
+        if ended.dead_letter is not None:
+            attempts = [attempt for held, attempt in state.attempts.items() if held[0] == task.task_id]
+            given = state.payloads.get((run.run_id, "input"))
+            made = dead_letter(task, run, attempts, ended.dead_letter, error, given, now=now)
+            state.dead_letters.setdefault(made.dead_letter_id, made)
+        if task.parent is not None and ended.graph is not None:
+            self.count_ended_item(task, ended.graph, now)
+        elif ended.graph is None:
+            self.end_run(run, run_status(task.state), error, now)
+        else:
+            self.advance(run, ended.graph, now)
+
+    # ---- graphs ------------------------------------------------------------------------------
+
+    def advance(self, run: Run, graph: Workflow, now: int) -> None:
+        """Create the tasks of the steps that are ready, and end the run if all steps have ended."""
+        if run.over:
+            return
+        tasks = {task.step: task for task in self.tasks_of(run.run_id) if task.parent is None}
+        states = {name: step_state(task) for name, task in tasks.items()}
+        after = graph_progress(graph, states, cancelled=run.cancel_requested_at is not None)
+        made = [
+            *next_tasks(run, after.ready, held=False, now=now),
+            *next_tasks(run, after.held, held=True, now=now),
+            *(skipped_task(run, one, now=now) for one in after.not_run),
+        ]
+        self._state.tasks.add(made)
+        for name in after.released:
+            self.release(tasks[name], now)
+        if after.status is not None:
+            self.end_run(run, after.status, after.error, now)
+
+    def release(self, task: Task, now: int) -> None:
+        """Make a held task ready."""
+        self._state.tasks[task.task_id] = replace(task, wait_reason=WaitReason.READY, available_at=now)
+
+    def tasks_of(self, run_id: RunId) -> list[Task]:
+        """The tasks of the run."""
+        return [task for task in self._state.tasks.values() if task.run_id == run_id]
+
+    def items_of(self, parent: TaskId) -> list[Task]:
+        """The items of a step, in their order."""
+        return sorted((t for t in self._state.tasks.values() if t.parent == parent), key=lambda t: t.item or 0)
+
+    def count_ended_item(self, item: Task, graph: Workflow, now: int) -> None:
+        """Count one open item less at the step, and release the next item; the last one ends the step."""
+        parent = self._state.tasks[item.parent or item.task_id]
+        failed = parent.failed_items + (item.state is not TaskState.SUCCEEDED)
+        parent = self._state.tasks[parent.task_id] = replace(
+            parent, open_items=parent.open_items - 1, failed_items=failed
+        )
+        items = self.items_of(parent.task_id)
+        waiting = [t for t in items if t.state is TaskState.PENDING and t.wait_reason is WaitReason.DEPS]
+        for one in waiting[:1]:
+            self.release(one, now)
+        if not parent.open_items:
+            self.end_items(parent, items, graph, now)
+
+    def end_items(self, parent: Task, items: Sequence[Task], graph: Workflow, now: int) -> None:
+        """End a step whose items have all ended."""
+        outputs = [self._state.payloads.get((one.task_id, "output")) for one in items]
+        cancelled = self._state.runs[parent.run_id].cancel_requested_at is not None
+        ended = ItemTotals(count=len(items), failed=parent.failed_items, size=sum(len(one or b"") for one in outputs))
+        self.end_engine_task(parent, graph, items_outcome(ended, outputs, cancelled=cancelled), now)
+
+    def end_engine_task(self, held: Task, graph: Workflow, outcome: AttemptOutcome, now: int) -> None:
+        """End a task that no worker carries out."""
+        step = graph.step(held.step) or graph.steps[0]
+        had = Assignment(task=held, run=self._state.runs[held.run_id], workflow=graph, step=step, input={})
+        self.end_attempt(complete_attempt(had, outcome, now=now, limits=GiveUpLimits()))
+
+    def end_awaiting_step(self, run: Run, now: int) -> None:
+        """End the step that started the run and waits for it."""
+        state = self._state
+        held = state.tasks[run.parent_task] if run.parent_task else None
+        if held is None or held.state is not TaskState.RUNNING or run.run_id != sub_run_id(held):
+            return
+        waits, made_from = self.workflow_of(state.runs[held.run_id]), self.workflow_of(run)
+        if waits is not None:
+            steps = [task for task in self.tasks_of(run.run_id) if task.parent is None]
+            outputs = {task.step: state.payloads.get((task.task_id, "output")) for task in steps}
+            self.end_engine_task(held, waits, run_outcome(run, made_from, outputs), now)
+
+    def workflow_of(self, run: Run) -> Workflow | None:
+        """The version of the workflow that the run executes."""
+        return self._version(run.tenant, run.workflow_id, run.workflow_version)
+
+    def workflow_of_schedule(self, schedule: Schedule) -> Workflow | None:
+        """The version of the workflow that the schedule starts."""
+        return self._version(schedule.tenant, schedule.spec.workflow_id, schedule.spec.workflow_version)
+
+    def _version(self, tenant: str, workflow_id: str, version: int) -> Workflow | None:
+        versions = self._state.workflows.get((tenant, workflow_id), [])
+        return next((one for one in versions if one.version == version), None)
+
+    def end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
+        """End the run and everything that depends on it: tick, dead letter, schedule, awaiting step."""
+        state = self._state
+        why = None if status is RunStatus.COMPLETED else run.error or error
+        ended = replace(run, status=status, queued=False, completed_at=now, error=why)
+        state.runs[run.run_id] = ended
+        self.set_tick(ended, tick_status(status, started=ended.started_at is not None))
+        if status is RunStatus.COMPLETED and ended.replay_of is not None:
+            self.resolve(ended.replay_of, f"replay {ended.run_id}", now)
+        schedule = state.schedules.get(ended.schedule_uid) if ended.schedule_uid else None
+        if schedule is not None:
+            self.release_slot(schedule, active=schedule.active_runs - (not run.queued), now=now)
+            if schedule.spec.delete_after_run and run.source is Source.CRON:
+                self.retire(state.schedules[schedule.uid], status, now)
+        if ended.parent_task is not None:
+            self.end_awaiting_step(ended, now)
+
+    def release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
+        """Set the number of active runs, and release a queued run if there is a free slot."""
+        state = self._state
+        runs = state.runs.values() if schedule.queued_runs else ()
+        queued = [r for r in runs if r.schedule_uid == schedule.uid and r.queued and not r.over]
+        after = advance_queue(active=active, waiting=tuple(sorted(queued, key=lambda r: (r.planned_at, r.run_id))))
+        state.schedules[schedule.uid] = replace(schedule, active_runs=after.active, queued_runs=after.queued)
+        if after.released is not None:
+            freed = after.released
+            state.runs[freed.run_id] = replace(freed, queued=False)
+            wait = WaitReason.DELAY if freed.fire_at > now else WaitReason.READY
+            self.set_tasks(freed.run_id, wait_reason=wait)
+
+    def set_tick(self, run: Run, status: TickStatus) -> None:
+        """Set the status of the tick that started the run."""
+        if run.schedule_uid is None:
+            return
+        tick = self._state.ticks.get((run.schedule_uid, run.planned_at))
+        if tick is not None and tick.run_id == run.run_id:
+            self._state.ticks[run.schedule_uid, run.planned_at] = replace(tick, status=status)
+
+    def set_tasks(self, run_id: RunId, **changes: object) -> None:
+        """Change all tasks of the run."""
+        for task in [task for task in self._state.tasks.values() if task.run_id == run_id]:
+            self._state.tasks[task.task_id] = replace(task, **changes)
+
+    def supersede(self, uid: ScheduleUid, now: int, *, by: RunId) -> None:
+        """Cancel the schedule's runs, all but the one that replaces them."""
+        # Queued runs first: none of them may be released only to be cancelled.
+        for made in sorted(self.open_runs(uid), key=lambda made: not made.queued):
+            if made.run_id != by:
+                self.stop_run(superseded_run(made, now=now), now)
+
+    def cancel_queued(self, uid: ScheduleUid, now: int) -> None:
+        """Cancel the queued runs of a schedule that is deleted."""
+        for made in self.open_runs(uid):
+            if made.queued:
+                self.stop_run(superseded_run(made, now=now, why="its schedule was deleted"), now)
+
+    def open_runs(self, uid: ScheduleUid) -> list[Run]:
+        """The runs of the schedule that have not ended."""
+        return [made for made in self._state.runs.values() if made.schedule_uid == uid and not made.over]
+
+    def cancel(self, run: Run, reason: str, now: int) -> None:
+        """Record the request and stop the run."""
+        asked_at = now if run.cancel_requested_at is None else run.cancel_requested_at
+        self.stop_run(replace(run, cancel_requested_at=asked_at, error=run.error or reason), now)
+
+    def stop_run(self, stopped: Run, now: int) -> None:
+        """Cancel the waiting tasks of the run, and the run itself if no other tasks are left."""
+        state = self._state
+        state.runs[stopped.run_id] = stopped
+        for task in self.tasks_of(stopped.run_id):
+            if task.state in WAITING:
+                state.tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
+        if stopped.over:
+            self.set_tick(stopped, TickStatus.SKIPPED)
+            return
+        for made in [run for run in state.runs.values() if run.parent_task and not run.over]:
+            if made.parent_task and state.tasks[made.parent_task].run_id == stopped.run_id:
+                self.cancel(made, stopped.error or "", now)
+        if not state.runs[stopped.run_id].over:
+            self._end_idle_run(stopped, now)
+
+    def _end_idle_run(self, stopped: Run, now: int) -> None:
+        """End the steps whose items have all ended, and the run if no worker has a task of it."""
+        state = self._state
+        for task in self.tasks_of(stopped.run_id):
+            if task.state is TaskState.RUNNING and task.open_items:
+                left = sum(one.state not in TERMINAL for one in self.items_of(task.task_id))
+                state.tasks[task.task_id] = replace(task, open_items=left)
+        in_hand = [task for task in self.tasks_of(stopped.run_id) if task.state in ASSIGNED]
+        inner = [task for task in in_hand if state.attempts[task.task_id, task.fence].worker == ENGINE]
+        subs = {run.parent_task for run in state.runs.values() if not run.over}
+        idle = [task for task in inner if not task.open_items and task.task_id not in subs]
+        for task in idle:
+            held = task.task_id, task.fence
+            state.tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
+            state.attempts[held] = replace(state.attempts[held], ended_at=now, result=Result.CANCELLED)
+        if len(idle) == len(in_hand):
+            self.end_run(stopped, RunStatus.CANCELLED, stopped.error, now)
+
+    def end_attempt(self, one: TaskCompletion) -> bool:
+        """Carry out the ending, if its attempt still counts."""
+        state = self._state
+        held = one.task_id, one.fence
+        if self.state_of(held) not in ASSIGNED or one.lease_until not in (None, state.attempts[held].lease_until):
+            return False
+        if one.reported_by is not None and self.started_by_other(held, one.reported_by):
+            return False
+        if state.runs[one.run_id].cancel_requested_at is not None:
+            one = cancel_instead_of_retry(one)
+        # The end of an attempt is a transition even if the state stays the same.
+        check_transition(one.task_id, state.tasks[one.task_id].state, one.state)
+        state.tasks[one.task_id] = replace(
+            state.tasks[one.task_id],
+            state=one.state,
+            wait_reason=one.wait_reason,
+            available_at=one.available_at,
+            attempts=one.attempts,
+            losses=one.losses,
+            routings=one.routings,
+            note=one.error,
+        )
+        state.attempts[held] = replace(state.attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
+        if one.output is not None:
+            state.payloads[one.task_id, "output"] = one.output
+        state.logs.setdefault(one.task_id, []).extend(one.logs)
+        if one.over:
+            self.after_task_end(one, one.error, one.ended_at)
+        return True
+
+    def started_by_other(self, held: AttemptRef, worker: str) -> bool:
+        """Whether a worker other than this one started the attempt."""
+        attempt = self._state.attempts[held]
+        return attempt.started_at is not None and attempt.worker != worker
+
+    def state_of(self, held: AttemptRef) -> TaskState | None:
+        """The state of the task, if this is its current attempt; else None."""
+        task = self._state.tasks.get(held[0])
+        return task.state if task is not None and task.fence == held[1] else None
+
+    def resolve(self, dead_letter_id: str, by: str, now: int) -> bool:
+        """Resolve the dead letter. False if there is none, or if it is resolved already."""
+        letter = self._state.dead_letters.get(dead_letter_id)
+        if letter is None or letter.resolved_at is not None:
+            return False
+        self._state.dead_letters[dead_letter_id] = replace(letter, resolved_at=now, resolved_by=by)
+        return True
+
+    # ---- attempts ----------------------------------------------------------------------------
+
+    def start_attempt(self, held: AttemptRef, now: int) -> None:
+        """Start the attempt, and its run if this is the first start."""
+        state = self._state
+        task = state.tasks[held[0]] = replace(state.tasks[held[0]], state=TaskState.RUNNING)
+        state.attempts[held] = replace(state.attempts[held], started_at=now)
+        run = state.runs[task.run_id]
+        if run.started_at is None:
+            state.runs[run.run_id] = replace(run, status=RunStatus.RUNNING, started_at=now)
+            self.set_tick(run, TickStatus.STARTED)
+
+    # ---- launches ----------------------------------------------------------------------------
+
+    def launch(self, request: LaunchRequest, now: int) -> LaunchOutcome:
+        """Launch the run, if its schedule's overlap policy admits it."""
+        run = request.run
+        if run.run_id in self._state.runs:
+            return LaunchOutcome.ALREADY
+        outcome, replaces, schedule = LaunchOutcome.STARTED, False, None
+        if run.schedule_uid is not None:
+            schedule = self._state.schedules.get(run.schedule_uid)
+            if schedule is None:
+                return LaunchOutcome.GONE
+            counts = {"active": schedule.active_runs, "queued": schedule.queued_runs}
+            outcome, replaces = decide_launch(schedule.spec, **counts, force=request.force)
+            if outcome not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
+                return outcome
+            run = replace(run, queued=outcome is LaunchOutcome.QUEUED)
+            if replaces:
+                schedule = replace(schedule, queued_runs=0)
+        self._add_run(run, request, schedule, now)
+        if schedule is not None and replaces:
+            self.supersede(schedule.uid, now, by=run.run_id)
+        return outcome
+
+    def _add_run(self, run: Run, request: LaunchRequest, schedule: Schedule | None, now: int) -> None:
+        state = self._state
+        state.runs[run.run_id] = run
+        state.tasks.add(first_tasks(run, request.first_steps, now=now))
+        if request.input is not None:
+            state.payloads[run.run_id, "input"] = request.input
+        letter = state.dead_letters.get(run.replay_of or "")
+        if letter is not None:
+            state.dead_letters[letter.dead_letter_id] = replace(letter, replayed_by=run.run_id)
+        if schedule is not None:
+            active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
+            state.schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
+
+    # ---- schedules ---------------------------------------------------------------------------
+
+    def apply_verdict(self, verdict: Verdict, *, now: int) -> bool:
+        """Write the ticks, runs and tasks of the verdict, if its schedule is still as it was read."""
+        state = self._state
+        before = verdict.schedule
+        current = state.schedules.get(before.uid)
+        if current is None or not unchanged(before, current):
+            return False
+        state.schedules[before.uid] = schedule_after(verdict)
+        for decision in verdict.decisions:
+            row = tick_record(before, decision, now=now, term=state.terms[before.shard])
+            state.ticks[row.uid, decision.planned_at] = row
+            if decision.starts_run:
+                made = run_record(before, decision, now=now)
+                state.runs[made.run_id] = made
+                state.tasks.add(first_tasks(made, before.spec.first_steps, now=now))
+        if verdict.replaces:
+            # The newest run replaces the others; their end may release it at once.
+            self.supersede(before.uid, now, by=run_id(before.uid, verdict.newest_run_at))
+        return True
+
+    def delete_schedule(self, uid: ScheduleUid, now: int, actor: str) -> None:
+        """Delete the schedule and cancel its queued runs."""
+        schedule = self._state.schedules.pop(uid)
+        self.cancel_queued(schedule.uid, now)
+        del self._state.names[schedule.tenant, schedule.schedule_id]
+        self.add_revision(replace(schedule, revision=schedule.revision + 1, updated_at=now), actor, "")
+
+    def retire(self, schedule: Schedule, status: RunStatus, now: int) -> None:
+        """Delete a one-shot whose run succeeded, pause it if the run failed."""
+        verdict = verdict_before_edit(schedule, now=now)
+        self.apply_verdict(verdict, now=now)
+        if status is RunStatus.COMPLETED:
+            self.delete_schedule(schedule.uid, now, SYSTEM_ACTOR)
+        else:
+            self._state.schedules[schedule.uid] = stopped = self.with_current_counts(paused_schedule(verdict, now=now))
+            self.record_pause(schedule, stopped, now, SYSTEM_ACTOR)
+
+    def with_current_counts(self, after: Schedule) -> Schedule:
+        """The schedule with the current run counts: runs that it replaced may have ended already."""
+        current = self._state.schedules[after.uid]
+        return replace(after, active_runs=current.active_runs, queued_runs=current.queued_runs)
+
+    def add_revision(self, schedule: Schedule, actor: str, tzdata: str) -> None:
+        """Add the schedule as a revision."""
+        kept = Revision(
+            revision=schedule.revision, schedule=schedule, from_at=schedule.updated_at, actor=actor, tzdata=tzdata
+        )
+        self._state.revisions.setdefault(schedule.uid, []).append(kept)
+
+    def record_pause(self, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
+        """Open or close a pause, if the change pauses or resumes the schedule."""
+        pauses = self._state.pauses.setdefault(changed.uid, [])
+        if before.paused_at is None and changed.paused_at is not None:
+            pauses.append(Pause(paused_at=changed.paused_at, paused_by=actor))
+        if before.paused_at is not None and changed.paused_at is None:
+            pauses[-1] = replace(pauses[-1], resumed_at=now, resumed_by=actor)

@@ -1,0 +1,225 @@
+"""Schedules, their ledger, shards, history and jobs in memory. No method awaits, so each one is a transaction."""
+
+from collections.abc import Collection, Sequence
+
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.state import MemoryState
+from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, registered_entry
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import unchanged
+from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, Verdict
+from gnomon.core.runs.workflow import Workflow
+from gnomon.errors import StaleTerm
+from gnomon.ports.ledger import ShardRenewal, Terms
+from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision, Schedules
+
+
+class MemoryLedger:
+    """Implements Ledger."""
+
+    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+        self._state = state
+        self._rules = rules
+
+    async def due(self, now: int, *, shards: frozenset[int], limit: int) -> Sequence[Schedule]:
+        """See Ledger.due."""
+        found = [(at, uid) for at, uid in self._planned(shards) if at <= now]
+        return [self._state.schedules[uid] for _, uid in sorted(found)[:limit]]
+
+    async def next_due_at(self, *, shards: frozenset[int]) -> int | None:
+        """See Ledger.next_due_at."""
+        return min((at for at, _ in self._planned(shards)), default=None)
+
+    def _planned(self, shards: frozenset[int]) -> list[tuple[int, ScheduleUid]]:
+        schedules = self._state.schedules.values()
+        return [(s.next_fire_at, s.uid) for s in schedules if s.next_fire_at is not None and s.shard in shards]
+
+    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+        """See Ledger.decide."""
+        shards = {verdict.schedule.shard for verdict in verdicts}
+        stale = tuple(sorted(shard for shard in shards if self._state.terms[shard] != terms.get(shard)))
+        if stale:
+            raise StaleTerm(stale)
+        return frozenset(verdict.schedule.uid for verdict in verdicts if self._rules.apply_verdict(verdict, now=now))
+
+
+class MemoryShards:
+    """Implements Shards."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
+        """See Shards.renew."""
+        state = self._state
+        now = state.now()
+        state.nodes = {name: until for name, until in state.nodes.items() if until > now} | {holder: now + ttl_ms}
+        held = {shard: state.terms[shard] for shard, (owner, _) in state.shard_leases.items() if owner == holder}
+        state.shard_leases |= dict.fromkeys(held, (holder, now + ttl_ms))
+        others = [until for owner, until in state.shard_leases.values() if owner != holder and until > now]
+        return ShardRenewal(held, len(state.nodes), now, min(others, default=None))
+
+    async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
+        """See Shards.claim."""
+        state = self._state
+        now = state.now()
+        if by_force:
+            state.nodes = {holder: now + ttl_ms}
+        free = [shard for shard in range(SHARDS) if by_force or state.shard_leases.get(shard, ("", now))[1] <= now]
+        for shard in free[:limit]:
+            state.terms[shard] += 1
+            state.shard_leases[shard] = holder, now + ttl_ms
+        return {shard: state.terms[shard] for shard in free[:limit]}
+
+    async def leave(self, holder: str) -> None:
+        """See Shards.leave."""
+        self._state.nodes.pop(holder, None)
+        await self.release(holder, range(SHARDS))
+
+    async def release(self, holder: str, shards: Collection[int]) -> None:
+        """See Shards.release."""
+        for shard in shards:
+            if self._state.shard_leases.get(shard, ("", 0))[0] == holder:
+                del self._state.shard_leases[shard]
+
+
+class MemorySchedules:
+    """Implements Schedules."""
+
+    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+        self._state = state
+        self._rules = rules
+
+    async def find(self, tenant: str, schedule_id: str) -> Schedule | None:
+        """See Schedules.find."""
+        uid = self._state.names.get((tenant, schedule_id))
+        return None if uid is None else self._state.schedules[uid]
+
+    async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
+        """See Schedules.page."""
+        state = self._state
+        names = sorted(name for owner, name in state.names if owner == tenant and name > after)
+        return [state.schedules[state.names[tenant, name]] for name in names[:limit]]
+
+    async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
+        """See Schedules.add."""
+        state = self._state
+        taken = set()
+        for schedule in schedules:
+            name = schedule.tenant, schedule.schedule_id
+            if name in state.names:
+                taken.add(schedule.schedule_id)
+                continue
+            state.names[name] = schedule.uid
+            state.schedules[schedule.uid] = schedule
+            self._rules.add_revision(schedule, actor, tzdata)
+            if schedule.paused_at is not None:
+                state.pauses[schedule.uid] = [Pause(paused_at=schedule.paused_at, paused_by=actor)]
+            state.write_audit([registered_entry(schedule, actor)])
+        return frozenset(taken)
+
+    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Schedules.change."""
+        before = verdict.schedule
+        if not self._rules.apply_verdict(verdict, now=now):
+            return False
+        after = self._state.schedules[changed.uid] = self._rules.with_current_counts(changed)
+        if after.revision != before.revision:
+            self._rules.add_revision(after, actor, tzdata)
+        self._rules.record_pause(before, after, now, actor)
+        self._state.write_audit([changed_entry(before, changed, actor, now)])
+        return True
+
+    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+        """See Schedules.delete."""
+        if not self._rules.apply_verdict(verdict, now=now):
+            return False
+        self._rules.delete_schedule(verdict.schedule.uid, now, actor)
+        self._state.write_audit([deleted_entry(verdict.schedule, actor, now)])
+        return True
+
+
+class MemoryScheduleHistory:
+    """Implements ScheduleHistory."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
+        """See ScheduleHistory.ticks."""
+        planned = sorted((at for owner, at in self._state.ticks if owner == uid and at < before), reverse=True)
+        return [self._state.ticks[uid, at] for at in planned[:limit]]
+
+    async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
+        """See ScheduleHistory.runs."""
+        found = [made for made in self._state.runs.values() if made.schedule_uid == uid and made.planned_at < before]
+        return sorted(found, key=lambda made: (made.planned_at, made.run_id), reverse=True)[:limit]
+
+    async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:
+        """See ScheduleHistory.tasks."""
+        wanted = {made.run_id for made in runs}
+        return sorted((t for t in self._state.tasks.values() if t.run_id in wanted), key=lambda t: (t.run_id, t.step))
+
+    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
+        """See ScheduleHistory.revisions."""
+        return tuple(self._state.revisions.get(uid, ()))
+
+    async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
+        """See ScheduleHistory.pauses."""
+        return tuple(self._state.pauses.get(uid, ()))
+
+    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
+        """See ScheduleHistory.gone."""
+        last = [kept[-1] for uid, kept in self._state.revisions.items() if uid not in self._state.schedules]
+        found = [
+            DeletedSchedule(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)
+            for one in last
+            if (one.schedule.tenant, one.schedule.schedule_id) == (tenant, schedule_id)
+        ]
+        return sorted(found, key=lambda one: (one.deleted_at, one.schedule.uid), reverse=True)[:limit]
+
+
+class MemoryJobs:
+    """Implements Jobs."""
+
+    def __init__(self, state: MemoryState, schedules: Schedules) -> None:
+        self._state = state
+        self._schedules = schedules
+
+    async def workflow(self, tenant: str, workflow_id: str, version: int | None = None) -> Workflow | None:
+        """See Jobs.workflow."""
+        versions = self._state.workflows.get((tenant, workflow_id), [])
+        wanted = [one for one in versions if version in (None, one.version)]
+        return max(wanted, key=lambda one: one.version, default=None)
+
+    async def list_workflows(self, tenant: str, *, after: str, limit: int) -> Sequence[Workflow]:
+        """See Jobs.list_workflows."""
+        names = sorted(name for owner, name in self._state.workflows if owner == tenant and name > after)
+        return await self.newest_workflows(tenant, names[:limit])
+
+    async def newest_workflows(self, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
+        """See Jobs.newest_workflows."""
+        found = [await self.workflow(tenant, name) for name in sorted(set(workflow_ids))]
+        return [one for one in found if one is not None]
+
+    async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+        """See Jobs.apply. The part Schedules audits what changes of schedules."""
+        state = self._state
+        taken = any((one.tenant, one.schedule_id) in state.names for one in changes.added)
+        known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in changes.workflows])
+        read = [verdict.schedule for verdict in (*(edit.verdict for edit in changes.edits), *changes.removed)]
+        if taken or known or not all(map(self._is_current, read)):
+            return False
+        for workflow in changes.workflows:
+            state.workflows.setdefault((workflow.tenant, workflow.workflow_id), []).append(workflow)
+        state.write_audit(deployed_entry(one, actor, now) for one in changes.workflows)
+        await self._schedules.add(changes.added, actor=actor, tzdata=tzdata)
+        for edit in changes.edits:
+            await self._schedules.change(edit.verdict, edit.changed, now=now, actor=actor, tzdata=tzdata)
+        for verdict in changes.removed:
+            await self._schedules.delete(verdict, now=now, actor=actor)
+        return True
+
+    def _is_current(self, read: Schedule) -> bool:
+        current = self._state.schedules.get(read.uid)
+        return current is not None and unchanged(read, current)

@@ -1,0 +1,106 @@
+"""The data of the store in memory: plain dictionaries that all its parts share."""
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, ValuesView
+
+from gnomon.core.audit import AuditEntry, StoredAuditEntry
+from gnomon.core.ids import SHARDS
+from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
+from gnomon.core.runs.backfill import Backfill, BackfillTick
+from gnomon.core.runs.external_events import EventBatch, EventEffect, ExternalEvent
+from gnomon.core.runs.routing import Placement
+from gnomon.core.runs.states import TERMINAL, check_initial, check_transition
+from gnomon.core.runs.workflow import Workflow
+from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.tasks import AttemptRef, WorkerInfo
+
+
+class TaskTable(MutableMapping[TaskId, Task]):
+    """All tasks. Every write checks the state of the task against the table of transitions.
+
+    `live` holds the tasks that have not ended: most queries are about these.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[TaskId, Task] = {}
+        self.live: dict[TaskId, Task] = {}
+
+    def __getitem__(self, task_id: TaskId) -> Task:
+        return self._rows[task_id]
+
+    def __setitem__(self, task_id: TaskId, task: Task) -> None:
+        current = self._rows.get(task_id)
+        if current is None:
+            check_initial(task_id, task.state)
+        elif task.state is not current.state:
+            check_transition(task_id, current.state, task.state)
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
+        self._rows[task.task_id] = task
+        if task.state in TERMINAL:
+            self.live.pop(task.task_id, None)
+        else:
+            self.live[task.task_id] = task
+
+    def __delitem__(self, task_id: TaskId) -> None:
+        del self._rows[task_id]
+        self.live.pop(task_id, None)
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def values(self) -> ValuesView[Task]:
+        """The rows themselves: the inherited view looks each one up by its key."""
+        return self._rows.values()
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Add new tasks."""
+        for task in tasks:
+            self[task.task_id] = task
+
+
+class MemoryState:
+    """The tables of the store in memory, and its clock."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.now = now
+        self.schedules: dict[ScheduleUid, Schedule] = {}
+        #: By tenant and name.
+        self.names: dict[tuple[str, str], ScheduleUid] = {}
+        self.revisions: dict[ScheduleUid, list[Revision]] = {}
+        self.pauses: dict[ScheduleUid, list[Pause]] = {}
+        self.ticks: dict[tuple[ScheduleUid, int], Tick] = {}
+        #: By tenant and workflow id, all versions.
+        self.workflows: dict[tuple[str, str], list[Workflow]] = {}
+        self.runs: dict[RunId, Run] = {}
+        self.tasks = TaskTable()
+        self.attempts: dict[AttemptRef, Attempt] = {}
+        #: By run or task, and kind: input or output.
+        self.payloads: dict[tuple[str, str], bytes] = {}
+        self.logs: dict[TaskId, list[LogLine]] = {}
+        self.placements: dict[TaskId, Placement] = {}
+        self.dead_letters: dict[str, DeadLetter] = {}
+        self.backfills: dict[str, Backfill] = {}
+        self.backfill_ticks: dict[tuple[str, int], BackfillTick] = {}
+        self.events: dict[str, ExternalEvent] = {}
+        self.effects: dict[tuple[str, ScheduleUid], EventEffect] = {}
+        self.event_batches: dict[ScheduleUid, EventBatch] = {}
+        #: By name: the registration, and until when the worker counts as alive.
+        self.workers: dict[str, tuple[WorkerInfo, int]] = {}
+        self.terms = dict.fromkeys(range(SHARDS), 0)
+        #: By shard: the holder, and until when.
+        self.shard_leases: dict[int, tuple[str, int]] = {}
+        #: By node: until when it counts as alive.
+        self.nodes: dict[str, int] = {}
+        #: By name: the holder, and until when.
+        self.singleton_leases: dict[str, tuple[str, int]] = {}
+        self.audit: list[StoredAuditEntry] = []
+
+    def write_audit(self, entries: Iterable[AuditEntry | None]) -> None:
+        """Add entries to the audit trail. None stands for no entry."""
+        for entry in entries:
+            if entry is not None:
+                self.audit.append(StoredAuditEntry(number=len(self.audit) + 1, entry=entry))

@@ -1,0 +1,135 @@
+"""The store as a whole: a bundle of parts, each of which implements one or two ports.
+
+A service takes the parts that it needs. A service that needs most of them, and the code that composes services, takes
+the bundle.
+"""
+
+from typing import Protocol
+
+from gnomon.ports.audit import AuditTrail
+from gnomon.ports.external_events import EventLog
+from gnomon.ports.ledger import Ledger, Shards
+from gnomon.ports.maintenance import InvariantChecks, RetentionStore, SingletonLeases, StoreStatsReader, StuckRuns
+from gnomon.ports.runs import Backfills, DeadLetters, Executions, Payloads, Runs
+from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
+from gnomon.ports.tasks import Attempts, PendingTasks, TaskPlacement, Workers
+
+
+class ExecutionStore(Protocol):
+    """The parts by which dispatchers, workers and the reconciler move tasks."""
+
+    @property
+    def tasks(self) -> PendingTasks:
+        """Tasks on their way to a worker."""
+        ...
+
+    @property
+    def attempts(self) -> Attempts:
+        """Attempts at tasks."""
+        ...
+
+    @property
+    def placement(self) -> TaskPlacement:
+        """Placements of tasks, and counts of those in flight."""
+        ...
+
+    @property
+    def workers(self) -> Workers:
+        """The registered workers."""
+        ...
+
+    @property
+    def executions(self) -> Payloads:
+        """Inputs and outputs of runs and tasks."""
+        ...
+
+
+class InvariantStore(InvariantChecks, StuckRuns, Protocol):
+    """Everything that checks and repairs a store."""
+
+
+class Store(ExecutionStore, Protocol):
+    """Every part of a store."""
+
+    @property
+    def executions(self) -> Executions:
+        """Runs as they are read, with their payloads and logs."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """Due schedules and the decisions on their ticks."""
+        ...
+
+    @property
+    def shards(self) -> Shards:
+        """The leases by which nodes divide the schedules."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules as operators register and change them."""
+        ...
+
+    @property
+    def history(self) -> ScheduleHistory:
+        """The past of schedules."""
+        ...
+
+    @property
+    def jobs(self) -> Jobs:
+        """Workflows, and changes to jobs."""
+        ...
+
+    @property
+    def runs(self) -> Runs:
+        """Launching and cancelling runs."""
+        ...
+
+    @property
+    def backfills(self) -> Backfills:
+        """Backfills."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Dead letters."""
+        ...
+
+    @property
+    def events(self) -> EventLog:
+        """External events."""
+        ...
+
+    @property
+    def audit(self) -> AuditTrail:
+        """The audit trail."""
+        ...
+
+    @property
+    def retention(self) -> RetentionStore:
+        """Expired records."""
+        ...
+
+    @property
+    def invariants(self) -> InvariantStore:
+        """Checks and repairs."""
+        ...
+
+    @property
+    def singletons(self) -> SingletonLeases:
+        """Leases for services of which one node at a time runs one."""
+        ...
+
+    @property
+    def stats(self) -> StoreStatsReader:
+        """Statistics for health checks and metrics."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock, by which leases are judged."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was asked for and close every connection."""
+        ...
