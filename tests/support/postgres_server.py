@@ -75,9 +75,9 @@ class Postgres(ServerProcess):
         """The address of a database like a fresh one, for a while. It is emptied and used again: that costs less."""
         url = self._spare.pop() if self._spare else await self.fresh()
         yield url
-        from gnomon.adapters.sql.schema import full_metadata
+        from gnomon.adapters.sql.schema import metadata
 
-        tables = [table for table in full_metadata.tables if table not in ("shard", "gnomon_meta")]
+        tables = [table for table in metadata.tables if table not in ("shard", "gnomon_meta")]
         emptied = [
             *(f"DELETE FROM {table}" for table in tables),  # noqa: S608 - our own names
             "UPDATE shard SET term = 0, holder = NULL, lease_until = 0",

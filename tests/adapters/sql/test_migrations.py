@@ -61,7 +61,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def created(url: str) -> AsyncIterator[SqlStore]:
     """A store whose tables were made after the metadata, not by migrations."""
     store = await unready(url)
-    await store.transactions.write(schema_module.full_metadata.create_all)
+    await store.transactions.write(schema_module.metadata.create_all)
     yield store
     await store.close()
 
@@ -84,7 +84,7 @@ def shape(conn: sa.Connection) -> list[tuple[Any, ...]]:
 
 async def test_migrations_lead_to_the_tables_that_the_program_knows(created: SqlStore) -> None:
     expected = await created.transactions.read(shape)
-    await created.transactions.write(schema_module.full_metadata.drop_all)
+    await created.transactions.write(schema_module.metadata.drop_all)
 
     await created.transactions.write(upgrade)
 
@@ -97,7 +97,7 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
 
     def differences(conn: sa.Connection) -> list[Any]:
         context = MigrationContext.configure(conn, opts={"version_table": VERSION_TABLE})
-        return list(compare_metadata(context, schema_module.full_metadata))
+        return list(compare_metadata(context, schema_module.metadata))
 
     store = await open_store(url)
 

@@ -1,7 +1,7 @@
-"""Many rows at once: one round trip of arrays on PostgreSQL, a tight loop inside the process on SQLite.
+"""Bulk statements: one round trip with arrays on PostgreSQL, a few multi-row statements inside the process on SQLite.
 
-These are the only statements that differ between the two, and the only ones written as text: through the expression
-language each row would cost several times as much.
+Only these statements differ between the two databases, and only these are written as text: SQLAlchemy's expression
+language would cost several times as much for each row.
 """
 
 import re
@@ -17,15 +17,15 @@ from gnomon.adapters.sql import schema
 
 Rows = Sequence[tuple[Any, ...]]
 
-#: An option of connections on which asyncpg may use COPY. It names a statement for that, and a named statement
-#: must not be left behind on a connection that a pooler gives to others.
+#: An execution option of connections on which asyncpg may use COPY. COPY leaves a named statement behind, which it must
+#: not do on a connection that a pooler shares with other clients.
 MAY_COPY = "gnomon_may_copy"
 _WORTH_A_COPY = 20
-#: How many rows there must be for each statement on SQLite for it to be quicker than one statement a row.
+#: On SQLite, one statement for rows that get the same values is faster from this many rows for each statement on.
 _WORTH_A_STATEMENT = 4
-#: How many rows SQLite is given at once.
-_PORTIONS = (64, 16, 4, 1)
-_AMONG = "IN (SELECT value FROM json_each(?))"
+#: The numbers of rows of one statement on SQLite.
+_CHUNKS = (64, 16, 4, 1)
+_IN_JSON = "IN (SELECT value FROM json_each(?))"
 
 _ARRAYS = {
     sa.BigInteger: "bigint[]",
@@ -35,12 +35,12 @@ _ARRAYS = {
     sa.SmallInteger: "smallint[]",
     sa.Text: "text[]",
 }
-#: What a verdict rests on and what it changes, in the order in which both statements take them.
+#: The columns that a verdict changes, then those that must be unchanged, in the order of the parameters.
 _MOVED = (
     *("mark_at", "next_fire_at", "active_runs", "queued_runs"),
     *("uid", "mark_at", "revision", "active_runs", "queued_runs", "paused_at"),
 )
-#: On SQLite nobody else writes between the two.
+#: SQLite needs two statements. No other transaction can write between them.
 _MOVABLE_SQLITE = """
 SELECT json_group_array(uid) FROM (VALUES {rows}) AS v JOIN schedule ON uid = v.column1
 AND mark_at = v.column2 AND revision = v.column3 AND active_runs = v.column4 AND queued_runs = v.column5
@@ -59,26 +59,26 @@ _LOCK = re.compile(" FOR UPDATE[A-Z ]*")
 
 
 class Statement(NamedTuple):
-    """One thing to ask, in the words of each database."""
+    """A statement in the dialect of each database."""
 
     sqlite: str
     postgresql: str
 
 
 class MultiRowStatement(NamedTuple):
-    """The same for SQLite with many rows: they stand where `rows` is in the text, each as so many question marks."""
+    """A statement for SQLite with many rows: `rows` in the text is replaced by the placeholders of all rows."""
 
     text: str
     columns: int
 
     def of(self, count: int) -> str:
-        """The statement with so many rows."""
+        """The statement for this number of rows."""
         row = f"({', '.join('?' * self.columns)})"
         return self.text.format(rows=", ".join([row] * count))
 
 
 class BulkInsert(NamedTuple):
-    """One thing to insert, by the row."""
+    """An INSERT of many rows."""
 
     sqlite: str
     postgresql: str
@@ -86,12 +86,12 @@ class BulkInsert(NamedTuple):
 
 
 class BulkUpdate(NamedTuple):
-    """The same with many rows, each of which holds new values and then the key of the row that gets them."""
+    """An UPDATE of many rows. Each row of parameters holds the new values and then the key."""
 
     sqlite: str
     postgresql: str
     several: MultiRowStatement
-    #: For rows that are alike but for the first part of their key: a list of these stands at the place `key`.
+    #: For rows that differ only in the first column of the key: parameter `key` is the list of its values.
     alike: Statement
     key: int
 
@@ -100,40 +100,40 @@ class BulkUpdate(NamedTuple):
 
 
 def statement(sql: str, keys: sa.Column[Any] = schema.task.c.task_id) -> Statement:
-    """The statement, whose parameters are question marks.
+    """The statement for both databases, from text with question marks as parameters.
 
-    `IN KEYS` takes a list of texts, or of what is in that column. Rows are locked on PostgreSQL alone: on SQLite
-    nobody else writes meanwhile.
+    The parameter of `IN KEYS` is a list of texts, or of values of the type of column `keys`. `FOR UPDATE` is left out
+    on SQLite, where no other transaction writes meanwhile.
     """
     number = count(1)
     return Statement(
-        _unjournaled(_LOCK.sub("", sql).replace("IN KEYS", _AMONG)),
+        _unjournaled(_LOCK.sub("", sql).replace("IN KEYS", _IN_JSON)),
         re.sub(r"\?", lambda _: f"${next(number)}", sql.replace("IN KEYS", f"= ANY (?::{_ARRAYS[type(keys.type)]})")),
     )
 
 
 def _unjournaled(sql: str) -> str:
-    """The statement, which SQLite need not be able to take back by itself.
+    """The statement without a statement journal on SQLite.
 
-    It would copy every page that the statement writes. Whoever fails takes everything back anyway.
+    With one, SQLite would copy every page that the statement writes. A failure rolls back the whole transaction anyway.
     """
     return re.sub("^UPDATE ", "UPDATE OR FAIL ", sql)
 
 
-def fetch_rows(conn: sa.Connection, asked: Statement, *parameters: Any) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - columns
-    """The rows that the statement finds."""
+def fetch_rows(conn: sa.Connection, query: Statement, *parameters: Any) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - columns
+    """Execute the statement and return its rows."""
     if conn.dialect.name == "sqlite":
-        found: list[tuple[Any, ...]] = conn.connection.cursor().execute(asked.sqlite, _as_json(parameters)).fetchall()
+        found: list[tuple[Any, ...]] = conn.connection.cursor().execute(query.sqlite, _as_json(parameters)).fetchall()
         return found
-    return conn.exec_driver_sql(asked.postgresql, parameters).all()
+    return conn.exec_driver_sql(query.postgresql, parameters).all()
 
 
-def execute_statement(conn: sa.Connection, asked: Statement, *parameters: Any) -> None:  # noqa: ANN401 - as the columns are
-    """The statement is carried out."""
+def execute_statement(conn: sa.Connection, command: Statement, *parameters: Any) -> None:  # noqa: ANN401 - as the columns are
+    """Execute the statement."""
     if conn.dialect.name == "sqlite":
-        conn.connection.cursor().execute(asked.sqlite, _as_json(parameters))
+        conn.connection.cursor().execute(command.sqlite, _as_json(parameters))
     else:
-        conn.exec_driver_sql(asked.postgresql, parameters)
+        conn.exec_driver_sql(command.postgresql, parameters)
 
 
 def _as_json(parameters: Sequence[Any]) -> list[Any]:
@@ -174,97 +174,101 @@ def _multi_row_update(table: sa.Table, new: Sequence[str], by: Sequence[str]) ->
 def insert_statement(table: sa.Table, columns: tuple[str, ...], conflict: str = "") -> BulkInsert:
     """The statement that inserts rows of these columns."""
     into = f"INTO {table.name} ({', '.join(columns)})"
-    # The condition keeps the parser from taking ON CONFLICT for the condition of a join.
+    # WHERE true: without it SQLite parses ON CONFLICT as the condition of a join.
     arrays = _arrays([table.c[name] for name in columns])
     return BulkInsert(
         f"INSERT {into} VALUES ({', '.join('?' * len(columns))}) {conflict}",  # noqa: S608 - our own names, here and below
         f"INSERT {into} SELECT * FROM unnest({arrays}) AS v WHERE true {conflict}",  # noqa: S608
-        # It need not be able to take itself back, either: see _unjournaled.
+        # OR FAIL: no statement journal, see _unjournaled.
         MultiRowStatement(f"INSERT OR FAIL {into} VALUES {{rows}} {conflict}", len(columns)),  # noqa: S608
     )
 
 
-def execute_many(conn: sa.Connection, asked: Statement | BulkInsert | BulkUpdate, rows: Rows) -> None:
-    """The statement is carried out for every row."""
+def execute_many(conn: sa.Connection, command: Statement | BulkInsert | BulkUpdate, rows: Rows) -> None:
+    """Execute the statement for every row."""
     if not rows:
         return
-    if isinstance(asked, BulkUpdate) and _update_alike(conn, asked, rows):
+    if isinstance(command, BulkUpdate) and _update_alike(conn, command, rows):
         return
     if conn.dialect.name != "sqlite":
-        conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True)))
-    elif isinstance(asked, Statement):
-        conn.connection.cursor().executemany(asked.sqlite, rows)
+        conn.exec_driver_sql(command.postgresql, tuple(zip(*rows, strict=True)))
+    elif isinstance(command, Statement):
+        conn.connection.cursor().executemany(command.sqlite, rows)
     else:
-        _in_portions(conn, asked, rows)
+        _execute_chunks(conn, command, rows)
 
 
-def _in_portions(conn: sa.Connection, asked: BulkInsert | BulkUpdate, rows: Rows) -> None:
-    """The rows by a few statements, most of which have many.
+def _execute_chunks(conn: sa.Connection, command: BulkInsert | BulkUpdate, rows: Rows) -> None:
+    """Execute the statement for chunks of rows.
 
-    That takes no less work; but after every single one the driver would wait for its turn among all other threads.
+    That saves no work in SQLite. But after each statement the driver takes the interpreter lock again, for which it
+    waits behind all other threads.
     """
     execute = conn.connection.cursor().execute
-    for size, portion in _portions(rows):
-        text = asked.sqlite if size == 1 else _several(asked.several, size)
-        execute(text, portion[0] if size == 1 else [value for row in portion for value in row])
+    for size, chunk in _chunks(rows):
+        text = command.sqlite if size == 1 else _several(command.several, size)
+        execute(text, chunk[0] if size == 1 else [value for row in chunk for value in row])
 
 
-def _portions(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """The rows in portions of few different sizes, so that the driver knows the statements for them."""
+def _chunks(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """The rows in chunks of a few fixed sizes, so that the driver's statement cache has the statements for them."""
     done = 0
-    for size in _PORTIONS:
+    for size in _CHUNKS:
         while len(rows) - done >= size:
             yield size, rows[done : done + size]
             done += size
 
 
 @cache
-def _several(asked: MultiRowStatement, size: int) -> str:
-    return asked.of(size)
+def _several(command: MultiRowStatement, size: int) -> str:
+    return command.of(size)
 
 
-def _update_alike(conn: sa.Connection, asked: BulkUpdate, rows: Rows) -> bool:
-    """Whether the rows were so much alike that they could be changed by few statements, on PostgreSQL by one."""
+def _update_alike(conn: sa.Connection, command: BulkUpdate, rows: Rows) -> bool:
+    """Update rows that get the same values together; False, and nothing done, if too few do.
+
+    On PostgreSQL all rows must get the same values, so that one statement is enough.
+    """
     alike: dict[tuple[Any, ...], list[str]] = {}
-    key = asked.key
+    key = command.key
     most = len(rows) // _WORTH_A_STATEMENT if conn.dialect.name == "sqlite" else 1
     for row in rows:
         alike.setdefault(row[:key] + row[key + 1 :], []).append(row[key])
         if len(alike) > most:
             return False
     for values, keys in alike.items():
-        execute_statement(conn, asked.alike, *values[:key], keys, *values[key:])
+        execute_statement(conn, command.alike, *values[:key], keys, *values[key:])
     return True
 
 
 def execute_returning_keys(
-    conn: sa.Connection, asked: BulkInsert, rows: Rows, key: str, *, at: int = 0
+    conn: sa.Connection, command: BulkInsert, rows: Rows, key: str, *, at: int = 0
 ) -> Collection[str]:
-    """The statement is carried out for every row; the keys of those for which it did anything come back.
+    """Execute the statement for every row; return the keys of the rows that it wrote.
 
-    A row has its key at that place.
+    `at` is the position of the key in a row of parameters.
     """
     if not rows:
         return set()
     if conn.dialect.name == "sqlite":
         execute = conn.connection.cursor().execute
-        return {row[at] for row in rows if execute(asked.sqlite, row).rowcount}
-    found = conn.exec_driver_sql(f"{asked.postgresql} RETURNING {key}", tuple(zip(*rows, strict=True)))
+        return {row[at] for row in rows if execute(command.sqlite, row).rowcount}
+    found = conn.exec_driver_sql(f"{command.postgresql} RETURNING {key}", tuple(zip(*rows, strict=True)))
     return {name for (name,) in found}
 
 
-def execute_returning_rows(conn: sa.Connection, asked: Statement, rows: Rows) -> Sequence[Sequence[Any]]:
-    """The statement is carried out for every row; what it returns comes back."""
+def execute_returning_rows(conn: sa.Connection, command: Statement, rows: Rows) -> Sequence[Sequence[Any]]:
+    """Execute the statement for every row, and return the rows that it returns."""
     if not rows:
         return ()
     if conn.dialect.name == "sqlite":
         execute = conn.connection.cursor().execute
-        return [found for row in rows for found in execute(asked.sqlite, row).fetchall()]
-    return conn.exec_driver_sql(asked.postgresql, tuple(zip(*rows, strict=True))).all()
+        return [found for row in rows for found in execute(command.sqlite, row).fetchall()]
+    return conn.exec_driver_sql(command.postgresql, tuple(zip(*rows, strict=True))).all()
 
 
 def insert_rows(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple[str, ...] = ()) -> None:
-    """Every row stands in the table; without columns it is as its table begins. All others have their defaults."""
+    """Insert the rows. Without `columns` they hold the first columns of the table; other columns get their defaults."""
     if not rows:
         return
     columns = columns or tuple(column.name for column in table.columns)[: len(rows[0])]
@@ -275,10 +279,9 @@ def insert_rows(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple
 
 
 def update_unchanged_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
-    """Each schedule that is still as it was read has its new mark and counts; the uids of these come back.
+    """Write new marks and counts of the schedules that are unchanged since they were read; return their uids.
 
-    A row holds the new mark, next fire and counts, then the uid, and what was read: the mark, the revision, the
-    counts and the pause.
+    A row holds the new mark, next fire and counts, then the uid, and the mark, revision, counts and pause as read.
     """
     if not rows:
         return set()
@@ -287,15 +290,15 @@ def update_unchanged_schedules(conn: sa.Connection, rows: Rows) -> Collection[st
         return {uid for (uid,) in found}
     movable: set[str] = set()
     execute = conn.connection.cursor().execute
-    for size, portion in _portions(rows):
-        read = [value for row in portion for value in row[4:]]
+    for size, chunk in _chunks(rows):
+        read = [value for row in chunk for value in row[4:]]
         movable |= set(msgspec.json.decode(execute(_several(_MOVABLE, size), read).fetchone()[0]))
     execute_many(conn, _MOVE_TO, [row[:5] for row in rows if row[4] in movable])
     return movable
 
 
 def _copy(conn: sa.Connection, table: sa.Table, columns: Sequence[str], rows: Rows) -> None:
-    """As COPY, which takes half the time of arrays, in the transaction that the connection is in."""
+    """Insert the rows by COPY, in the current transaction. It takes half the time of an INSERT from arrays."""
     from sqlalchemy.util import await_only
 
     driver = conn.connection.driver_connection

@@ -1,7 +1,33 @@
-"""What follows from the end of tasks: the next steps, the end of the step that they were items of, the end of the run.
+"""Graph completion: everything that follows from the end of tasks, in the transaction that ends them.
 
-That may be the end of a step of another run, which waited for this one, and so on: round by round, until nothing more
-has ended.
+The consequences of an end:
+
+- A task that failed for good leaves a dead letter.
+- An item of a fan-out is counted off its step. If the step limits its parallelism, the next item is released. With the
+  last item the step itself ends.
+- A step makes its successors ready. The graph decides which steps get a task, which waiting tasks are released, and
+  which steps will never run; the last are recorded as skipped.
+- A run whose last step has ended ends. Its slot in the schedule goes to the next queued run, a one-shot schedule is
+  retired, and the dead letter that the run replays is resolved.
+- The end of a run ends the step of the parent run that waited for it, and so on upwards. `cascade_run_ends` repeats all
+  of this until a round ends nothing more.
+
+One transaction. The ends and their consequences are committed together. If a second transaction wrote the successors, a
+crash between the two would leave a run that nothing advances: it has no open attempt, so no lease expires and no worker
+reports. Only the repair of stuck runs (`invariants.py`) would find it, minutes later.
+
+One set of statements. A round takes a batch of ends, which may belong to thousands of runs, and issues the same few
+statements for all of them: one SELECT for the steps of all runs, one INSERT for all new tasks, one UPDATE for all
+released ones. The number of round trips grows with the depth of nesting, not with the number of runs. Only fan-outs,
+one-shot schedules and replays cost statements of their own. The decision itself (`core/runs/dag.graph_progress`) is
+pure; it is made for each run from the rows that the SELECT returned.
+
+Locks. Two reports may end two steps of one run at the same moment. Without locks each would see the other step running,
+neither would make their common successor ready, and the run would hang. Every caller therefore locks the counters of
+all schedules that it may touch, those of parent runs included (`lock_counters`), and then the tasks and their runs, in
+the order of their ids (`LOCKED_TASKS`). The second transaction waits, and then reads the rows that the first one wrote.
+All callers lock in this order, so that they cannot deadlock. Items are counted by an UPDATE that returns the new count:
+exactly one transaction sees zero and ends the step. SQLite has one writer at a time and needs none of these locks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +73,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.coordination import HintTopic
 
-#: The tasks of runs but for items.
+#: The tasks of runs without those of items.
 STEPS = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
 _RELEASE = bulk.update_statement(schema.task, ("wait_reason", "available_at"), by=("task_id",))
 _COUNTED = "open_items = open_items - {}, failed_items = failed_items + {}"
@@ -75,8 +101,8 @@ _OF_STEPS = bulk.statement(
 _WITH_RUNS = f"""
 SELECT {column_list(TASK)}, {column_list(RUN)} FROM task JOIN run ON run.run_id = task.run_id WHERE task.task_id IN KEYS
 """  # noqa: S608
-#: Tasks with their runs, both nobody else's to change until the end of the transaction. By run: two who end different
-#: steps of the same runs do not wait for each other in a circle.
+#: Tasks with their runs, both locked until the end of the transaction. In the order of runs: two transactions that end
+#: different steps of the same runs do not deadlock.
 LOCKED_TASKS = bulk.Statement(
     bulk.statement(_WITH_RUNS).sqlite,
     bulk.statement(f"{_WITH_RUNS} ORDER BY task.run_id, task.task_id FOR UPDATE").postgresql,
@@ -91,42 +117,42 @@ _ABOVE = bulk.statement(
 
 
 class EndedTask(NamedTuple):
-    """A task that is over, with its run as it was until then."""
+    """A task that has ended, with its run as it was before."""
 
     task: TaskCompletion | Admission
     run: Run
     error: str | None
     at: int
-    #: The task of which it is one item.
+    #: The task of which it is an item.
     parent: TaskId | None = None
 
 
 def lock_counters(conn: sa.Connection, ends: Iterable[tuple[RunId, ScheduleUid | None]]) -> ConcurrencyCounters:
-    """The counts of every schedule that may be touched when something of these runs ends.
+    """Lock the counters of every schedule that the end of tasks of these runs may touch.
 
-    A run without a schedule may be one that a step of another run waits for. On SQLite nobody else writes, so that the
-    counts are read when they are needed.
+    A run without a schedule may be a sub-run: the schedules of its parents are locked too. On SQLite no other
+    transaction writes, so the counters are read when they are needed.
     """
     runs = list(ends)
-    loose: list[str] = sorted({run_id for run_id, uid in runs if uid is None})
-    above = bulk.fetch_rows(conn, _ABOVE, loose) if loose and conn.dialect.name != "sqlite" else ()
+    unscheduled: list[str] = sorted({run_id for run_id, uid in runs if uid is None})
+    above = bulk.fetch_rows(conn, _ABOVE, unscheduled) if unscheduled and conn.dialect.name != "sqlite" else ()
     return ConcurrencyCounters(conn, (*(uid for _, uid in runs), *(uid for (uid,) in above)))
 
 
-def end_tasks(conn: sa.Connection, over: Sequence[EndedTask], rooms: ConcurrencyCounters) -> None:
-    """What has failed for good has left a dead letter; runs go on with their next steps, or are over."""
-    cascade_run_ends(conn, _ended_runs(conn, over), rooms)
+def end_tasks(conn: sa.Connection, over: Sequence[EndedTask], counters: ConcurrencyCounters) -> None:
+    """Write all that follows from the end of these tasks. Their own rows are written before."""
+    cascade_run_ends(conn, _ended_runs(conn, over), counters)
 
 
-def cascade_run_ends(conn: sa.Connection, ended: Sequence[EndedRun], rooms: ConcurrencyCounters) -> None:
-    """The runs are over, and so is all that ends with them."""
+def cascade_run_ends(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
+    """End the runs, the steps that wait for them, and the runs that end with those steps."""
     while ended:
-        end_runs(conn, ended, rooms)
+        end_runs(conn, ended, counters)
         ended = _ended_runs(conn, end_engine_tasks(conn, _end_awaiting_steps(conn, ended)))
 
 
 def _ended_runs(conn: sa.Connection, over: Sequence[EndedTask]) -> Sequence[EndedRun]:
-    """The runs that are over with these tasks."""
+    """Advance the runs of these tasks; return the runs that end."""
     if not over:
         return ()
     _write_dead_letters(conn, over)
@@ -155,7 +181,7 @@ def _write_dead_letters(conn: sa.Connection, over: Sequence[EndedTask]) -> None:
 
 
 class AdvancingRun(NamedTuple):
-    """A run of which something is over, and what it was made from."""
+    """A run of which a step has ended, with its workflow."""
 
     run: Run
     graph: Workflow
@@ -166,9 +192,9 @@ def _advancing_runs(over: Sequence[EndedTask]) -> list[AdvancingRun]:
     return [AdvancingRun(one.run, one.task.graph, one.at) for one in over if one.task.graph is not None]
 
 
-def advance_runs(conn: sa.Connection, going: Sequence[AdvancingRun]) -> list[EndedRun]:
-    """The steps whose turn has come have tasks. The runs of which no step is left come back."""
-    runs = {one.run.run_id: one for one in going if not one.run.over}
+def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list[EndedRun]:
+    """Add the tasks of steps that became ready, and release waiting ones; return the runs without any step left."""
+    runs = {one.run.run_id: one for one in advancing if not one.run.over}
     if not runs:
         return []
     tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs}
@@ -191,19 +217,19 @@ def advance_runs(conn: sa.Connection, going: Sequence[AdvancingRun]) -> list[End
 
 
 class _RunAdvance:
-    """A run that goes on, or ends, after the end of one of its steps."""
+    """What a run does after the end of one of its steps."""
 
     def __init__(self, of: AdvancingRun, tasks: Sequence[Task]) -> None:
         self.of = of
-        place = {step.name: number for number, step in enumerate(topological_order(of.graph))}
-        in_line = sorted(tasks, key=lambda task: (task.created_at, place.get(task.step, 0)))
-        self._tasks = {task.step: task for task in in_line}
+        order = {step.name: number for number, step in enumerate(topological_order(of.graph))}
+        in_order = sorted(tasks, key=lambda task: (task.created_at, order.get(task.step, 0)))
+        self._tasks = {task.step: task for task in in_order}
         states = {name: step_state(task) for name, task in self._tasks.items()}
         self.after: GraphProgress = graph_progress(of.graph, states, cancelled=of.run.cancel_requested_at is not None)
 
     @property
     def made(self) -> Sequence[Task]:
-        """The tasks of the steps whose turn has come, and of those that will never have one."""
+        """New tasks: of the steps that became ready, and of the steps that will not run."""
         run, now, after = self.of.run, self.of.at, self.after
         return (
             *next_tasks(run, after.ready, held=False, now=now),
@@ -213,15 +239,15 @@ class _RunAdvance:
 
     @property
     def released(self) -> Sequence[TaskId]:
-        """The tasks that had to wait for others and no longer do."""
+        """The tasks that waited for other steps and no longer do."""
         return [self._tasks[name].task_id for name in self.after.released]
 
 
-# ---- tasks that no worker has in hand ------------------------------------------------------------
+# ---- tasks of the engine -------------------------------------------------------------------------
 
 
 class EngineTaskEnd(NamedTuple):
-    """A task that no worker had in hand, and how it ended."""
+    """The end of a task that the engine executed: a fan-out, a sub-run or a step without work."""
 
     task: Task
     run: Run
@@ -230,24 +256,24 @@ class EngineTaskEnd(NamedTuple):
     at: int
 
 
-def end_engine_tasks(conn: sa.Connection, inner: Sequence[EngineTaskEnd]) -> list[EndedTask]:
-    """Their ends are written down. Those that are not tried again come back."""
-    if not inner:
+def end_engine_tasks(conn: sa.Connection, ended_tasks: Sequence[EngineTaskEnd]) -> list[EndedTask]:
+    """Write the ends of these tasks; return the tasks that are not retried."""
+    if not ended_tasks:
         return []
-    ends = [(_ending(one), one) for one in inner]
+    ends = [(_completion(one), one) for one in ended_tasks]
     write_attempt_ends(conn, [AttemptEnd(of.task.state, ended) for ended, of in ends])
     return [EndedTask(ended, of.run, ended.error, of.at, of.task.parent) for ended, of in ends if ended.over]
 
 
-def _ending(one: EngineTaskEnd) -> TaskCompletion:
+def _completion(one: EngineTaskEnd) -> TaskCompletion:
     step = one.graph.step(one.task.step) or one.graph.steps[0]
     held = Assignment(task=one.task, run=one.run, workflow=one.graph, step=step, input={})
-    made = complete_attempt(held, one.outcome, now=one.at, limits=GiveUpLimits())
-    return made if one.run.cancel_requested_at is None else cancel_instead_of_retry(made)
+    completion = complete_attempt(held, one.outcome, now=one.at, limits=GiveUpLimits())
+    return completion if one.run.cancel_requested_at is None else cancel_instead_of_retry(completion)
 
 
 def _count_ended_items(conn: sa.Connection, items: Sequence[EndedTask]) -> list[EngineTaskEnd]:
-    """The steps count so many items less, and let as many begin; those whose last one it was are over."""
+    """Count the ended items off their steps and release as many others; return the steps whose last item has ended."""
     by_parent: dict[str, list[EndedTask]] = {}
     for one in items:
         by_parent.setdefault(str(one.parent), []).append(one)
@@ -275,33 +301,33 @@ def _limits_parallelism(graph: Workflow, parent: Task) -> bool:
 
 
 def fan_out_outcome(conn: sa.Connection, parent: Task, run: Run) -> AttemptOutcome:
-    """How a step has ended whose items are all over."""
+    """The outcome of a step whose items have all ended."""
     [(count, size)] = bulk.fetch_rows(conn, _SIZE_OF_ITEMS, run.run_id, parent.task_id)
     items = ItemTotals(count=count, failed=parent.failed_items, size=int(size))
-    read = bulk.fetch_rows(conn, _OF_ITEMS, run.run_id, parent.task_id) if items.joined else ()
-    return items_outcome(items, [body for (body,) in read], cancelled=run.cancel_requested_at is not None)
+    outputs = bulk.fetch_rows(conn, _OF_ITEMS, run.run_id, parent.task_id) if items.joined else ()
+    return items_outcome(items, [body for (body,) in outputs], cancelled=run.cancel_requested_at is not None)
 
 
 def _end_awaiting_steps(conn: sa.Connection, ended: Sequence[EndedRun]) -> list[EngineTaskEnd]:
-    """The steps that waited for these runs."""
-    waited_for = {str(one.run.parent_task): one for one in ended if one.run.parent_task is not None}
-    if not waited_for:
+    """The ends of the steps that waited for these runs."""
+    by_parent = {str(one.run.parent_task): one for one in ended if one.run.parent_task is not None}
+    if not by_parent:
         return []
     done = []
-    for task, run in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, sorted(waited_for))):
-        one = waited_for[task.task_id]
-        waits = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
-        if waits is not None and task.state is TaskState.RUNNING and one.run.run_id == sub_run_id(task):
-            done.append(EngineTaskEnd(task, run, waits, sub_run_outcome(conn, one), one.at))
+    for task, run in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, sorted(by_parent))):
+        one = by_parent[task.task_id]
+        workflow = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
+        if workflow is not None and task.state is TaskState.RUNNING and one.run.run_id == sub_run_id(task):
+            done.append(EngineTaskEnd(task, run, workflow, sub_run_outcome(conn, one), one.at))
     return done
 
 
 def sub_run_outcome(conn: sa.Connection, ended: EndedRun) -> AttemptOutcome:
-    """How a step has ended that waited for this run."""
+    """The outcome of the step that waited for this run."""
     run = replace(ended.run, status=ended.status, error=run_error(ended.run, ended.status, ended.error))
     if run.status is not RunStatus.COMPLETED:
         return run_outcome(run, None, {})
-    made_from = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
+    workflow = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
     found = {step: body for step, body in bulk.fetch_rows(conn, _OF_STEPS, run.run_id)}  # noqa: C416
-    in_line = [step.name for step in topological_order(made_from)] if made_from is not None else sorted(found)
-    return run_outcome(run, made_from, {name: found[name] for name in in_line if name in found})
+    order = [step.name for step in topological_order(workflow)] if workflow is not None else sorted(found)
+    return run_outcome(run, workflow, {name: found[name] for name in order if name in found})

@@ -1,4 +1,4 @@
-"""Runs that wait in vain."""
+"""Checks and repairs of the store: the ports StuckRuns and InvariantChecks."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -36,70 +36,72 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.maintenance import OpenRunPosition, StuckRunsPage
 
 _OPEN = f"SELECT {column_list(RUN)} FROM run WHERE {schema.NOT_OVER} AND created_at < ?"  # noqa: S608 - our own names, here and below
-_LOOSE = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at > ? ORDER BY planned_at LIMIT ?")
-_LOOSE_AT = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at = ?")
+_UNSCHEDULED = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at > ? ORDER BY planned_at LIMIT ?")
+_UNSCHEDULED_AT = bulk.statement(f"{_OPEN} AND schedule_uid IS NULL AND planned_at = ?")
 _OF_SCHEDULES = bulk.statement(
     f"{_OPEN} AND (schedule_uid, planned_at) > (?, ?) ORDER BY schedule_uid, planned_at LIMIT ?"
 )
 _AT = bulk.statement(f"{_OPEN} AND schedule_uid = ? AND planned_at = ?")
 _RUNS_BY_ID = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS")  # noqa: S608
 _OWNERS = bulk.statement(f"SELECT run_id, schedule_uid FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER}")  # noqa: S608
-_HOLD = bulk.statement(
+_LOCK = bulk.statement(
     f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS AND {schema.NOT_OVER} ORDER BY run_id FOR UPDATE"  # noqa: S608
 )
 _LOWEST = -(1 << 62)
 
 
 def stuck_runs(conn: sa.Connection, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
-    """See Mending.ailing."""
+    """See StuckRuns.stuck_runs."""
     runs, further = _page(conn, before_at, after, limit)
-    found = {run.run_id: told.ailment for run, _, told in _diagnosed(conn, runs) if told is not None}
+    found = {run.run_id: stuck.ailment for run, _, stuck in _diagnosed(conn, runs) if stuck is not None}
     return StuckRunsPage(found, further)
 
 
 def _page(
     conn: sa.Connection, before_at: int, after: OpenRunPosition, limit: int
 ) -> tuple[list[Run], OpenRunPosition | None]:
-    """Runs in the order of the index; all that share the last place, of which there may be many, come together."""
+    """Runs in the order of the index. The runs of one position are never split, however many there are."""
     uid, at = after
     if uid:
         rows = bulk.fetch_rows(conn, _OF_SCHEDULES, before_at, uid, at, limit + 1)
     else:
-        rows = bulk.fetch_rows(conn, _LOOSE, before_at, at, limit + 1)
+        rows = bulk.fetch_rows(conn, _UNSCHEDULED, before_at, at, limit + 1)
     runs = [run_of(row) for row in rows]
     if len(runs) <= limit:
-        # Behind those without a schedule come those of the first.
+        # After the runs without a schedule come those of the first schedule.
         return runs, None if uid else (" ", _LOWEST)
-    last = _place(runs[-1])
-    whole = [run for run in runs if _place(run) != last]
-    if whole:
-        return whole, _place(whole[-1])
-    asked = (
-        bulk.fetch_rows(conn, _AT, before_at, *last) if uid else bulk.fetch_rows(conn, _LOOSE_AT, before_at, last[1])
+    last = _position(runs[-1])
+    complete = [run for run in runs if _position(run) != last]
+    if complete:
+        return complete, _position(complete[-1])
+    rows = (
+        bulk.fetch_rows(conn, _AT, before_at, *last)
+        if uid
+        else bulk.fetch_rows(conn, _UNSCHEDULED_AT, before_at, last[1])
     )
-    return [run_of(row) for row in asked], last
+    return [run_of(row) for row in rows], last
 
 
-def _place(run: Run) -> OpenRunPosition:
+def _position(run: Run) -> OpenRunPosition:
     return run.schedule_uid or "", run.planned_at
 
 
 def _diagnosed(conn: sa.Connection, runs: Sequence[Run]) -> list[tuple[Run, Workflow | None, StuckRun | None]]:
-    """Each of the runs with what it is made from and what is wrong with it."""
+    """Each run with its workflow and the diagnosis; None if it is not stuck."""
     steps: dict[str, list[Task]] = {run.run_id: [] for run in runs}
     for task in map(task_of, bulk.fetch_rows(conn, STEPS, list(steps))) if steps else ():
         steps[task.run_id].append(task)
     versions = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
     known = {version: load_workflow(conn, *version) for version in versions}
-    made = [(run, known[run.tenant, run.workflow_id, run.workflow_version]) for run in runs]
-    waited_for: list[str] = [
+    with_graphs = [(run, known[run.tenant, run.workflow_id, run.workflow_version]) for run in runs]
+    sub_runs: list[str] = [
         sub_run_id(task)
-        for run, graph in made
+        for run, graph in with_graphs
         for task in steps[run.run_id]
         if graph is not None and waits_for_run(task, graph)
     ]
-    over = {run.run_id for run in _found(conn, waited_for).values() if run.over}
-    return [(run, graph, diagnose_run(run, graph, steps[run.run_id], over)) for run, graph in made]
+    over = {run.run_id for run in _found(conn, sub_runs).values() if run.over}
+    return [(run, graph, diagnose_run(run, graph, steps[run.run_id], over)) for run, graph in with_graphs]
 
 
 def _found(conn: sa.Connection, names: Sequence[str]) -> Mapping[str, Run]:
@@ -108,33 +110,33 @@ def _found(conn: sa.Connection, names: Sequence[str]) -> Mapping[str, Run]:
 
 
 def repair_runs(conn: sa.Connection, run_ids: Collection[RunId], now: int) -> Sequence[RunId]:
-    """See Mending.mend."""
+    """See StuckRuns.repair_runs."""
     names: list[str] = sorted(run_ids)
-    rooms = lock_counters(conn, [(run_id, uid) for run_id, uid in bulk.fetch_rows(conn, _OWNERS, names)])
-    held = [run_of(row) for row in bulk.fetch_rows(conn, _HOLD, names)]
-    mended: list[RunId] = []
+    counters = lock_counters(conn, [(run_id, uid) for run_id, uid in bulk.fetch_rows(conn, _OWNERS, names)])
+    locked = [run_of(row) for row in bulk.fetch_rows(conn, _LOCK, names)]
+    repaired: list[RunId] = []
     ended: list[EndedRun] = []
-    going: list[AdvancingRun] = []
-    inner: list[EngineTaskEnd] = []
-    for run, graph, told in _diagnosed(conn, held):
-        if told is None:
+    advancing: list[AdvancingRun] = []
+    ended_steps: list[EngineTaskEnd] = []
+    for run, graph, stuck in _diagnosed(conn, locked):
+        if stuck is None:
             continue
-        mended.append(run.run_id)
+        repaired.append(run.run_id)
         if graph is None:
             ended.append(EndedRun(run, RunStatus.FAILED, "its workflow is gone", now))
-        elif told.ailment is StuckReason.STEP_NOT_ENDED:
-            inner += [
-                EngineTaskEnd(task, run, graph, _outcome(conn, task, run, graph, now), now) for task in told.steps
+        elif stuck.ailment is StuckReason.STEP_NOT_ENDED:
+            ended_steps += [
+                EngineTaskEnd(task, run, graph, _outcome(conn, task, run, graph, now), now) for task in stuck.steps
             ]
         else:
-            going.append(AdvancingRun(run, graph, now))
-    cascade_run_ends(conn, [*ended, *advance_runs(conn, going)], rooms)
-    end_tasks(conn, end_engine_tasks(conn, inner), rooms)
-    return mended
+            advancing.append(AdvancingRun(run, graph, now))
+    cascade_run_ends(conn, [*ended, *advance_runs(conn, advancing)], counters)
+    end_tasks(conn, end_engine_tasks(conn, ended_steps), counters)
+    return repaired
 
 
 def _outcome(conn: sa.Connection, task: Task, run: Run, graph: Workflow, now: int) -> AttemptOutcome:
-    """How a step has ended that waited for what is over."""
+    """The outcome of a step whose items, or whose sub-run, have ended."""
     if not waits_for_run(task, graph):
         return fan_out_outcome(conn, task, run)
     below = _found(conn, [sub_run_id(task)])[sub_run_id(task)]
@@ -144,7 +146,7 @@ def _outcome(conn: sa.Connection, task: Task, run: Run, graph: Workflow, now: in
 _IDLE = bulk.statement(
     f"SELECT {column_list(SCHEDULE)} FROM schedule WHERE {schema.IDLE} AND uid > ? ORDER BY uid LIMIT ?"  # noqa: S608 - our own names, here and below
 )
-_GIVE = bulk.statement(
+_SET_NEXT_FIRE = bulk.statement(
     "UPDATE schedule SET next_fire_at = ? WHERE uid = ? AND revision = ? AND mark_at = ?"  # noqa: S608
     f" AND {schema.IDLE} RETURNING uid"
 )
@@ -170,7 +172,7 @@ _THESE = bulk.statement(f"{_COUNTS} WHERE deleted_at IS NULL AND uid IN KEYS")
 def schedules_without_next_fire(
     conn: sa.Connection, after: str, limit: int, unreadable: UnreadableSchedules
 ) -> Sequence[Schedule]:
-    """See Vitals.idle_schedules."""
+    """See InvariantChecks.schedules_without_next_fire."""
     found: list[Schedule] = []
     while len(found) < limit:
         wanted = limit - len(found)
@@ -183,18 +185,18 @@ def schedules_without_next_fire(
 
 
 def set_next_fire(conn: sa.Connection, schedule: Schedule, next_fire_at: int) -> bool:
-    """See Vitals.give_next_fire."""
-    return bool(bulk.fetch_rows(conn, _GIVE, next_fire_at, schedule.uid, schedule.revision, schedule.mark_at))
+    """See InvariantChecks.set_next_fire."""
+    return bool(bulk.fetch_rows(conn, _SET_NEXT_FIRE, next_fire_at, schedule.uid, schedule.revision, schedule.mark_at))
 
 
 def orphaned_attempts(conn: sa.Connection, before_at: int, limit: int) -> Sequence[OrphanedAttempt]:
-    """See Vitals.orphans."""
+    """See InvariantChecks.orphaned_attempts."""
     found = bulk.fetch_rows(conn, _ORPHANS, before_at, limit)
     return [OrphanedAttempt(task_id=TaskId(task), worker=worker, lease_until=until) for task, worker, until in found]
 
 
 def oldest_due(conn: sa.Connection, now: int) -> OverdueSchedule | None:
-    """See Vitals.oldest_due."""
+    """See InvariantChecks.oldest_due."""
     for uid, name, next_fire_at, shard in bulk.fetch_rows(conn, _OLDEST):
         led = bool(bulk.fetch_rows(conn, _LED, shard, now))
         return OverdueSchedule(uid=uid, schedule_id=name, next_fire_at=next_fire_at, led=led)
@@ -202,7 +204,7 @@ def oldest_due(conn: sa.Connection, now: int) -> OverdueSchedule | None:
 
 
 def counted(conn: sa.Connection, after: str, limit: int) -> Sequence[RunCountCheck]:
-    """See Vitals.counted."""
+    """See InvariantChecks.counted."""
     return [_counted(row) for row in bulk.fetch_rows(conn, _PAGE, after, limit)]
 
 
@@ -211,10 +213,10 @@ def _counted(row: Sequence[object]) -> RunCountCheck:
 
 
 def recount_runs(conn: sa.Connection, uids: Collection[ScheduleUid], now: int) -> Sequence[ScheduleUid]:
-    """See Vitals.recount. Whoever changes runs holds their schedule first, so that nothing changes while we count."""
-    rooms = ConcurrencyCounters(conn, uids)
+    """See InvariantChecks.recount_runs. The locked counters keep other transactions from changing runs meanwhile."""
+    counters = ConcurrencyCounters(conn, uids)
     names: list[str] = sorted(uids)
     wrong = [one for row in bulk.fetch_rows(conn, _THESE, names) if (one := _counted(row)).mismatched]
     for one in wrong:
-        rooms.recount_runs(one.uid, active=one.active, queued=one.queued, now=now)
+        counters.recount_runs(one.uid, active=one.active, queued=one.queued, now=now)
     return sorted(one.uid for one in wrong)

@@ -1,4 +1,4 @@
-"""Schedules and ticks: rows to values and back."""
+"""Rows of the tables as values of the core, and back."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -42,25 +42,25 @@ from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
 
-#: Whatever a driver gives for a row; its types are those of the columns.
+#: A row as the driver returns it; its types are those of the columns.
 Row = Sequence[Any]
 
 _NAMES = [column.name for column in schema.schedule.columns]
 _SPEC_STARTS, _STATE_STARTS, _STATE_ENDS = map(_NAMES.index, ("trigger_kind", "revision", "deleted_at"))
 _TRIGGER_ENDS = _NAMES.index("workflow_id") - _SPEC_STARTS
-#: What a Spec is made of. Columns that came later stand at the end of their table.
+#: The columns of a Spec. Columns of later migrations are at the end of the table.
 _SPEC = [*_NAMES[_SPEC_STARTS:_STATE_STARTS], *_NAMES[_STATE_ENDS + 1 :]]
 _SPEC_ENDS = _SPEC_STARTS + len(_SPEC)
 _ORDER = (*_NAMES[:_SPEC_STARTS], *_SPEC, *_NAMES[_STATE_STARTS:_STATE_ENDS])
-#: What a Schedule is made of: all but the mark of those that were deleted.
+#: The columns of a Schedule: all but `deleted_at`.
 SCHEDULE = tuple(schema.schedule.c[name] for name in _ORDER)
 
-#: What reading raises for a zone or a value that is unknown here, or for columns that do not fit each other.
+#: The errors that an unknown zone, an unknown value or an inconsistent row raises.
 _UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError)
 _MS = timedelta(milliseconds=1)
 _OVERLAPS = {str(one): one for one in Overlap}
 _CATCHUPS = {str(one): one for one in Catchup}
-#: What an event must have, and how many of them make a run; those of a newer program are unknown here.
+#: The options of an event trigger: filter, debounce and batch. Options of a newer version are unknown here.
 _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
 _EXCEPTIONS = msgspec.json.Decoder(tuple[tuple[int, int | None], ...])
@@ -89,7 +89,7 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def schedule_of(row: Row) -> Schedule:
-    """The schedule that stands in a row; UsageError with its name if this program cannot read it."""
+    """The schedule of a row; UsageError with its name if this program cannot read it."""
     try:
         return _schedule_of(row)
     except _UNREADABLE as error:
@@ -162,14 +162,14 @@ def _trigger_row(trigger: Cron | Every | At | OnDemand | OnEvent) -> tuple[Any, 
 def _options_text(trigger: Cron | Every | At | OnDemand | OnEvent) -> str | None:
     if not isinstance(trigger, OnEvent):
         return None
-    said = {name: getattr(trigger, name) for name in _OPTIONS}
-    return msgspec.json.encode({name: value for name, value in said.items() if value is not None}).decode()
+    options = {name: getattr(trigger, name) for name in _OPTIONS}
+    return msgspec.json.encode({name: value for name, value in options.items() if value is not None}).decode()
 
 
 def _spec_of(row: Row) -> Spec:
-    said = row[_TRIGGER_ENDS:]
-    workflow_id, version, user_id, steps, start_at, end_at, overlap, catchup = said[:8]
-    jitter, grace, window, cap, queue, ahead, once, options, exceptions = said[8:]
+    values = row[_TRIGGER_ENDS:]
+    workflow_id, version, user_id, steps, start_at, end_at, overlap, catchup = values[:8]
+    jitter, grace, window, cap, queue, ahead, once, options, exceptions = values[8:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
         workflow_id=workflow_id,
@@ -186,7 +186,7 @@ def _spec_of(row: Row) -> Spec:
         catchup_cap=cap,
         queue_limit=queue,
         lookahead_ms=ahead,
-        # Revisions from before there was such a thing do not say.
+        # Revisions of earlier versions lack the column.
         delete_after_run=bool(once),
         exceptions=_exceptions_of(exceptions) if exceptions else (),
     )
@@ -232,12 +232,12 @@ def _exceptions_of(text: str) -> tuple[TickException, ...]:
 
 
 def revision_row(schedule: Schedule, actor: str, tzdata: str) -> tuple[Any, ...]:
-    """What the schedule says from its last change on. Who it is stands in its own row."""
-    said = {name: value for name, value in zip(_SPEC, _spec_row(schedule.spec), strict=True) if value is not None}
+    """The revision that the last change of a schedule made. Its identity is in the row of the schedule."""
+    spec = {name: value for name, value in zip(_SPEC, _spec_row(schedule.spec), strict=True) if value is not None}
     return (
         schedule.uid,
         schedule.revision,
-        msgspec.json.encode(said).decode(),
+        msgspec.json.encode(spec).decode(),
         schedule.mark_at,
         schedule.next_fire_at,
         schedule.paused_at,
@@ -250,12 +250,12 @@ def revision_row(schedule: Schedule, actor: str, tzdata: str) -> tuple[Any, ...]
 
 
 def revision_of(schedule: Schedule, row: Row) -> Revision:
-    """A revision, of a schedule that may say something else by now."""
+    """A revision of a schedule, which may have changed since."""
     _, revision, spec, mark_at, next_fire_at, paused_at, active_runs, queued_runs, from_at, actor, tzdata = row
-    said: dict[str, Any] = msgspec.json.decode(spec)
+    fields: dict[str, Any] = msgspec.json.decode(spec)
     then = msgspec.structs.replace(
         schedule,
-        spec=_spec_of([said.get(name) for name in _SPEC]),
+        spec=_spec_of([fields.get(name) for name in _SPEC]),
         revision=revision,
         mark_at=mark_at,
         next_fire_at=next_fire_at,
@@ -273,7 +273,7 @@ def pause_of(row: Row) -> Pause:
     return Pause(paused_at=paused_at, paused_by=paused_by, resumed_at=resumed_at, resumed_by=resumed_by)
 
 
-# ---- what was decided ----------------------------------------------------------------------------
+# ---- ticks ---------------------------------------------------------------------------------------
 
 
 def tick_row(tick: Tick) -> tuple[Any, ...]:
@@ -299,7 +299,7 @@ def tick_row(tick: Tick) -> tuple[Any, ...]:
 
 
 def tick_of(row: Row) -> Tick:
-    """The tick that stands in a row."""
+    """The tick of a row."""
     uid, planned_at, tenant, schedule_id, last_at, count, kind, reason, key, status, run_id, fire_at = row[:12]
     decided_at, term, revision = row[12:]
     return Tick(
@@ -328,12 +328,12 @@ _DECODER = msgspec.json.Decoder(Workflow)
 
 
 def load_workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int) -> Workflow | None:
-    """That version of the workflow."""
+    """The version of the workflow, if it exists."""
     found = bulk.fetch_rows(conn, _VERSION, tenant, workflow_id, version)
     return decode_workflow(found[0][0]) if found else None
 
 
-# By its text and not by its name: a definition that another transaction took back was never there.
+# Cached by text, not by name: a version that was rolled back may be stored again with another definition.
 @lru_cache(maxsize=512)
 def decode_workflow(text: str) -> Workflow:
     """The workflow that a text defines."""
@@ -344,7 +344,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def _columns(table: sa.Table, kind: type[Struct]) -> tuple[sa.Column[Any], ...]:
-    """The columns of a value, in the order of its fields, whatever their order in the table."""
+    """The columns of a value in the order of its fields."""
     return tuple(table.c[name] for name in kind.__struct_fields__)
 
 
@@ -357,7 +357,7 @@ _RUN_ENDS = _TASK_ENDS + len(RUN)
 
 
 def column_list(columns: Iterable[sa.Column[Any]], table: str | None = None) -> str:
-    """The columns as they stand in a statement of text, under another name of their table if it has one there."""
+    """The columns as SQL text, qualified by their table or by the alias `table`."""
     return ", ".join(f"{table or column.table.name}.{column.name}" for column in columns)
 
 
@@ -371,14 +371,14 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 
 # ---- runs ----------------------------------------------------------------------------------------
 
-#: What a new run says; all else comes later.
+#: The columns of a new run.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
-#: What a run says besides, if somebody wanted it.
+#: The columns of a new run that was requested, not started by a tick.
 REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
-    """A new run as a row of NEW_RUN, which is how its table begins."""
+    """A new run as a row of NEW_RUN, the first columns of the table."""
     return (
         run.run_id,
         run.tenant,
@@ -397,12 +397,12 @@ def run_row(run: Run) -> tuple[Any, ...]:
 
 
 def requested_run_row(run: Run) -> tuple[Any, ...]:
-    """A new run as a row of WANTED_RUN."""
+    """A new run as a row of REQUESTED_RUN."""
     return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth)
 
 
 def run_of(row: Row) -> Run:
-    """The run that stands in a row of RUN."""
+    """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
     parent_task, depth = row[19:]
@@ -416,7 +416,7 @@ def run_of(row: Row) -> Run:
         user_id=user_id,
         source=_SOURCES[source],
         status=_STATUSES[status],
-        # SQLite has no truth values, only numbers.
+        # SQLite stores booleans as numbers.
         queued=bool(queued),
         planned_at=planned_at,
         fire_at=fire_at,
@@ -436,7 +436,7 @@ def run_of(row: Row) -> Run:
 
 
 def task_row(task: Task) -> tuple[Any, ...]:
-    """The task as its table begins: before its first attempt there is no more to say."""
+    """A new task as a row of the first columns of the table; all others have their defaults."""
     return (
         task.task_id,
         task.tenant,
@@ -449,25 +449,25 @@ def task_row(task: Task) -> tuple[Any, ...]:
     )
 
 
-#: What a new task says if it has a place in a graph: most have none.
+#: The columns of a new task in a graph, and of a new item. Most tasks need neither.
 NEW_STEP = (*(column.name for column in TASK[:8]), "note", "skipped", "upstream_failed")
 NEW_ITEM = (*(column.name for column in TASK[:8]), "parent", "item", "has_input")
-#: What the rest of a row of TASK says if the task has no place in a graph.
-_NO_PLACE = (None, None, False, False, 0, 0)
+#: The values of the graph columns of a task that is in no graph.
+_NO_GRAPH = (None, None, False, False, 0, 0)
 
 
 def step_row(task: Task) -> tuple[Any, ...]:
-    """The task of a step of a run that goes on as a row of NEW_STEP."""
+    """A new task of a graph as a row of NEW_STEP."""
     return (*task_row(task), task.note, task.skipped, task.upstream_failed)
 
 
 def item_row(task: Task) -> tuple[Any, ...]:
-    """The task of an item as a row of NEW_ITEM. What each is given is kept for it."""
+    """A new task of an item as a row of NEW_ITEM. Its input is stored apart."""
     return (*task_row(task), task.parent, task.item, True)
 
 
 def task_of(row: Row) -> Task:
-    """The task that stands in a row of TASK."""
+    """The task of a row of TASK."""
     task_id, tenant, run_id, step, state, wait_reason, available_at, created_at = row[:8]
     attempts, fence, losses, routings, note = row[8:13]
     task = Task(
@@ -485,10 +485,10 @@ def task_of(row: Row) -> Task:
         routings=routings,
         note=note,
     )
-    return task if row[13:] == _NO_PLACE else _placed(task, row[13:])
+    return task if row[13:] == _NO_GRAPH else _with_graph(task, row[13:])
 
 
-def _placed(task: Task, row: Row) -> Task:
+def _with_graph(task: Task, row: Row) -> Task:
     parent, item, skipped, upstream_failed, open_items, failed_items = row
     return replace(
         task,
@@ -502,12 +502,12 @@ def _placed(task: Task, row: Row) -> Task:
 
 
 def task_and_run_of(row: Row) -> tuple[Task, Run]:
-    """The task and the run that stand in a row of TASK and RUN."""
+    """The task and the run of a row of TASK and RUN."""
     return task_of(row[:_TASK_ENDS]), run_of(row[_TASK_ENDS:_RUN_ENDS])
 
 
 def ready_task_of(row: Row) -> ReadyTask:
-    """What stands in a row of TASK, RUN, the input of the run and that of the task itself."""
+    """The ready task of a row of TASK, RUN, the input of the run and the input of the task itself."""
     task, run = task_and_run_of(row)
     return ReadyTask(task=task, run=run, input=row[_RUN_ENDS], own_input=row[_RUN_ENDS + 1])
 
@@ -516,7 +516,7 @@ def ready_task_of(row: Row) -> ReadyTask:
 
 
 def attempt_of(row: Row) -> Attempt:
-    """The attempt that stands in a row of ATTEMPT."""
+    """The attempt of a row of ATTEMPT."""
     task_id, number, worker, lease_until, dispatched_at, started_at, ended_at, result, error = row
     return Attempt(
         task_id=task_id,
@@ -537,5 +537,5 @@ def dead_letter_row(letter: DeadLetter) -> tuple[Any, ...]:
 
 
 def dead_letter_of(row: Row) -> DeadLetter:
-    """The dead letter that stands in a row of DEAD_LETTER."""
+    """The dead letter of a row of DEAD_LETTER."""
     return DeadLetter(**dict(zip(DeadLetter.__struct_fields__, row, strict=True)))

@@ -1,17 +1,17 @@
-"""The tables of what is planned and what became of it.
+"""The tables of the store.
 
-Instants are milliseconds since 1970 in UTC; `tenant` is part of every name that must be unique.
-A migration says how to get here; a test proves that both ways end at the same schema.
+Instants are milliseconds since 1970 in UTC. `tenant` is part of every name that must be unique. A test compares these
+tables with the result of all migrations.
 """
 
 import sqlalchemy as sa
 
-#: Sorted by code point on both databases, whatever the locale of the server, as Python sorts.
+#: Sorted by code point on both databases and in Python, whatever the locale of the server.
 Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Instant = sa.BigInteger
 
-#: As literals, because a partial index is only used where its condition stands in the query word for word.
-# Not by its status, because an index whose condition names a column is written whenever that column changes.
+#: Literals, because a partial index is only used by a query that contains its condition word for word.
+# Not a condition on the status: an index is written whenever a column of its condition changes.
 NOT_OVER = "completed_at IS NULL"
 TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
@@ -27,7 +27,7 @@ metadata = sa.MetaData()
 
 
 def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
-    """An index on the rows of which a condition is true."""
+    """An index on the rows that meet a condition."""
     condition = sa.text(where)
     return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
@@ -62,7 +62,7 @@ schedule = sa.Table(
     sa.Column("catchup_cap", sa.Integer, nullable=False),
     sa.Column("queue_limit", sa.Integer, nullable=False),
     sa.Column("lookahead_ms", sa.BigInteger, nullable=False),
-    # ---- how far it has been decided
+    # ---- the progress of its ticks
     sa.Column("revision", sa.Integer, nullable=False),
     sa.Column("shard", sa.SmallInteger, nullable=False),
     sa.Column("mark_at", Instant, nullable=False),
@@ -74,15 +74,15 @@ schedule = sa.Table(
     sa.Column("updated_at", Instant, nullable=False),
     sa.Column("deleted_at", Instant),
     sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
-    # What else there is to say about a trigger, as JSON.
+    # Options of an event trigger, as JSON.
     sa.Column("trigger_options", sa.Text),
     # Ticks that are skipped or moved, as JSON; null if there are none.
     sa.Column("exceptions", sa.Text),
     partial_index("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
-    # In the order in which the due ones are asked for, so that a page of them is read off the index
-    # even while a hundred thousand are due at one instant.
+    # In the order in which due schedules are read: a page needs no sort
+    # even if a hundred thousand are due at one instant.
     partial_index("schedule_due", "next_fire_at", "uid", "shard", where="next_fire_at IS NOT NULL"),
-    # By their names, newest first.
+    # By name, newest first.
     partial_index("schedule_gone", "tenant", "schedule_id", "deleted_at", "uid", where="deleted_at IS NOT NULL"),
     partial_index("schedule_listening", "tenant", "expression", where=LISTENS),
     partial_index("schedule_idle", "uid", where=IDLE),
@@ -192,18 +192,18 @@ task = sa.Table(
     sa.Column("upstream_failed", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("open_items", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failed_items", sa.Integer, nullable=False, server_default="0"),
-    # Few tasks have an input of their own, and it is not looked for if there is none.
+    # Few tasks have an input of their own. The others save the lookup.
     sa.Column("has_input", sa.Boolean, nullable=False, server_default=sa.false()),
-    # ---- where it was placed: null for the default pool, any of its workers, and whatever they can run
+    # ---- the placement: null for the default pool, any of its workers, and any function
     sa.Column("pool", Name),
     sa.Column("rank", sa.SmallInteger, nullable=False, server_default="0"),
     sa.Column("directed_to", Name),
     sa.Column("function", Name),
-    # The steps of a run are found beside their items, of which there may be a hundred thousand.
+    # Finds the steps of a run without reading their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
     partial_index("task_held", "parent", "item", where=HELD),
-    # In the order in which tasks are let through and taken, so that a page of them is read off the index
-    # even while a hundred thousand wait since one instant.
+    # In the order in which tasks are admitted and taken: a page needs no sort
+    # even if a hundred thousand wait since one instant.
     partial_index("task_waiting", "available_at", "task_id", where=WAITS),
     partial_index("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
     partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
@@ -357,9 +357,6 @@ workflow = sa.Table(
 SEALED = "seq IS NOT NULL"
 UNSEALED = "seq IS NULL"
 
-#: All tables there are: whoever asks here has loaded the others, too.
-full_metadata = metadata
-
 worker = sa.Table(
     "worker",
     metadata,
@@ -372,7 +369,7 @@ worker = sa.Table(
     sa.Column("labels", sa.Text, nullable=False, server_default="{}"),
     sa.Column("capabilities", sa.Text, nullable=False, server_default="[]"),
     sa.Column("in_hand", sa.Integer, nullable=False, server_default="0"),
-    # In percent; null if it cannot be told.
+    # In percent; null if it cannot be measured.
     sa.Column("cpu", sa.Integer),
     sa.Column("gpu", sa.Integer),
     sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.false()),

@@ -3,11 +3,11 @@
 from alembic import context
 
 from gnomon.adapters.sql.migrator import VERSION_TABLE
-from gnomon.adapters.sql.schema import full_metadata
+from gnomon.adapters.sql.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=full_metadata,
+    target_metadata=metadata,
     version_table=VERSION_TABLE,
     # SQLite cannot alter a column: the table is copied instead.
     render_as_batch=True,
