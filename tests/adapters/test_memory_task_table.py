@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from gnomon.adapters.memory.completion import TaskTable
 from msgspec.structs import replace
 
 import gnomon
+from gnomon.adapters.memory.state import TaskTable
 from gnomon.core.model import RunId, Task, TaskId
 from gnomon.core.runs.states import INITIAL, TaskState, WaitReason
 from gnomon.errors import IllegalTransition
@@ -68,7 +68,7 @@ def test_tasks_that_are_over_are_not_live() -> None:
 
 
 def test_no_module_of_the_memory_store_goes_past_the_table() -> None:
-    past = re.compile(r"_tasks\._|_tasks\.live\[[^]]*\] =")
+    past = re.compile(r"\btasks\._|\btasks\.live\[[^]]*\] =")
     modules = (Path(gnomon.__file__).parent / "adapters" / "memory").glob("*.py")
 
     assert not [path.name for path in modules if past.search(path.read_text())]

@@ -1,7 +1,7 @@
 """The states of a task: one table of transitions, from which everything else about states is derived.
 
 A store writes a state only along an edge of `TRANSITIONS`, and creates a task only in a state of `INITIAL`. The memory
-store checks every write of its task table (`TaskTable` in `adapters/memory/completion`). The SQL stores build every
+store checks every write of its task table (`TaskTable` in `adapters/memory/state`). The SQL stores build every
 statement that sets a state in one module (`adapters/sql/transitions`), which checks the edge and puts the state that
 the task must be in into the WHERE clause. Without this rule a late report, a second worker or a repair could bring a
 finished task back to life, and the work would be done twice.
