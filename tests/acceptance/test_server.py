@@ -142,7 +142,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_started(database: Path, com
         )
 
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: another process listens there")
+    assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: another process listens on that port")
     assert not database.exists()
 
 

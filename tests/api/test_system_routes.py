@@ -246,7 +246,7 @@ async def test_who_is_gone_before_anything_was_sent_keeps_no_place(api_setup: Ap
             url=route.path,
             path={},
             query=None,
-            asked={},
+            raw_query={},
             body={},
             headers={},
         )

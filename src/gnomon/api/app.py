@@ -1,4 +1,4 @@
-"""The door: lets requests in, hands them to their route, and sends back what comes of it."""
+"""The Litestar application: authenticates, limits and decodes requests, calls their route and encodes the response."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -25,7 +25,7 @@ from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany,
 from gnomon.ports.auth import Caller
 
 _ANONYMOUS = Caller("", frozenset())
-#: From so many bytes on a body is read beside everything else.
+#: A body of at least this many bytes is parsed in a thread.
 _LARGE = 65_536
 _AnyRequest = Request[Any, Any, Any]
 
@@ -39,30 +39,30 @@ class _Limits(NamedTuple):
 def create_app(
     services: ApiServices, *, surprised: Callable[[BaseException], None], routes: Sequence[ApiRoute] = ROUTES
 ) -> Litestar:
-    """The API on a desk. `surprised` is told of what no one thought of; callers are not."""
+    """The API on these services. Unexpected errors go to `surprised`; callers see only that one occurred."""
     limits = _Limits(
         RateLimiter(services.server, services.clock), BodyBudget(services.server), RequestCoalescer(services.busy)
     )
 
     @cache
-    def described() -> msgspec.Raw:
-        # Few ask, and it takes a while.
+    def openapi_document() -> msgspec.Raw:
+        # Built on the first request: few callers ask for it, and it takes long.
         return msgspec.Raw(msgspec.json.encode(document((*routes, *_DESCRIPTION))))
 
     async def describe(call: ApiCall) -> Reply:
         del call
-        return Reply(body=described())
+        return Reply(body=openapi_document())
 
-    own = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
+    served = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, services, limits) for route in own],
+        route_handlers=[_handler(route, services, limits) for route in served],
         exception_handlers={
             GnomonError: _error_response,
             HTTPException: _http_error_response,
             Exception: lambda request, error: _internal_error_response(request, error, surprised),
         },
         openapi_config=None,
-        # The door counts by itself, with the limit that is configured.
+        # _receive_body enforces the configured limit.
         request_max_body_size=None,
         logging_config=None,
         debug=False,
@@ -70,7 +70,7 @@ def create_app(
 
 
 async def _describe(call: ApiCall) -> Reply:
-    """Describe everything that can be asked for, as OpenAPI 3.1."""
+    """Describe the API as an OpenAPI 3.1 document."""
     del call
     return Reply()
 
@@ -83,26 +83,26 @@ _DESCRIPTION = (
         permission=Permission.EVERYBODY,
         handle=_describe,
         answer=dict[str, Any],
-        success={200: "It is described."},
+        success={200: "The OpenAPI document."},
     ),
 )
 
 
 def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRouteHandler:
     if not isinstance(route.permission, Permission):
-        raise TypeError(f"{route.name} does not say who may")
+        raise TypeError(f"{route.name} has no permission")
 
     async def handle(request: _AnyRequest) -> Response[Any]:
         caller = await _authenticate(route, services, request)
         if caller is not _ANONYMOUS:
             limits.rate_limiter.admit(caller)
         try:
-            return await answered(request, caller)
+            return await respond(request, caller)
         except Forbidden as error:
             await _audit_refusal(error, route, services, caller, request)
             raise
 
-    async def answered(request: _AnyRequest, caller: Caller) -> Response[Any]:
+    async def respond(request: _AnyRequest, caller: Caller) -> Response[Any]:
         _refuse_without_role(route, caller)
         with limits.body_budget.reserve() as more:
             raw = None if route.body is None else await _receive_body(route.body, services, request, more)
@@ -119,8 +119,8 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
 
 
 def _coalescing_key(route: ApiRoute, call: ApiCall) -> Hashable:
-    """All that the answer of a shared route depends on, besides the moment."""
-    return route.name, call.tenant, call.url, frozenset(call.asked.items())
+    """Everything that the response of a shared route depends on, besides the time."""
+    return route.name, call.tenant, call.url, frozenset(call.raw_query.items())
 
 
 def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
@@ -135,16 +135,16 @@ def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
 async def _build_call(
     route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest, raw: bytes | None
 ) -> ApiCall:
-    """The call, once it is known who asks and that they may; only then is anything read."""
-    asked = _query_params(request)
+    """Parse query and body; called only after the caller is authenticated and authorized."""
+    raw_query = _query_params(request)
     path = {name: str(request.path_params[name]) for name in route.names}
     return ApiCall(
         services=services,
         caller=caller,
         url=route.path.format(**{name: quote(value, safe="") for name, value in path.items()}),
         path=path,
-        query=read_query(route.query, asked),
-        asked=asked,
+        query=read_query(route.query, raw_query),
+        raw_query=raw_query,
         body={} if raw is None else await _parse_body(raw),
         headers=_headers(request),
     )
@@ -153,13 +153,13 @@ async def _build_call(
 async def _authenticate(route: ApiRoute, services: ApiServices, request: _AnyRequest) -> Caller:
     if route.permission is Permission.EVERYBODY:
         return _ANONYMOUS
-    said = request.headers.getall("authorization", [])
-    if len(said) > 1:
+    values = request.headers.getall("authorization", [])
+    if len(values) > 1:
         raise Unauthenticated("there are two Authorization headers")
-    scheme, _, token = (said[0] if said else "").partition(" ")
-    if said and (scheme.lower() != "bearer" or not token or len(token) > services.max_token_length):
-        raise Unauthenticated("the Authorization header holds no bearer token")
-    service = None if said else _certificate_caller(services, request)
+    scheme, _, token = (values[0] if values else "").partition(" ")
+    if values and (scheme.lower() != "bearer" or not token or len(token) > services.max_token_length):
+        raise Unauthenticated("the Authorization header contains no bearer token")
+    service = None if values else _certificate_caller(services, request)
     return await services.tokens.caller(token.strip()) if service is None else service
 
 
@@ -171,16 +171,16 @@ def _refuse_without_role(route: ApiRoute, caller: Caller) -> None:
 async def _audit_refusal(
     error: Forbidden, route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest
 ) -> None:
-    """Who asked for what they may not do is in the audit trail; a store that is away changes nothing about the no."""
-    asked = f"{route.method} {request.url.path}"
+    """Record the refused request in the audit trail; it is refused even if the store is unavailable."""
+    requested = f"{route.method} {request.url.path}"
     with suppress(Unavailable):
         await services.audit.refused(
-            route.name, asked, str(error), actor=caller.subject, tenant=caller.tenant, now=services.clock.now()
+            route.name, requested, str(error), actor=caller.subject, tenant=caller.tenant, now=services.clock.now()
         )
 
 
 def _certificate_caller(services: ApiServices, request: _AnyRequest) -> Caller | None:
-    """The service that opened the connection with a certificate, if we know one of its names."""
+    """The caller that the client certificate of the connection identifies; None if no name in it is known."""
     certificate: Any = (request.scope.get("extensions") or {}).get(CERTIFICATE)
     names = () if certificate is None else certificate_names(certificate)
     return next((services.certificates[name] for name in names if name in services.certificates), None)
@@ -190,7 +190,7 @@ def _query_params(request: _AnyRequest) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, value in request.query_params.multi_items():
         if field in found:
-            raise FieldError(field, value, "is said a second time")
+            raise FieldError(field, value, "is given a second time")
         found[field] = str(value)
     return found
 
@@ -203,10 +203,10 @@ def _headers(request: _AnyRequest) -> Mapping[str, str]:
 
 
 async def _receive_body(
-    said: RequestBody, services: ApiServices, request: _AnyRequest, more: Callable[[int], None]
+    body: RequestBody, services: ApiServices, request: _AnyRequest, more: Callable[[int], None]
 ) -> bytes | None:
-    """What was sent, if it is not more than may be: that is known before any of it is read as anything."""
-    limit = max(services.server.max_body, services.server.max_jobs_body) if said.many else services.server.max_body
+    """Receive the body; TooLarge as soon as it exceeds the limit, before any of it is parsed."""
+    limit = max(services.server.max_body, services.server.max_jobs_body) if body.many else services.server.max_body
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > limit:
         raise TooLarge(limit)
@@ -216,14 +216,14 @@ async def _receive_body(
         if len(raw) > limit:
             raise TooLarge(limit)
         more(len(piece))
-    if raw or said.required:
+    if raw or body.required:
         _check_type(request)
-    # A body that is needed and not there is read all the same, and refused.
-    return bytes(raw) or (b" " if said.required else None)
+    # A missing body that is required is parsed as a blank one, so that it is refused with the usual error.
+    return bytes(raw) or (b" " if body.required else None)
 
 
 async def _parse_body(raw: bytes) -> dict[str, Any]:
-    # What takes long to read must not keep the clock waiting.
+    # In a thread: a large body takes too long to parse on the event loop, which the ticker shares.
     return read_object(raw) if len(raw) < _LARGE else await asyncio.to_thread(read_object, raw)
 
 
@@ -233,14 +233,14 @@ def _is_bulk(route: ApiRoute) -> bool:
 
 def _check_type(request: _AnyRequest) -> None:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise WrongType("the body is packed: send it as it is")
+        raise WrongType("the body is compressed: send it without Content-Encoding")
     kind, _, options = request.headers.get("content-type", "").partition(";")
     charset = options.strip().lower().removeprefix("charset=").strip('"')
     if kind.strip().lower() != "application/json" or charset not in ("", "utf-8"):
         raise WrongType("the body must be application/json in UTF-8")
 
 
-# ---- what went wrong -----------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def _error_response(_: _AnyRequest, error: GnomonError) -> Response[Any]:
@@ -249,8 +249,8 @@ def _error_response(_: _AnyRequest, error: GnomonError) -> Response[Any]:
 
 
 def _http_error_response(_: _AnyRequest, error: HTTPException) -> Response[Any]:
-    words = {404: "there is nothing at this address", 405: "this address does not take this method"}
-    detail = words.get(error.status_code, error.detail or "the request cannot be served")
+    details = {404: "there is no such path", 405: "this path does not support this method"}
+    detail = details.get(error.status_code, error.detail or "the request cannot be served")
     code = {404: "no_address", 405: "no_method", 413: "too_large"}.get(error.status_code, "bad_request")
     return _problem_response(problem(error.status_code, detail, code=code), dict(error.headers or {}))
 
@@ -259,9 +259,7 @@ def _internal_error_response(
     _: _AnyRequest, error: BaseException, surprised: Callable[[BaseException], None]
 ) -> Response[Any]:
     surprised(error)
-    return _problem_response(
-        problem(500, "this should not have happened; the log of the server says more", code="internal")
-    )
+    return _problem_response(problem(500, "an unexpected error occurred; see the log of the server", code="internal"))
 
 
 def _problem_response(found: Problem, headers: dict[str, str] | None = None) -> Response[Any]:

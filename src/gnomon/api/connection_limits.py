@@ -1,4 +1,4 @@
-"""The wire: connections that send too slowly, too much before it is known what they want, or take nothing in."""
+"""Limits on connections: slow senders, oversized headers, and clients that do not read their response."""
 
 import asyncio
 from typing import Any
@@ -10,12 +10,12 @@ from gnomon.api.problems import MEDIA_TYPE, problem
 from gnomon.api.route import CERTIFICATE
 from gnomon.config.sections import ServerSettings
 
-#: As much as the loop hands over at once.
+#: The maximum number of bytes that the event loop delivers at once.
 _MAX_CHUNK = 262_144
 
 
 def http_protocol(server: ServerSettings) -> type[asyncio.Protocol]:
-    """The protocol of a connection, within the bounds of the settings."""
+    """The protocol class of connections, with the limits of the settings."""
 
     class Bounded(_BoundedHttpProtocol):
         max_header_bytes = server.max_header
@@ -25,7 +25,7 @@ def http_protocol(server: ServerSettings) -> type[asyncio.Protocol]:
 
 
 class _BoundedHttpProtocol(HttpToolsProtocol):
-    """HTTP as it is usually spoken, within bounds."""
+    """uvicorn's HTTP protocol with limits on header size and on waiting for the client."""
 
     max_header_bytes: int
     timeout_seconds: float
@@ -35,22 +35,22 @@ class _BoundedHttpProtocol(HttpToolsProtocol):
     _received = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there; what they ask for must arrive soon."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         found = transport.get_extra_info("ssl_object")
         self._certificate: dict[Any, Any] | None = None if found is None else found.getpeercert() or None
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
+        """Cancel the timers."""
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A piece of a request. Nobody needs so much to say what they want as to fill the memory with it."""
+        """Close the connection if it sends more than the limit before the headers are complete."""
         super().data_received(data)
-        # Only what was read shows where the headers end: what came in one piece with them may be most of a body.
+        # Checked after parsing, which finds the end of the headers: the same chunk may hold most of a body.
         if not self._in_headers:
             return
         self._received += len(data)
@@ -58,7 +58,7 @@ class _BoundedHttpProtocol(HttpToolsProtocol):
             self.send_400_response("the headers are too large")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Reset the counters for the next request and start its timer."""
         super().on_message_begin()
         self._in_headers, self._received = True, 0
         if self._certificate is not None:
@@ -66,7 +66,7 @@ class _BoundedHttpProtocol(HttpToolsProtocol):
         self._await_request()
 
     def on_headers_complete(self) -> None:
-        """It is known what is wanted."""
+        """Refuse headers beyond the limit."""
         self._in_headers = False
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.max_header_bytes:
@@ -74,18 +74,18 @@ class _BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """All of the request is there."""
+        """Stop the timer of the request."""
         self._stop_waiting()
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """More is sent than is taken in."""
+        """Start the timer for a client that does not read."""
         super().pause_writing()
         if self._send_timer is None:
             self._send_timer = self.loop.call_later(self.timeout_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """What was sent is taken in."""
+        """Stop the timer: the client reads again."""
         super().resume_writing()
         if self._send_timer is not None:
             self._send_timer.cancel()
@@ -104,7 +104,7 @@ class _BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no request is refused as every other refusal is told."""
+        """Answer a malformed request with a problem document."""
         body = msgspec.json.encode(problem(400, msg, code="bad_request"))
         headers = [
             *self.server_state.default_headers,

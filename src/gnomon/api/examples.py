@@ -1,4 +1,4 @@
-"""What requests and answers look like, for the OpenAPI document."""
+"""Examples of requests and responses for the OpenAPI document."""
 
 from typing import Any
 

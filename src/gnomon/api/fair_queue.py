@@ -1,4 +1,8 @@
-"""Many at once: those who ask for the same page share an answer, and no crowd keeps the scheduler from its turn."""
+"""Fairness between requests and the scheduler, which share one event loop.
+
+`RequestPacer` admits a few requests per cycle of the loop. `RequestCoalescer` lets concurrent requests for the same
+page share one read of the store. Without them a burst of requests would delay ticks.
+"""
 
 import asyncio
 from collections import deque
@@ -9,39 +13,38 @@ import msgspec
 
 from gnomon.api.route import Reply
 
-#: How many requests are taken up in one turn of the loop, and how long the next ones wait while the scheduler has
-#: something in hand.
+#: The requests admitted per cycle of the event loop, and the delay of the next batch while the scheduler is busy.
 _REQUESTS_PER_CYCLE, _YIELD_SECONDS = 4, 0.003
-#: How many are sent what was read for them in one turn of the loop, which is soon done.
+#: The shared responses sent per cycle: sending is cheaper than reading.
 _REPLIES_PER_CYCLE = 8
-#: How many times as long as a page took nobody reads the next one, while the scheduler has something in hand.
+#: While the scheduler is busy, the next page waits this many times as long as the last one took to read.
 _YIELD_FACTOR = 3
-#: How many pages are read at once, as each reader takes time from the scheduler; and how long others wait for that at
-#: most, as those inside may wait for a store that does not answer.
+#: The pages read at once, since every read takes time from the scheduler; and the longest wait for a slot, since a
+#: read may hang on a store that does not respond.
 _MAX_CONCURRENT_READS, _MAX_WAIT_SECONDS = 1, 0.1
 
 
 class RequestPacer:
-    """Lets a few pass in each turn of the loop, in the order in which they came: the scheduler comes in between."""
+    """Admits a few requests per cycle of the event loop, first in first out; the scheduler runs in between."""
 
     def __init__(self, busy: Callable[[], bool], at_once: int = _REQUESTS_PER_CYCLE) -> None:
         self._busy = busy
         self._batch_size = at_once
         self._waiting: deque[asyncio.Future[None]] = deque()
-        #: How many may still pass before the others have a turn.
+        #: The number of requests that may still pass in this cycle.
         self._remaining = at_once
 
     async def __call__(self) -> None:
-        """Wait for a turn, behind those who came before; one who comes alone does not wait at all."""
+        """Wait for admission behind earlier requests; a single request does not wait."""
         loop = asyncio.get_running_loop()
         if self._remaining == self._batch_size:
             self._schedule_release(loop)
         if self._remaining:
             self._remaining -= 1
             return
-        passes = loop.create_future()
-        self._waiting.append(passes)
-        await passes
+        admitted = loop.create_future()
+        self._waiting.append(admitted)
+        await admitted
 
     def _release_batch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._remaining = self._batch_size
@@ -58,7 +61,7 @@ class RequestPacer:
 
 
 class ReadSlots:
-    """Lets a few in at once, in the order in which they came, and nobody wait for long."""
+    """A semaphore, first in first out, that lets a waiter in after a maximum wait in any case."""
 
     def __init__(self) -> None:
         self._active = 0
@@ -79,43 +82,43 @@ class ReadSlots:
 
     async def _wait_for_slot(self) -> None:
         loop = asyncio.get_running_loop()
-        called = loop.create_future()
-        self._waiters.append(called)
-        timer = loop.call_later(_MAX_WAIT_SECONDS, _wake, called)
+        woken = loop.create_future()
+        self._waiters.append(woken)
+        timer = loop.call_later(_MAX_WAIT_SECONDS, _wake, woken)
         try:
-            await called
+            await woken
         finally:
             timer.cancel()
 
 
-def _wake(one: "asyncio.Future[None]") -> bool:
-    """Whether one who waits was called in; False if they have been already, or have left."""
-    if one.done():
+def _wake(waiter: "asyncio.Future[None]") -> bool:
+    """Wake a waiter; return False if it was awake already or is cancelled."""
+    if waiter.done():
         return False
-    one.set_result(None)
+    waiter.set_result(None)
     return True
 
 
 class RequestCoalescer:
-    """The requests that are being dealt with.
+    """Lets concurrent requests for the same page share one read of the store.
 
-    A shared answer is never older than its question: whoever asks while a page is being read waits for the next reading
-    of it, together with all who have come meanwhile.
+    A shared response is never older than the request: a request that arrives during a read waits for the next read,
+    together with all others that have arrived since.
     """
 
     def __init__(self, busy: Callable[[], bool]) -> None:
         self._busy, self._pacer, self._read_slots = busy, RequestPacer(busy, _REPLIES_PER_CYCLE), ReadSlots()
-        #: Until when the scheduler comes first, by the clock of the loop.
+        #: The scheduler has precedence until this time of the loop's clock.
         self._yield_until = 0.0
         self._queued_reads: dict[Hashable, asyncio.Task[Reply]] = {}
         self._active_reads: dict[Hashable, asyncio.Task[Reply]] = {}
 
     async def coalesced(self, key: Hashable, read: Callable[[], Awaitable[Reply]]) -> Reply:
-        """What is read for the key after this moment, in JSON already."""
+        """The response of a read that starts after this call, encoded as JSON."""
         coming = self._queued_reads.get(key)
         if coming is None:
             coming = self._queued_reads[key] = asyncio.ensure_future(self._read_next(key, read))
-        # One who no longer wants to know leaves it to the others.
+        # A request that is cancelled must not cancel the read that others wait for.
         reply = await asyncio.shield(coming)
         await self._pacer()
         return reply
@@ -127,7 +130,7 @@ class RequestCoalescer:
         async with self._read_slots:
             await self._pacer()
             await self._yield_to_scheduler()
-            # Whoever comes from now on comes too late for this one.
+            # A request that arrives from now on needs the next read.
             own = self._active_reads[key] = self._queued_reads.pop(key)
             began = asyncio.get_running_loop().time()
             try:
@@ -143,7 +146,7 @@ class RequestCoalescer:
         self._yield_until = now + min(_MAX_WAIT_SECONDS, _YIELD_FACTOR * (now - began))
 
     async def _yield_to_scheduler(self) -> None:
-        """Wait until the scheduler has had its share, if it has something in hand."""
+        """Wait until the scheduler has had its share of the loop, if it is busy."""
         left = self._yield_until - asyncio.get_running_loop().time()
         if left > 0 and self._busy():
             await asyncio.sleep(left)

@@ -1,4 +1,21 @@
-"""Asking without HTTP: the same routes, for whoever has the store at hand."""
+"""Calls the routes of the API without HTTP.
+
+The command line uses the same routes for a local database as a server does for HTTP requests. Validation,
+permissions, services and response types are the same; `gnomon.app.gateway.LocalGateway` sends requests here, and
+`gnomon.client.AsyncClient` sends the same requests to a server.
+
+| step            | server (`api.app`)                  | local database (`api.local`)                        |
+| --------------- | ----------------------------------- | --------------------------------------------------- |
+| transport       | uvicorn, Litestar                   | a function call: `handle_locally`                   |
+| route           | Litestar's router                   | `_match_route` on the same table `ROUTES`           |
+| caller          | bearer token or client certificate  | the local user, with the role admin                 |
+| limits          | rate, body size, fair queue         | none                                                |
+| query and body  | `read_query`, `read_object`         | `read_query`, `read_object`                         |
+| handler         | `route.handle(ApiCall)`             | `route.handle(ApiCall)`                             |
+| response        | encoded as JSON                     | the response object itself                          |
+| error           | a problem document                  | the exception itself                                |
+| recorded source | `api`                               | `manual`                                            |
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,29 +32,29 @@ from gnomon.ports.auth import Caller
 
 
 class LocalRequest(Struct, frozen=True, kw_only=True):
-    """What a client would send."""
+    """A request as a client would send it."""
 
     method: str
-    #: The path, with what is asked for after a question mark.
+    #: The path and, after a question mark, the query.
     target: str
     content: bytes | None = None
     headers: Mapping[str, str] = {}
 
 
-async def handle_locally(services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source) -> Any:  # noqa: ANN401 - each route has an answer of its own
-    """What the route of the request answers; what it refuses is raised."""
+async def handle_locally(services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source) -> Any:  # noqa: ANN401 - each route has its own response type
+    """Call the route of the request and return the body of its reply; its errors are raised."""
     parts = urlsplit(request.target)
     route, path = _match_route(request.method, parts.path)
     if not caller.roles & route.permission.value:
         raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.permission.value))}")
-    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    raw_query = dict(parse_qsl(parts.query, keep_blank_values=True))
     call = ApiCall(
         services=services,
         caller=caller,
         url=parts.path,
         path=path,
-        query=read_query(route.query, asked),
-        asked=asked,
+        query=read_query(route.query, raw_query),
+        raw_query=raw_query,
         body={} if request.content is None else read_object(request.content),
         headers={name.lower(): value for name, value in request.headers.items()},
         source=source,
@@ -46,13 +63,13 @@ async def handle_locally(services: ApiServices, caller: Caller, request: LocalRe
 
 
 def _match_route(method: str, path: str) -> tuple[ApiRoute, dict[str, str]]:
-    said = path.split("/")
+    words = path.split("/")
     for route in ROUTES:
         parts = route.path.split("/")
-        fits = len(parts) == len(said) and all(
-            part.startswith("{") or part == word for part, word in zip(parts, said, strict=True)
+        fits = len(parts) == len(words) and all(
+            part.startswith("{") or part == word for part, word in zip(parts, words, strict=True)
         )
         if fits and route.method == method:
-            pairs = zip(parts, said, strict=True)
+            pairs = zip(parts, words, strict=True)
             return route, {part[1:-1]: unquote(word) for part, word in pairs if part.startswith("{")}
     raise NotFound("address", path)

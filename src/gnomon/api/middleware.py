@@ -1,4 +1,4 @@
-"""What comes before a route is looked for: a turn, and a refusal of odd addresses and of what foreign pages send."""
+"""ASGI middleware before routing: paces requests, and refuses ambiguous paths and cross-site requests."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,35 +12,37 @@ _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
-_ODD = msgspec.json.encode(problem(400, "the address is not one that can be meant", code="bad_address"))
-_FOREIGN = msgspec.json.encode(
-    problem(403, "a page of another site asks, and shows no token of its own", code="other_site")
+_BAD_PATH = msgspec.json.encode(
+    problem(400, "the path is ambiguous or has characters that are not allowed", code="bad_address")
+)
+_CROSS_SITE = msgspec.json.encode(
+    problem(403, "the request comes from a page of another site and has no token", code="other_site")
 )
 
-#: What goes on until its caller has had enough, so that there is no end to wait for.
-_WITHOUT_END = ("/v1/stream",)
+#: Responses that end only when the client disconnects; HEAD would wait for them forever.
+_ENDLESS = ("/v1/stream",)
 
 
 def with_request_checks(app: App, busy: Callable[[], bool]) -> App:
-    """The application, behind a queue for all that comes in at once and a look at the address."""
+    """The application behind the request pacer and the checks of path and origin."""
     pace = RequestPacer(busy)
 
-    async def look(scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def check(scope: _Message, receive: _Receive, send: _Send) -> None:
         await pace()
         if scope["type"] == "http" and _is_malformed_path(scope["path"]):
-            await _refuse(send, 400, _ODD)
+            await _refuse(send, 400, _BAD_PATH)
         elif scope["type"] == "http" and _is_cross_site(scope):
-            await _refuse(send, 403, _FOREIGN)
-        elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in _WITHOUT_END:
+            await _refuse(send, 403, _CROSS_SITE)
+        elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in _ENDLESS:
             await app({**scope, "method": "GET"}, receive, _without_body(send))
         else:
             await app(scope, receive, send)
 
-    return look
+    return check
 
 
 def _without_body(send: _Send) -> _Send:
-    """Sends the head of an answer, which is the same as if all had been asked for."""
+    """Send the headers of the response to GET, without its body."""
 
     async def sent(message: _Message) -> None:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
@@ -49,21 +51,21 @@ def _without_body(send: _Send) -> _Send:
 
 
 def _is_malformed_path(path: str) -> bool:
-    """Whether two readers could understand the address differently."""
+    """Whether two parsers could understand the path differently."""
     parts = path.split("/")
     return not path.startswith("/") or "" in parts[1:-1] or "." in parts or ".." in parts or not path.isprintable()
 
 
 def _is_cross_site(scope: _Message) -> bool:
-    """Whether a browser asks for a change on behalf of a page that was not sent from here.
+    """Whether a browser sends a change on behalf of a page of another origin.
 
-    Only where something else than a token lets its user in, such as a certificate: that the browser shows by itself.
+    Requests with a token are safe: a browser adds a client certificate by itself, but never a token.
     """
     if scope["method"] in ("GET", "HEAD", "OPTIONS"):
         return False
-    said = dict(scope["headers"])
-    origin, host = said.get(b"origin"), said.get(b"host", b"")
-    return b"authorization" not in said and origin is not None and origin.partition(b"://")[2] != host
+    headers = dict(scope["headers"])
+    origin, host = headers.get(b"origin"), headers.get(b"host", b"")
+    return b"authorization" not in headers and origin is not None and origin.partition(b"://")[2] != host
 
 
 async def _refuse(send: _Send, status: int, body: bytes) -> None:

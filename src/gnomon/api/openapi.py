@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes: what is not in the table cannot be asked for."""
+"""The OpenAPI document, generated from the table of routes, which is also the table that serves requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ _REF = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """What can be asked for, as OpenAPI 3.1."""
+    """The OpenAPI 3.1 document of the routes."""
     kinds = [route.answer for route in routes if route.answer is not None]
     schemas, components = msgspec.json.schema_components([*kinds, Problem], ref_template=_REF)
     answers = dict(zip(map(repr, [*kinds, Problem]), schemas, strict=True))
@@ -49,7 +49,7 @@ def _operation(route: ApiRoute, answers: dict[str, Any]) -> dict[str, Any]:
     if route.permission is Permission.EVERYBODY:
         found["security"] = []
     else:
-        found["description"] = f"For {', '.join(sorted(role.value for role in route.permission.value))}."
+        found["description"] = f"Roles: {', '.join(sorted(role.value for role in route.permission.value))}."
     if route.body is not None:
         content = {"application/json": {"schema": route.body.schema, "examples": _example(route.body.example)}}
         found["requestBody"] = {"required": route.body.required, "content": content}
@@ -74,8 +74,8 @@ def _in_query(route: ApiRoute) -> list[dict[str, Any]]:
     components = msgspec.json.schema(route.query)["$defs"]
     fields = components[route.query.__name__].get("properties", {})
     found = []
-    for name, said in fields.items():
-        schema = _without_null(_resolved(said, components))
+    for name, field in fields.items():
+        schema = _without_null(_resolved(field, components))
         about = {"description": schema.pop("description")} if "description" in schema else {}
         if schema.get("default") is None:
             schema.pop("default", None)
@@ -84,7 +84,7 @@ def _in_query(route: ApiRoute) -> list[dict[str, Any]]:
 
 
 def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """The schema with what it refers to in its place."""
+    """The schema with references replaced by their targets."""
     if "anyOf" in schema:
         return {**schema, "anyOf": [_resolved(one, components) for one in schema["anyOf"]]}
     if "$ref" not in schema:
@@ -95,7 +95,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what is said if anything is."""
+    """The schema without the null alternative: a query parameter is given or missing."""
     rest = {word: value for word, value in schema.items() if word != "anyOf"}
     kinds = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
     return {**kinds[0], **rest} if kinds else rest
@@ -123,7 +123,7 @@ def _responses(route: ApiRoute, answers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _common_responses(route: ApiRoute) -> set[int]:
-    """The refusals that a route may always meet."""
+    """The error statuses that the route can always return."""
     found = {400, 422, 503}
     if route.permission is not Permission.EVERYBODY:
         found |= {401, 403, 429}
@@ -142,7 +142,9 @@ def _success(route: ApiRoute, about: str, answers: dict[str, Any]) -> dict[str, 
             content["examples"] = _example(route.example)
         found["content"] = {"application/json": content}
     if route.has_etag:
-        found["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "Names the job as it stands."}}
+        found["headers"] = {
+            "ETag": {"schema": {"type": "string"}, "description": "Names the current revision of the job."}
+        }
     return found
 
 

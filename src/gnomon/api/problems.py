@@ -1,4 +1,4 @@
-"""Errors as problem documents: one table says which error is which status."""
+"""Errors as problem documents (RFC 9457): one table maps error classes to statuses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from gnomon.errors import CronError, FieldError, GnomonError
 MEDIA_TYPE = "application/problem+json"
 _LONGEST_VALUE = 120
 
-#: The nearest class of an error counts.
+#: An error has the status of its nearest base class in this table.
 STATUSES: Mapping[type[BaseException], int] = {
     errors.UsageError: 422,
     errors.BodyError: 400,
@@ -27,21 +27,21 @@ STATUSES: Mapping[type[BaseException], int] = {
     errors.Unavailable: 503,
 }
 TITLES = {
-    400: "The request cannot be read",
-    401: "It is not known who asks",
-    403: "The caller may not do this",
-    404: "There is nothing of that name",
-    405: "That cannot be done here",
-    409: "The rules say no",
-    412: "It has changed in the meantime",
+    400: "The request is malformed",
+    401: "The caller is not authenticated",
+    403: "The caller is not allowed to do this",
+    404: "There is no such resource",
+    405: "The method is not supported here",
+    409: "The request conflicts with the current state",
+    412: "The resource has changed in the meantime",
     413: "The body is too large",
-    415: "The body is of the wrong type",
-    422: "Something that was said is wrong",
-    429: "The caller asks too often",
-    500: "Something went wrong here",
-    503: "The world failed; trying again may help",
+    415: "The body has the wrong media type",
+    422: "A value in the request is invalid",
+    429: "The caller sends too many requests",
+    500: "An internal error occurred",
+    503: "A dependency is unavailable; retry later",
 }
-#: What goes along with a status.
+#: The headers of a status.
 _HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"WWW-Authenticate": 'Bearer realm="gnomon"'},
     503: {"Retry-After": "1"},
@@ -49,7 +49,7 @@ _HEADERS: Mapping[int, Mapping[str, str]] = {
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a request."""
+    """One invalid field of a request."""
 
     field: str
     value: Any
@@ -57,9 +57,9 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What went wrong, as RFC 9457 has it."""
+    """An error, as a problem document of RFC 9457."""
 
-    #: A name for the kind of problem, which does not change.
+    #: A stable identifier of the kind of problem.
     type: str
     title: str
     status: int
@@ -68,19 +68,19 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def problem_of(error: GnomonError) -> Problem:
-    """The error as a document."""
+    """The problem document of an error."""
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
     return problem(status, str(error), code=error.code, faults=_faults(error))
 
 
 def problem(status: int, detail: str, *, code: str, faults: list[Fault] | None = None) -> Problem:
-    """A document about a problem."""
+    """A problem document."""
     title = TITLES.get(status, TITLES[500 if status >= 500 else 400])
     return Problem(type=f"urn:gnomon:problem:{code}", title=title, status=status, detail=detail, errors=faults or [])
 
 
 def headers_of(status: int) -> dict[str, str]:
-    """What goes along with a problem of that status."""
+    """The headers of a problem with that status."""
     return dict(_HEADERS.get(status, {}))
 
 
@@ -94,8 +94,8 @@ def _faults(error: GnomonError) -> list[Fault]:
     return []
 
 
-def _shown(value: object) -> Any:  # noqa: ANN401 - as varied as what was said
-    """The value as far as it helps to see what is meant; never all of something large."""
+def _shown(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """The value, truncated if it is long."""
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**53):
         return value
     try:

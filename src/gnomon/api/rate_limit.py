@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket that fills up as time goes by, and from which every request takes a drop."""
+"""Limits per caller and on memory: a token bucket for requests, and a budget for the bytes of bodies."""
 
 import asyncio
 from collections import OrderedDict
@@ -15,37 +15,37 @@ from gnomon.ports.runtime import Clock
 
 
 class TokenBucket(Struct, frozen=True):
-    """How much is left, and when that was so."""
+    """The tokens left in a bucket at a time."""
 
-    drops: float
-    #: In seconds of a clock that never goes back.
+    tokens: float
+    #: In seconds of a monotonic clock.
     elapsed: float
 
 
 class RateLimit(Struct, frozen=True, kw_only=True):
-    """How many requests a minute, and how many at once after a pause."""
+    """The number of requests per minute, and of requests at once after a pause."""
 
     per_minute: int
     burst: int
 
     def taken(self, bucket: TokenBucket | None, *, elapsed: float) -> tuple[TokenBucket, float]:
-        """The bucket after one more request, and for how many seconds it should have waited: 0 if it may pass."""
+        """The bucket after one more request, and the seconds until the request is allowed: 0 if it is allowed now."""
         per_second = self.per_minute / 60
         before = bucket or TokenBucket(float(self.burst), elapsed)
-        drops = min(float(self.burst), before.drops + (elapsed - before.elapsed) * per_second)
-        if drops >= 1:
-            return TokenBucket(drops - 1, elapsed), 0.0
-        return TokenBucket(drops, elapsed), (1 - drops) / per_second
+        tokens = min(float(self.burst), before.tokens + (elapsed - before.elapsed) * per_second)
+        if tokens >= 1:
+            return TokenBucket(tokens - 1, elapsed), 0.0
+        return TokenBucket(tokens, elapsed), (1 - tokens) / per_second
 
 
-#: Of how many callers it is remembered how often they have asked; those who have not for longest are forgotten.
+#: The number of callers that are tracked; the least recently seen one is dropped first.
 _MAX_TRACKED_CALLERS = 10_000
-#: How many times as much as the largest body may be in memory at once.
+#: All bodies in memory together may be this many times as large as the largest single body.
 _BUDGET_FACTOR = 4
 
 
 class RateLimiter:
-    """Counts the requests of each caller, if there is a limit."""
+    """Limits the rate of requests of each caller, if a limit is configured."""
 
     def __init__(self, server: ServerSettings, clock: Clock) -> None:
         limit = server.rate_limit
@@ -54,32 +54,32 @@ class RateLimiter:
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
 
     def admit(self, caller: Caller) -> None:
-        """One more request is counted; TooMany if it is one too many."""
+        """Count a request; TooMany if it exceeds the limit."""
         if self._rate is None:
             return
-        who = caller.tenant, caller.subject
-        bucket, wait = self._rate.taken(self._buckets.pop(who, None), elapsed=self._clock.elapsed())
-        self._buckets[who] = bucket
+        key = caller.tenant, caller.subject
+        bucket, wait = self._rate.taken(self._buckets.pop(key, None), elapsed=self._clock.elapsed())
+        self._buckets[key] = bucket
         if len(self._buckets) > _MAX_TRACKED_CALLERS:
             self._buckets.popitem(last=False)
         if wait:
-            refused = TooMany(f"nobody may ask more often than {self._rate.per_minute} times a minute")
+            refused = TooMany(f"the limit is {self._rate.per_minute} requests per minute")
             refused.seconds = ceil(wait)
             raise refused
 
 
 class BodyBudget:
-    """What has been sent and is not dealt with: bounded, so that many large bodies do not fill the memory together."""
+    """Bounds the bytes of bodies that are received and not yet processed, so that they cannot fill the memory."""
 
     def __init__(self, server: ServerSettings) -> None:
         self._max_bytes = _BUDGET_FACTOR * max(server.max_body, server.max_jobs_body)
         self._reserved_bytes = 0
-        #: A whole file of jobs takes much more room once it is read: one at a time.
+        #: A parsed jobs file is much larger than its bytes: only one request parses one at a time.
         self.bulk_slot = asyncio.Semaphore(1)
 
     @contextmanager
     def reserve(self) -> Iterator[Callable[[int], None]]:
-        """What is told how many more bytes there are; Unavailable if that is too much. All are let go of at the end."""
+        """Yield a function that reserves more bytes; Unavailable beyond the budget. All are released at the end."""
         own = 0
 
         def more(size: int) -> None:
@@ -87,7 +87,7 @@ class BodyBudget:
             own += size
             self._reserved_bytes += size
             if self._reserved_bytes > self._max_bytes:
-                raise Unavailable("too much is being sent at once")
+                raise Unavailable("too many large bodies are being received at once")
 
         try:
             yield more

@@ -1,4 +1,4 @@
-"""Everything that a request may need, at one desk."""
+"""The parts of the API's route table: services, permissions, calls, replies and routes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import Enum
@@ -30,7 +30,7 @@ from gnomon.services.scheduling.registrar import Registrar
 
 
 class ApiServices(Struct, frozen=True, kw_only=True):
-    """The same services as behind the command line, and who may use them."""
+    """The services that requests use, over HTTP and from the command line, and the authentication of callers."""
 
     tokens: TokenAuthenticator
     jobs: JobService
@@ -47,30 +47,30 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     planner: Planner
     audit: AuditService
     workers: Workers
-    #: Tells how the node is.
+    #: Reports the health of the node.
     health: Callable[[], Awaitable[NodeHealth]]
     change_stream: ChangeStream
     clock: Clock
     defaults: Defaults
     server: ServerSettings
-    #: A token may have so many characters.
+    #: The maximum number of characters of a token.
     max_token_length: int = 8192
-    #: Whom services are that show a certificate of this name.
+    #: The callers that are identified by a client certificate, by the name in it.
     certificates: Mapping[str, Caller] = {}
-    #: Whether the scheduler has something in hand, to which requests should give way.
+    #: Whether the scheduler has work to do, which takes precedence over requests.
     busy: Callable[[], bool] = lambda: False
-    #: Called when something was changed, so that those who wait for it look at once.
+    #: Called after a change, to wake the loops that wait for one.
     changed: Callable[[], None] = lambda: None
 
 
-Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
-Cursor = Annotated[str, Meta(max_length=2000, description="Where to go on; take it from `next`.")]
-Instant = Annotated[str, Meta(max_length=64, description="An ISO instant, or milliseconds since 1970.")]
+Limit = Annotated[int, Meta(ge=1, le=1000, description="Maximum number of items.")]
+Cursor = Annotated[str, Meta(max_length=2000, description="Position of the page, as found in `next`.")]
+Instant = Annotated[str, Meta(max_length=64, description="An ISO 8601 instant, or milliseconds since 1970.")]
 Name = Annotated[str, Meta(max_length=200)]
 
 
 class Permission(Enum):
-    """What a route asks of its caller: one of these roles."""
+    """The roles that may call a route; one of them is enough."""
 
     EVERYBODY = frozenset[Role]()
     READ = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
@@ -79,44 +79,44 @@ class Permission(Enum):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What is sent back."""
+    """The response of a route."""
 
     body: Any = None
     status: int = 200
     headers: Mapping[str, str] = {}
-    #: Sent piece by piece instead of a body.
+    #: Sent chunk by chunk instead of a body.
     stream: AsyncIterator[bytes] | None = None
 
 
 class ApiCall(Struct, frozen=True, kw_only=True):
-    """A request that was let in."""
+    """An authenticated and authorized request."""
 
     services: ApiServices
     caller: Caller
-    #: The route's path with its names filled in.
+    #: The route's path with its parameters filled in.
     url: str
     path: Mapping[str, str]
-    #: What was asked for, as the route's `query` has it; and the same as it was written.
+    #: The query parameters, parsed by the route's `query` type, and as they were sent.
     query: Any
-    asked: Mapping[str, str]
+    raw_query: Mapping[str, str]
     body: dict[str, Any]
     headers: Mapping[str, str]
-    #: What is written down as having started what the caller starts.
+    #: The source that is recorded for executions that the call starts.
     source: Source = Source.API
 
     @property
     def tenant(self) -> str:
-        """Whose things the caller may see and touch."""
+        """The tenant whose objects the caller may read and change."""
         return self.caller.tenant
 
     @property
     def actor(self) -> str:
-        """Who is written down as having done it."""
+        """The actor that the audit trail records."""
         return self.caller.subject
 
     @property
     def key(self) -> str | None:
-        """What makes asking again the same as asking once."""
+        """The idempotency key; None without one."""
         found = self.headers.get("idempotency-key")
         if found == "":
             raise FieldError("Idempotency-Key", found, "is empty")
@@ -124,72 +124,72 @@ class ApiCall(Struct, frozen=True, kw_only=True):
 
 
 class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing can be asked for."""
+    """No query parameters."""
 
 
 class RequestBody(Struct, frozen=True, kw_only=True):
-    """What a route takes."""
+    """The body of a request: JSON Schema and example."""
 
     schema: Mapping[str, Any]
     example: Mapping[str, Any]
     required: bool = True
-    #: It may be as large as a file of jobs.
+    #: The larger limit of `server.max_jobs_body` applies.
     many: bool = False
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """A header that a route heeds."""
+    """A request header that a route reads."""
 
     name: str
     about: str
     example: str
 
 
-#: Where a request carries the certificate that its connection was opened with.
+#: The ASGI extension with the client certificate of the connection.
 CERTIFICATE = "gnomon.certificate"
 IDEMPOTENCY_KEY = Header(
     name="Idempotency-Key",
-    about="Asking again with the same key does nothing new, and answers the same.",
+    about="A repeated request with the same key has no further effect and returns the same response.",
     example="monday-1",
 )
 
 
-#: What all routes have in common that only look.
-READ_DEFAULTS: dict[str, Any] = {"method": "GET", "permission": Permission.READ, "success": {200: "It is as told."}}
-#: Looking at a page of what many may be looking at.
+#: The common fields of routes that only read.
+READ_DEFAULTS: dict[str, Any] = {"method": "GET", "permission": Permission.READ, "success": {200: "Success."}}
+#: The same for lists that many callers read at the same time.
 LIST_DEFAULTS: dict[str, Any] = {**READ_DEFAULTS, "shared": True}
 
 
 class ApiRoute(Struct, frozen=True, kw_only=True):
-    """One thing that can be asked for. A route that does not say who may cannot be made."""
+    """An operation of the API. The permission has no default: every route states who may call it."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
     permission: Permission
     handle: Callable[[ApiCall], Awaitable[Reply]]
-    #: The type of the answer; None if there is nothing to say.
+    #: The type of the response body; None without one.
     answer: Any
-    #: What the statuses mean that tell of success.
+    #: The statuses of success, with their meaning.
     success: Mapping[int, str]
     query: type[Struct] = NoQuery
     body: RequestBody | None = None
     headers: tuple[Header, ...] = ()
-    #: Which refusals are to be expected, besides those that every route may meet.
+    #: The error statuses of this route, besides those that every route can return.
     error_statuses: tuple[int, ...] = ()
     example: Any = None
-    #: Its answers have an ETag.
+    #: Responses have an ETag.
     has_etag: bool = False
-    #: Its answer depends on tenant, address and query alone: those who ask the same at the same time get the same.
+    #: The response depends only on tenant, path and query, so that concurrent equal requests share one response.
     shared: bool = False
     media_type: str = "application/json"
 
     @property
     def about(self) -> str:
-        """What it does, in one sentence."""
+        """The first line of the handler's docstring: the summary in the OpenAPI document."""
         return (self.handle.__doc__ or "").strip().partition("\n")[0]
 
     @property
     def names(self) -> list[str]:
-        """What stands in braces in its path."""
+        """The names of the path parameters."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]

@@ -158,8 +158,8 @@ async def test_logs_come_in_the_order_of_time_and_go_on_where_they_ended(setup: 
     first = await setup.book.logs(run.run_id, limit=1)
     rest = await setup.book.logs(run.run_id, after=first.after, limit=1)
 
-    assert [(one.step, one.line.text, one.number) for one in first.said] == [("main", "began", 1)]
-    assert [(one.step, one.line.text, one.number) for one in rest.said] == [("main", "ended", 2)]
+    assert [(one.step, one.line.text, one.number) for one in first.lines] == [("main", "began", 1)]
+    assert [(one.step, one.line.text, one.number) for one in rest.lines] == [("main", "ended", 2)]
     assert rest.after is None
 
 

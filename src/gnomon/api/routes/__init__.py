@@ -1,4 +1,4 @@
-"""Everything that can be asked for. Whoever adds a route adds it to one of these tables, or adds a table."""
+"""All routes of the API: one module per resource, each with a table of its routes."""
 
 from gnomon.api.route import ApiRoute
 from gnomon.api.routes import audit, backfills, executions, jobs, schedules, system, why

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what."""
+"""The audit trail: which actor changed which object."""
 
 from typing import Annotated
 
@@ -27,13 +27,13 @@ _EXAMPLE = {
 }
 
 
-class AuditAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which entries to list."""
+class AuditEntriesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of audit entries."""
 
-    actor: Annotated[Name | None, Meta(description="Only what they did.")] = None
-    action: Annotated[Name | None, Meta(description="Only this, such as `pause`.")] = None
-    kind: Annotated[Name | None, Meta(description="Only what was done to this, such as `job`.")] = None
-    name: Annotated[Name | None, Meta(description="Only what was done to what has this name.")] = None
+    actor: Annotated[Name | None, Meta(description="Only entries by this actor.")] = None
+    action: Annotated[Name | None, Meta(description="Only this action, such as `pause`.")] = None
+    kind: Annotated[Name | None, Meta(description="Only changes to this kind of object, such as `job`.")] = None
+    name: Annotated[Name | None, Meta(description="Only changes to the object with this name.")] = None
     since: Instant | None = None
     until: Instant | None = None
     limit: Limit = 100
@@ -41,21 +41,21 @@ class AuditAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def list_entries(call: ApiCall) -> Reply:
-    """List who changed what, the newest first."""
-    asked: AuditAsked = call.query
-    query = AuditQuery(
+    """List audit entries, newest first."""
+    query: AuditEntriesQuery = call.query
+    filters = AuditQuery(
         tenant=call.tenant,
-        actor=asked.actor,
-        action=asked.action,
-        kind=asked.kind,
-        name=asked.name,
-        since_at=parse_instant("since", asked.since),
-        until_at=parse_instant("until", asked.until),
+        actor=query.actor,
+        action=query.action,
+        kind=query.kind,
+        name=query.name,
+        since_at=parse_instant("since", query.since),
+        until_at=parse_instant("until", query.until),
         before=read_cursor(call, int),
-        limit=asked.limit,
+        limit=query.limit,
     )
-    found = await call.services.audit.page(query)
-    more = found[-1].number if len(found) == asked.limit else None
+    found = await call.services.audit.page(filters)
+    more = found[-1].number if len(found) == query.limit else None
     return Reply(body=make_page(call, [audit_record(kept) for kept in found], more))
 
 
@@ -66,9 +66,9 @@ ROUTES = (
         name="list_audit_entries",
         permission=Permission.ADMINISTER,
         handle=list_entries,
-        query=AuditAsked,
+        query=AuditEntriesQuery,
         answer=Page[AuditRecord],
-        success={200: "It is as told."},
+        success={200: "A page of entries."},
         example={"items": [_EXAMPLE], "next": None},
     ),
 )

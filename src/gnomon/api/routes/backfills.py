@@ -1,4 +1,4 @@
-"""Backfills: planned times of the past that are run after all."""
+"""Backfills: runs for past planned times that had none."""
 
 import asyncio
 from typing import Annotated, Any
@@ -23,57 +23,57 @@ from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
 from gnomon.services.operations.presenters import backfill_detail, backfill_preview
 
 _INSTANT = {"type": ["string", "integer"]}
-_STRETCH: dict[str, Any] = {
-    "from": {**_INSTANT, "description": "The first planned time that may run: an ISO instant, or milliseconds."},
-    "to": {**_INSTANT, "description": "The last planned time that may run."},
-    "again": {"type": "boolean", "description": "Run also what has had a run."},
+_RANGE: dict[str, Any] = {
+    "from": {**_INSTANT, "description": "First planned time to run: an ISO 8601 instant, or milliseconds since 1970."},
+    "to": {**_INSTANT, "description": "Last planned time to run."},
+    "again": {"type": "boolean", "description": "Also run planned times that already had a run."},
 }
 PREVIEW_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["from", "to"],
-    "properties": _STRETCH,
+    "properties": _RANGE,
 }
 START_SCHEMA: dict[str, Any] = {
     **PREVIEW_SCHEMA,
     "properties": {
-        **_STRETCH,
+        **_RANGE,
         "max_parallel": {
             "type": "integer",
             "minimum": 1,
             "maximum": 1000,
-            "description": "How many of its runs may be under way together.",
+            "description": "Maximum number of runs of this backfill at a time; 1 by default.",
         },
     },
 }
 
 
-class BackfillsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which backfills to list."""
+class BackfillsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of backfills."""
 
-    job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
+    job: Annotated[Name | None, Meta(description="Only backfills of this job.")] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
 async def preview(call: ApiCall) -> Reply:
-    """Tell which planned times of the past a backfill would run, and change nothing."""
-    said, name = body_fields(call.body, "from", "to", "again"), call.path["name"]
-    again = said.flag("again", default=False)
-    found = await call.services.backfills.preview(name, *_bounds(said), again=again, tenant=call.tenant)
-    # What takes long to write must not keep the clock waiting.
+    """List the planned times that a backfill would run, without running them."""
+    fields, name = body_fields(call.body, "from", "to", "again"), call.path["name"]
+    again = fields.flag("again", default=False)
+    found = await call.services.backfills.preview(name, *_bounds(fields), again=again, tenant=call.tenant)
+    # In a thread: a long list takes too long to build on the event loop, which the ticker shares.
     return Reply(body=await asyncio.to_thread(backfill_preview, name, found))
 
 
 async def start(call: ApiCall) -> Reply:
-    """Run planned times of the past that had no run, a few at a time; once for each key."""
-    said = body_fields(call.body, "from", "to", "again", "max_parallel")
+    """Run past planned times that had no run, `max_parallel` at a time; once per idempotency key."""
+    fields = body_fields(call.body, "from", "to", "again", "max_parallel")
     started = await call.services.backfills.start(
         call.path["name"],
-        *_bounds(said),
+        *_bounds(fields),
         actor=call.actor,
-        max_parallel=said.whole("max_parallel", 1, low=1, high=1000),
-        again=said.flag("again", default=False),
+        max_parallel=fields.whole("max_parallel", 1, low=1, high=1000),
+        again=fields.flag("again", default=False),
         key=call.key,
         tenant=call.tenant,
     )
@@ -81,34 +81,34 @@ async def start(call: ApiCall) -> Reply:
     return Reply(body=backfill_detail(started), status=202)
 
 
-def _bounds(said: FieldReader) -> tuple[int, int]:
+def _bounds(fields: FieldReader) -> tuple[int, int]:
     found = []
     for field in ("from", "to"):
-        said.required(field)
-        at = said.instant(field)
+        fields.required(field)
+        at = fields.instant(field)
         if at is None:
-            raise said.refused(field, "is missing")
+            raise fields.refused(field, "is missing")
         found.append(at)
     return found[0], found[1]
 
 
 async def list_backfills(call: ApiCall) -> Reply:
-    """List backfills and how far they have come, the newest first."""
-    asked: BackfillsAsked = call.query
+    """List backfills and their progress, newest first."""
+    query: BackfillsQuery = call.query
     after = read_cursor(call, tuple[int, str])
-    found = await call.services.backfills.page(job=asked.job, after=after, limit=asked.limit, tenant=call.tenant)
-    last = found[-1].backfill if len(found) == asked.limit else None
+    found = await call.services.backfills.page(job=query.job, after=after, limit=query.limit, tenant=call.tenant)
+    last = found[-1].backfill if len(found) == query.limit else None
     more = None if last is None else (last.created_at, last.backfill_id)
     return Reply(body=make_page(call, [backfill_detail(one) for one in found], more))
 
 
 async def show(call: ApiCall) -> Reply:
-    """Show a backfill and how far it has come."""
+    """Show a backfill and its progress."""
     return Reply(body=backfill_detail(await call.services.backfills.get(call.path["id"], tenant=call.tenant)))
 
 
 async def cancel(call: ApiCall) -> Reply:
-    """Start nothing more of a backfill; what is under way goes on."""
+    """Cancel a backfill: no more of its runs start, active runs continue."""
     done = await call.services.backfills.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(body=backfill_detail(done))
@@ -131,7 +131,7 @@ _BACKFILL = {
     "actor": "ada",
     "ended_at": None,
 }
-_ASKED = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z", "max_parallel": 2}
+_REQUESTED = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-28T00:00:00Z", "max_parallel": 2}
 _PREVIEWED = {"job": "report", "to_run": ["2026-02-02T14:00:00Z"], "had_a_run": 19}
 ROUTES = (
     ApiRoute(
@@ -141,11 +141,11 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=start,
         answer=BackfillDetail,
-        success={202: "It is under way."},
+        success={202: "The backfill has started."},
         error_statuses=(404, 409),
         example=_BACKFILL,
         headers=(IDEMPOTENCY_KEY,),
-        body=RequestBody(schema=START_SCHEMA, example=_ASKED),
+        body=RequestBody(schema=START_SCHEMA, example=_REQUESTED),
     ),
     ApiRoute(
         method="POST",
@@ -154,16 +154,16 @@ ROUTES = (
         permission=Permission.READ,
         handle=preview,
         answer=BackfillPreview,
-        success={200: "It is as told."},
+        success={200: "The planned times."},
         error_statuses=(404,),
         example=_PREVIEWED,
-        body=RequestBody(schema=PREVIEW_SCHEMA, example={"from": _ASKED["from"], "to": _ASKED["to"]}),
+        body=RequestBody(schema=PREVIEW_SCHEMA, example={"from": _REQUESTED["from"], "to": _REQUESTED["to"]}),
     ),
     ApiRoute(
         path="/v1/backfills",
         name="list_backfills",
         handle=list_backfills,
-        query=BackfillsAsked,
+        query=BackfillsQuery,
         answer=Page[BackfillDetail],
         example={"items": [_BACKFILL], "next": None},
         **READ_DEFAULTS,
@@ -184,7 +184,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=cancel,
         answer=BackfillDetail,
-        success={200: "Nothing more of it starts."},
+        success={200: "The backfill is cancelled."},
         error_statuses=(404,),
         example={**_BACKFILL, "state": "cancelled"},
     ),

@@ -1,4 +1,4 @@
-"""Executions and dead letters: look, end, try again, put away; and running one function once."""
+"""Executions, single tasks and dead letters."""
 
 from typing import Annotated
 
@@ -34,112 +34,112 @@ RESOLVE_SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "required": ["resolved"],
-    "properties": {"resolved": {"const": True, "description": "It is dealt with."}},
+    "properties": {"resolved": {"const": True, "description": "Marks the dead letter as resolved."}},
 }
 
 
-class ExecutionsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which executions to list."""
+class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of executions."""
 
-    job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
-    status: Annotated[RunStatus | None, Meta(description="Only those in this status.")] = None
-    trigger: Annotated[Source | None, Meta(description="Only those that this started.")] = None
-    tag: Annotated[Name | None, Meta(description="Only those of jobs with this tag.")] = None
+    job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
+    status: Annotated[RunStatus | None, Meta(description="Only executions with this status.")] = None
+    trigger: Annotated[Source | None, Meta(description="Only executions started this way.")] = None
+    tag: Annotated[Name | None, Meta(description="Only executions of jobs with this tag.")] = None
     since: Instant | None = None
     until: Instant | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
-class ItemsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which items of a step to list."""
+class ItemsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of items of a step."""
 
-    state: Annotated[TaskState | None, Meta(description="Only those in this state.")] = None
+    state: Annotated[TaskState | None, Meta(description="Only items in this state.")] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
-class LogsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which lines to list."""
+class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the log of an execution."""
 
     since: Instant | None = None
     limit: Limit = 1000
     cursor: Cursor | None = None
 
 
-class LettersAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters to list."""
+class DeadLettersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of dead letters."""
 
-    job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
-    resolved: Annotated[bool, Meta(description="Also those that were dealt with.")] = False
+    job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
+    resolved: Annotated[bool, Meta(description="Include resolved dead letters.")] = False
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
-class ReplayAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters to replay."""
+class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of a replay of many dead letters."""
 
-    job: Annotated[Name | None, Meta(description="Only those of this job.")] = None
+    job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
     limit: Limit = 500
     cursor: Cursor | None = None
 
 
 async def list_executions(call: ApiCall) -> Reply:
-    """List executions, the newest first. A page may be short and still have a next one."""
-    asked: ExecutionsAsked = call.query
-    query = RunQuery(
+    """List executions, newest first. A page may have fewer items than `limit` and still have a `next`."""
+    query: ExecutionsQuery = call.query
+    filters = RunQuery(
         tenant=schedule_name("tenant", call.tenant),
-        schedule_id=None if asked.job is None else schedule_name("job", asked.job),
-        status=asked.status,
-        source=asked.trigger,
-        since=parse_instant("since", asked.since),
-        until=parse_instant("until", asked.until),
+        schedule_id=None if query.job is None else schedule_name("job", query.job),
+        status=query.status,
+        source=query.trigger,
+        since=parse_instant("since", query.since),
+        until=parse_instant("until", query.until),
         after=read_cursor(call, tuple[int, str]),
-        limit=asked.limit,
+        limit=query.limit,
     )
-    found = await call.services.search.executions(query, tag=asked.tag)
+    found = await call.services.search.executions(filters, tag=query.tag)
     return Reply(body=make_page(call, [presenters.execution_summary(run) for run in found.items], found.after))
 
 
 async def show(call: ApiCall) -> Reply:
-    """Show all there is to know about an execution: steps, attempts, what it was given and what it returned."""
+    """Show an execution with its input, steps, attempts and outputs."""
     return Reply(
         body=presenters.execution_detail(await call.services.executions.get(call.path["id"], tenant=call.tenant))
     )
 
 
 async def cancel(call: ApiCall) -> Reply:
-    """End an execution: what waits at once, what runs as soon as it stops."""
+    """Cancel an execution: pending steps at once, running steps as soon as they stop."""
     became = await call.services.executions.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(body=responses.Ended(execution_id=call.path["id"], became=became.value), status=202)
 
 
 async def logs(call: ApiCall) -> Reply:
-    """List what the steps of an execution have said, in the order of time."""
-    asked: LogsAsked = call.query
+    """List the log lines of an execution, in order of time."""
+    query: LogsQuery = call.query
     found = await call.services.executions.logs(
         call.path["id"],
         after=read_cursor(call, tuple[int, str, int]),
-        since=parse_instant("since", asked.since),
-        limit=asked.limit,
+        since=parse_instant("since", query.since),
+        limit=query.limit,
         tenant=call.tenant,
     )
-    return Reply(body=make_page(call, [presenters.log_entry(one) for one in found.said], found.after))
+    return Reply(body=make_page(call, [presenters.log_entry(one) for one in found.lines], found.after))
 
 
 async def list_items(call: ApiCall) -> Reply:
-    """List the items of a step that is done for each of many, in their order."""
-    asked: ItemsAsked = call.query
+    """List the items of a `foreach` step, in order."""
+    query: ItemsQuery = call.query
     view, after = await call.services.executions.get(call.path["id"], tenant=call.tenant), read_cursor(call, int)
     found = [
         one
         for one in view.steps
-        if one.task.parent is not None and one.task.step == call.path["step"] and asked.state in (None, one.task.state)
+        if one.task.parent is not None and one.task.step == call.path["step"] and query.state in (None, one.task.state)
     ]
     found.sort(key=lambda one: one.task.item or 0)
     ahead = [one for one in found if after is None or (one.task.item or 0) > after]
-    shown = ahead[: asked.limit]
+    shown = ahead[: query.limit]
     more = shown[-1].task.item if len(ahead) > len(shown) else None
     return Reply(body=make_page(call, [presenters.item_detail(one) for one in shown], more))
 
@@ -152,47 +152,47 @@ async def submit(call: ApiCall) -> Reply:
 
 
 async def list_letters(call: ApiCall) -> Reply:
-    """List the dead letters that nobody has dealt with."""
-    asked: LettersAsked = call.query
+    """List unresolved dead letters; with `resolved`, all of them."""
+    query: DeadLettersQuery = call.query
     found = await call.services.dead_letters.page(
-        job=asked.job,
-        unresolved=not asked.resolved,
+        job=query.job,
+        unresolved=not query.resolved,
         after=read_cursor(call, str) or "",
-        limit=asked.limit,
+        limit=query.limit,
         tenant=call.tenant,
     )
-    after = found[-1].dead_letter_id if len(found) == asked.limit else None
+    after = found[-1].dead_letter_id if len(found) == query.limit else None
     return Reply(body=make_page(call, [presenters.dead_letter_summary(letter) for letter in found], after))
 
 
 async def show_letter(call: ApiCall) -> Reply:
-    """Show a dead letter with every attempt."""
+    """Show a dead letter and its attempts."""
     view = await call.services.dead_letters.get(call.path["id"], tenant=call.tenant)
     return Reply(body=presenters.dead_letter_detail(view))
 
 
 async def replay(call: ApiCall) -> Reply:
-    """Run what has failed again, as a new execution: one for each key, and one for all who name none."""
+    """Run the failed task of a dead letter again as a new execution: once per idempotency key, and once without one."""
     done = await call.services.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
     call.services.changed()
     return Reply(body=presenters.launch_response(done), status=202)
 
 
 async def replay_all(call: ApiCall) -> Reply:
-    """Replay the dead letters that nobody has dealt with; what became of each comes back, and `next` replays more."""
-    asked: ReplayAsked = call.query
+    """Replay unresolved dead letters and return the result of each; requesting `next` replays more."""
+    query: ReplayQuery = call.query
     done = await call.services.dead_letters.replay_all(
-        actor=call.actor, job=asked.job, after=read_cursor(call, tuple[str, int]), limit=asked.limit, tenant=call.tenant
+        actor=call.actor, job=query.job, after=read_cursor(call, tuple[str, int]), limit=query.limit, tenant=call.tenant
     )
     call.services.changed()
     return Reply(body=make_page(call, [presenters.replay_response(one) for one in done.items], done.after))
 
 
 async def resolve(call: ApiCall) -> Reply:
-    """Mark a dead letter as dealt with."""
-    said = body_fields(call.body, "resolved")
-    if said.required("resolved") is not True:
-        raise FieldError("resolved", said["resolved"], "must be true: what is dealt with stays so")
+    """Mark a dead letter as resolved."""
+    fields = body_fields(call.body, "resolved")
+    if fields.required("resolved") is not True:
+        raise FieldError("resolved", fields["resolved"], "must be true: a resolved dead letter cannot be reopened")
     await call.services.dead_letters.resolve(call.path["id"], actor=call.actor, tenant=call.tenant)
     return await show_letter(call)
 
@@ -209,7 +209,7 @@ ROUTES = (
         path="/v1/executions",
         name="list_executions",
         handle=list_executions,
-        query=ExecutionsAsked,
+        query=ExecutionsQuery,
         answer=responses.Page[responses.Execution],
         example={"items": [EXECUTION], "next": None},
         **LIST_DEFAULTS,
@@ -230,7 +230,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=cancel,
         answer=responses.Ended,
-        success={202: "It is over, or was asked to stop."},
+        success={202: "The execution is cancelled, or is stopping."},
         error_statuses=(404, 409),
         example={"execution_id": "run_1", "became": "cancelled"},
     ),
@@ -239,7 +239,7 @@ ROUTES = (
         name="list_log_entries",
         handle=logs,
         error_statuses=(404,),
-        query=LogsAsked,
+        query=LogsQuery,
         answer=responses.Page[responses.LogEntry],
         example={"items": [LINE], "next": None},
         **READ_DEFAULTS,
@@ -249,7 +249,7 @@ ROUTES = (
         name="list_items",
         handle=list_items,
         error_statuses=(404,),
-        query=ItemsAsked,
+        query=ItemsQuery,
         answer=responses.Page[responses.ItemDetail],
         example={"items": [ITEM], "next": None},
         **READ_DEFAULTS,
@@ -261,7 +261,7 @@ ROUTES = (
         permission=Permission.ADMINISTER,
         handle=submit,
         answer=responses.Started,
-        success={202: "It is started."},
+        success={202: "The execution has started."},
         body=RequestBody(schema=_task_schema(), example=TASK),
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(404, 409),
@@ -271,7 +271,7 @@ ROUTES = (
         path="/v1/dead-letters",
         name="list_dead_letters",
         handle=list_letters,
-        query=LettersAsked,
+        query=DeadLettersQuery,
         answer=responses.Page[responses.DeadLetterSummary],
         example={"items": [DEAD_LETTER], "next": None},
         **LIST_DEFAULTS,
@@ -292,8 +292,8 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=replay_all,
         answer=responses.Page[responses.Replay],
-        success={200: "What became of each is told."},
-        query=ReplayAsked,
+        success={200: "The result of each replay."},
+        query=ReplayQuery,
         example={"items": [_REPLAYED], "next": None},
     ),
     ApiRoute(
@@ -303,7 +303,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=replay,
         answer=responses.Started,
-        success={202: "It is tried again."},
+        success={202: "The new execution has started."},
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(404, 409),
         example=STARTED,
@@ -315,7 +315,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=resolve,
         answer=responses.DeadLetterDetail,
-        success={200: "It is dealt with."},
+        success={200: "The dead letter is resolved."},
         body=RequestBody(schema=RESOLVE_SCHEMA, example={"resolved": True}),
         error_statuses=(404,),
         example={**DEAD_LETTER, "attempt_history": [], "kept": True},

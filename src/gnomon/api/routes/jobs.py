@@ -1,4 +1,4 @@
-"""Jobs: register, look, change, trigger, pause, delete."""
+"""Jobs: register, apply, plan, show, trigger, pause, resume, skip and delete; coming fires and past ticks."""
 
 import asyncio
 from typing import Annotated, Any
@@ -40,48 +40,53 @@ from gnomon.services.operations.jobs import ApplyResult, PlanGuard, TickQuery
 from gnomon.services.operations.presenters import job_applied, job_detail, job_resumed, jobs_planned
 
 _IF_MATCH = Header(
-    name="If-Match", about="The ETag of the job as the caller saw it; refused if it has changed.", example='"sch_1.1"'
+    name="If-Match",
+    about="The ETag of the job that the caller has read; the request fails with 412 if the job has changed since.",
+    example='"sch_1.1"',
 )
 TRIGGER_SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "input": {"type": "object", "description": "What the execution is given instead of the job's own input."},
-        "force": {"type": "boolean", "description": "Start it beside others, whatever the overlap policy says."},
+        "input": {"type": "object", "description": "Input of the execution, instead of the job's own."},
+        "force": {
+            "type": "boolean",
+            "description": "Start even if another execution is active, whatever the overlap policy.",
+        },
     },
 }
 
 
-class JobsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs to list."""
+class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of jobs."""
 
-    tag: Annotated[Name | None, Meta(description="Only those with this tag.")] = None
+    tag: Annotated[Name | None, Meta(description="Only jobs with this tag.")] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
-class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much to show of a job."""
+class JobQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of a job."""
 
-    coming: Annotated[int, Meta(ge=0, le=1000, description="How many planned times to come.")] = 5
-    last: Annotated[int, Meta(ge=0, le=1000, description="How many decisions.")] = 10
+    coming: Annotated[int, Meta(ge=0, le=1000, description="Number of coming planned times.")] = 5
+    last: Annotated[int, Meta(ge=0, le=1000, description="Number of most recent ticks.")] = 10
 
 
-class ScheduleAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far to look ahead."""
+class PlannedFiresQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of coming fires."""
 
-    hours: Annotated[int, Meta(ge=1, le=24 * 366, description="How many hours to look ahead.")] = 24
-    since: Annotated[Instant | None, Meta(description="Look from then on instead of from now on.")] = None
-    limit: Annotated[int, Meta(ge=1, le=10_001, description="How many at most.")] = 1000
+    hours: Annotated[int, Meta(ge=1, le=24 * 366, description="Hours to look ahead.")] = 24
+    since: Annotated[Instant | None, Meta(description="Start at this instant instead of now.")] = None
+    limit: Annotated[int, Meta(ge=1, le=10_001, description="Maximum number of items.")] = 1000
     cursor: Cursor | None = None
 
 
 class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which decisions to list."""
+    """The query of the list of ticks."""
 
-    job: Annotated[Name | None, Meta(description="The job whose ledger is read; all of them if not said.")] = None
-    kind: Annotated[TickKind | None, Meta(description="Only those of which this became.")] = None
-    status: Annotated[TickStatus | None, Meta(description="Only those in this status.")] = None
+    job: Annotated[Name | None, Meta(description="Only ticks of this job.")] = None
+    kind: Annotated[TickKind | None, Meta(description="Only ticks with this decision.")] = None
+    status: Annotated[TickStatus | None, Meta(description="Only ticks with this status.")] = None
     since: Instant | None = None
     until: Instant | None = None
     limit: Limit = 100
@@ -89,12 +94,12 @@ class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def etag(schedule: Schedule) -> str:
-    """What names a job as it stands, as a header has it."""
+    """The ETag header of the current revision of a job."""
     return f'"{presenters.job_etag(schedule)}"'
 
 
 async def register(call: ApiCall) -> Reply:
-    """Register a job. Registering the same again changes nothing; another job of that name is refused."""
+    """Register a job. The same definition again changes nothing; another definition of that name is refused."""
 
     def only_if(plan: JobChangePlan) -> None:
         if plan.standing is not None and plan.change is not JobChange.UNCHANGED:
@@ -109,10 +114,10 @@ async def register(call: ApiCall) -> Reply:
 
 
 async def update(call: ApiCall) -> Reply:
-    """Change a job to what is said. A pause goes on; `If-Match` guards against changes in the meantime."""
+    """Replace the definition of a job. A paused job stays paused; `If-Match` guards against concurrent changes."""
     name = call.path["name"]
     if call.body.get("name", name) != name:
-        raise FieldError("name", call.body["name"], f"is another than in the address: {name}")
+        raise FieldError("name", call.body["name"], f"differs from the name in the path: {name}")
 
     def only_if(plan: JobChangePlan) -> None:
         if plan.standing is None:
@@ -124,47 +129,47 @@ async def update(call: ApiCall) -> Reply:
 
 
 def _refuse_stale(call: ApiCall, standing: Schedule) -> None:
-    """Stale, if the caller has named the job as it stood and it stands otherwise."""
-    wanted = call.headers.get("if-match")
-    if wanted is not None and not {"*", etag(standing)} & {one.strip() for one in wanted.split(",")}:
+    """Raise Stale if the caller's If-Match does not name the current revision of the job."""
+    if_match = call.headers.get("if-match")
+    if if_match is not None and not {"*", etag(standing)} & {one.strip() for one in if_match.split(",")}:
         raise Stale("job", standing.schedule_id)
 
 
-async def _applied(call: ApiCall, said: dict[str, Any], only_if: PlanGuard) -> tuple[ApplyResult, str]:
-    """What became of the job, and its ETag."""
-    job = read_job(said, call.services.defaults, now=call.services.clock.now())
+async def _applied(call: ApiCall, fields: dict[str, Any], only_if: PlanGuard) -> tuple[ApplyResult, str]:
+    """Apply the definition; return the result and the new ETag."""
+    job = read_job(fields, call.services.defaults, now=call.services.clock.now())
     tags: list[str] = []
 
-    def looked_at(plan: JobChangePlan) -> None:
+    def checked(plan: JobChangePlan) -> None:
         only_if(plan)
         tags.append(etag(plan.schedule))
 
-    [done] = await call.services.jobs.apply([job], actor=call.actor, tenant=call.tenant, only_if=looked_at)
+    [done] = await call.services.jobs.apply([job], actor=call.actor, tenant=call.tenant, only_if=checked)
     call.services.changed()
     return done, tags[-1]
 
 
 async def list_jobs(call: ApiCall) -> Reply:
-    """List jobs by name, each with when it runs next."""
-    asked: JobsAsked = call.query
+    """List jobs by name with their next run."""
+    query: JobsQuery = call.query
     after = read_cursor(call, str) or ""
-    found = await call.services.search.jobs(tag=asked.tag, after=after, limit=asked.limit, tenant=call.tenant)
+    found = await call.services.search.jobs(tag=query.tag, after=after, limit=query.limit, tenant=call.tenant)
     return Reply(body=make_page(call, [presenters.job_summary(view) for view in found.items], found.after))
 
 
 async def show(call: ApiCall) -> Reply:
-    """Show all there is to know about a job. Its ETag names it as it stands."""
-    asked: JobAsked = call.query
-    return await _shown(call, asked)
+    """Show a job with its definition, next planned times and last ticks. The ETag names its current revision."""
+    query: JobQuery = call.query
+    return await _shown(call, query)
 
 
-async def _shown(call: ApiCall, asked: JobAsked) -> Reply:
-    view = await call.services.jobs.get(call.path["name"], tenant=call.tenant, coming=asked.coming, last=asked.last)
+async def _shown(call: ApiCall, query: JobQuery) -> Reply:
+    view = await call.services.jobs.get(call.path["name"], tenant=call.tenant, coming=query.coming, last=query.last)
     return Reply(body=presenters.job_detail(view), headers={"ETag": etag(view.schedule)})
 
 
 async def delete(call: ApiCall) -> Reply:
-    """Delete a job. Its history stays, and what runs goes on; `If-Match` guards as it does for a change."""
+    """Delete a job. Its history is kept, active executions continue; `If-Match` guards against concurrent changes."""
     await call.services.jobs.delete(
         call.path["name"], actor=call.actor, tenant=call.tenant, only_if=lambda standing: _refuse_stale(call, standing)
     )
@@ -173,14 +178,14 @@ async def delete(call: ApiCall) -> Reply:
 
 
 async def trigger(call: ApiCall) -> Reply:
-    """Start an execution of a job now, paused or not."""
-    said = body_fields(call.body, "input", "force")
+    """Start an execution of a job now, even if the job is paused."""
+    fields = body_fields(call.body, "input", "force")
     _refuse_secrets(call)
     done = await call.services.launcher.trigger(
         call.path["name"],
         actor=call.actor,
         input=call.body.get("input"),
-        force=said.flag("force", default=False),
+        force=fields.flag("force", default=False),
         key=call.key,
         source=call.source,
         tenant=call.tenant,
@@ -190,7 +195,7 @@ async def trigger(call: ApiCall) -> Reply:
 
 
 def _refuse_secrets(call: ApiCall) -> None:
-    """Forbidden, if who may not write jobs names a secret: they could have it sent wherever the job sends things."""
+    """Raise Forbidden if a caller who may not write jobs names a secret: the job might send it anywhere."""
     given = msgspec.json.encode(call.body.get("input")).decode()
     if not call.caller.roles & Permission.ADMINISTER.value and SECRET_BEGINS.search(given):
         roles = ", ".join(sorted(Permission.ADMINISTER.value))
@@ -198,20 +203,20 @@ def _refuse_secrets(call: ApiCall) -> None:
 
 
 async def pause(call: ApiCall) -> Reply:
-    """Let no planned time of a job start anything until it is resumed."""
+    """Pause a job: no planned time starts an execution until the job is resumed."""
     await call.services.jobs.pause(call.path["name"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
-    return await _shown(call, JobAsked())
+    return await _shown(call, JobQuery())
 
 
 async def coming(call: ApiCall) -> Reply:
-    """List the planned times of all jobs in the next hours, the earliest first."""
-    asked: ScheduleAsked = call.query
-    since = parse_instant("since", asked.since)
+    """List the planned times of all jobs in the next hours, earliest first."""
+    query: PlannedFiresQuery = call.query
+    since = parse_instant("since", query.since)
     now = call.services.clock.now() if since is None else since
-    # How many fires of the last instant that was shown were shown, and the end as it was for the first page.
-    after, seen, until = read_cursor(call, tuple[int, int, int]) or (now, 0, now + asked.hours * 60 * MINUTE_MS)
-    end = seen + asked.limit
+    # The cursor holds the last instant, the number of its fires already returned, and the end of the first page.
+    after, seen, until = read_cursor(call, tuple[int, int, int]) or (now, 0, now + query.hours * 60 * MINUTE_MS)
+    end = seen + query.limit
     fires = await call.services.jobs.upcoming(after=after, until=until, limit=end + 1, tenant=call.tenant)
     last = fires[:end][-1].planned_at if len(fires) > end else None
     more = None if last is None else (last - 1, sum(fire.planned_at == last for fire in fires[:end]), until)
@@ -219,26 +224,26 @@ async def coming(call: ApiCall) -> Reply:
 
 
 async def list_ticks(call: ApiCall) -> Reply:
-    """List what became of planned times, the newest first: the ledger of a job, or of one job after the other."""
-    asked: TicksQuery = call.query
+    """List ticks, newest first: planned times and the decision on each, of one job, or job by job."""
+    query: TicksQuery = call.query
     on = read_cursor(call, tuple[str, int])
-    since, until = parse_instant("since", asked.since), parse_instant("until", asked.until)
-    bounds = {"since": since, "before": until if asked.job is None or on is None else on[1]}
-    wanted = TickQuery(
-        kind=asked.kind,
-        status=asked.status,
-        limit=asked.limit,
+    since, until = parse_instant("since", query.since), parse_instant("until", query.until)
+    bounds = {"since": since, "before": until if query.job is None or on is None else on[1]}
+    filters = TickQuery(
+        kind=query.kind,
+        status=query.status,
+        limit=query.limit,
         **{field: at for field, at in bounds.items() if at is not None},
     )
-    if asked.job is None:
-        several = await call.services.search.ticks(wanted, after=on, tenant=call.tenant)
+    if query.job is None:
+        several = await call.services.search.ticks(filters, after=on, tenant=call.tenant)
         return Reply(body=make_page(call, presenters.ledger_ticks(several.items), several.after))
-    found = await call.services.jobs.ledger(asked.job, wanted, tenant=call.tenant)
-    after = None if found.before is None else (asked.job, found.before)
+    found = await call.services.jobs.ledger(query.job, filters, tenant=call.tenant)
+    after = None if found.before is None else (query.job, found.before)
     return Reply(body=make_page(call, presenters.ledger_ticks(found.ticks), after))
 
 
-#: What a job is, as JSON Schema: made once, and found in several places.
+#: The JSON Schema of a job: built once, used in several request bodies.
 JOB_SCHEMA = job_schema()
 
 
@@ -256,7 +261,7 @@ JOB_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=register,
         answer=responses.JobApplied,
-        success={201: "It is registered.", 200: "It was registered before."},
+        success={201: "The job is registered.", 200: "The job was registered before with the same definition."},
         body=_job_body(named=True),
         error_statuses=(409,),
         example=APPLIED,
@@ -267,7 +272,7 @@ JOB_ROUTES = (
         name="list_jobs",
         handle=list_jobs,
         answer=responses.Page[responses.JobSummary],
-        query=JobsAsked,
+        query=JobsQuery,
         example={"items": [JOB_LINE], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -277,7 +282,7 @@ JOB_ROUTES = (
         handle=show,
         answer=responses.JobDetail,
         error_statuses=(404,),
-        query=JobAsked,
+        query=JobQuery,
         example=JOB,
         **READ_DEFAULTS,
         has_etag=True,
@@ -289,7 +294,7 @@ JOB_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=update,
         answer=responses.JobApplied,
-        success={200: "It stands as said."},
+        success={200: "The job is updated."},
         body=_job_body(named=False),
         headers=(_IF_MATCH,),
         error_statuses=(404, 409, 412),
@@ -303,7 +308,7 @@ JOB_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=delete,
         answer=None,
-        success={204: "It is gone."},
+        success={204: "The job is deleted."},
         headers=(_IF_MATCH,),
         error_statuses=(404, 409, 412),
     ),
@@ -314,7 +319,7 @@ JOB_ROUTES = (
         permission=Permission.OPERATE,
         handle=trigger,
         answer=responses.Started,
-        success={202: "It is started, or waits for its turn."},
+        success={202: "The execution has started, or is queued behind another."},
         body=RequestBody(schema=TRIGGER_SCHEMA, example={"input": {"day": "yesterday"}}, required=False),
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(404, 409),
@@ -327,7 +332,7 @@ JOB_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=pause,
         answer=responses.JobDetail,
-        success={200: "It is paused."},
+        success={200: "The job is paused."},
         error_statuses=(404, 409),
         example=JOB,
         has_etag=True,
@@ -337,7 +342,7 @@ JOB_ROUTES = (
         name="list_planned_fires",
         handle=coming,
         answer=responses.Page[responses.PlannedFire],
-        query=ScheduleAsked,
+        query=PlannedFiresQuery,
         example={"items": [FIRE], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -354,17 +359,22 @@ JOB_ROUTES = (
 )
 
 
-#: How many jobs one request may hold.
+#: The maximum number of jobs in one request.
 MOST_JOBS = 20_000
-#: How many are read without a break: between two lots others have a turn, such as whoever keeps the clock.
+#: The number of jobs that are parsed before the event loop may run other work, such as the ticker.
 _BATCH = 50
 _JOBS: dict[str, Any] = {
-    "jobs": {"type": "array", "maxItems": MOST_JOBS, "items": JOB_SCHEMA, "description": "As in a jobs file."},
-    "prune": {"type": "boolean", "description": "Remove every job that is not among them."},
+    "jobs": {
+        "type": "array",
+        "maxItems": MOST_JOBS,
+        "items": JOB_SCHEMA,
+        "description": "Jobs, in the format of a jobs file.",
+    },
+    "prune": {"type": "boolean", "description": "Delete every job that is not in the list."},
     "prune_tag": {
         "type": ["string", "null"],
         "maxLength": LONGEST_TAG,
-        "description": "The same, but only with this tag.",
+        "description": "Like `prune`, but only for jobs with this tag.",
     },
 }
 APPLY_SCHEMA: dict[str, Any] = {
@@ -377,46 +387,51 @@ PLAN_SCHEMA: dict[str, Any] = {
     **APPLY_SCHEMA,
     "properties": {
         **_JOBS,
-        "days": {"type": "integer", "minimum": 1, "maximum": 366, "description": "How far to look ahead; 14."},
-        "fires": {"type": "integer", "minimum": 0, "maximum": MOST_WALKED, "description": "Of each job at most."},
+        "days": {"type": "integer", "minimum": 1, "maximum": 366, "description": "Days to look ahead; 14 by default."},
+        "fires": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MOST_WALKED,
+            "description": "Maximum number of fires per job.",
+        },
     },
 }
 
 
 async def apply(call: ApiCall) -> Reply:
-    """Make jobs stand as they are written, all of them or none. Doing it again changes nothing."""
-    said = body_fields(call.body, "jobs", "prune", "prune_tag")
-    prune = _prune(said)
-    jobs = await _read(call, said)
+    """Create or update jobs, atomically. Idempotent."""
+    fields = body_fields(call.body, "jobs", "prune", "prune_tag")
+    prune = _prune(fields)
+    jobs = await _read(call, fields)
     done = await call.services.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
     call.services.changed()
     return Reply(body=Page(items=[job_applied(one) for one in done]))
 
 
 async def plan(call: ApiCall) -> Reply:
-    """Tell what applying jobs would do, in fields and in fires, and do nothing."""
-    said = body_fields(call.body, "jobs", "prune", "prune_tag", "days", "fires")
-    days = said.whole("days", 14, low=1, high=366)
-    limit = said.whole("fires", MOST_WALKED, low=0, high=MOST_WALKED)
-    prune = _prune(said)
-    jobs = await _read(call, said)
+    """Show which fields and fires applying these jobs would change, without changing anything."""
+    fields = body_fields(call.body, "jobs", "prune", "prune_tag", "days", "fires")
+    days = fields.whole("days", 14, low=1, high=366)
+    limit = fields.whole("fires", MOST_WALKED, low=0, high=MOST_WALKED)
+    prune = _prune(fields)
+    jobs = await _read(call, fields)
     planned = await call.services.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
-    # What takes long to write must not keep the clock waiting.
+    # In a thread: a large plan takes too long to build on the event loop, which the ticker shares.
     return Reply(body=await asyncio.to_thread(jobs_planned, planned, limit=limit))
 
 
-def _prune(said: FieldReader) -> Prune | None:
-    everything = said.flag("prune", default=False)
-    if "prune_tag" in said and said["prune_tag"] is not None:
-        return Prune(printable("prune_tag", said["prune_tag"], longest=LONGEST_TAG))
+def _prune(fields: FieldReader) -> Prune | None:
+    everything = fields.flag("prune", default=False)
+    if "prune_tag" in fields and fields["prune_tag"] is not None:
+        return Prune(printable("prune_tag", fields["prune_tag"], longest=LONGEST_TAG))
     return Prune() if everything else None
 
 
-async def _read(call: ApiCall, said: FieldReader) -> list[Job]:
-    """The jobs; the first that is wrong is named by its place."""
-    said.required("jobs")
+async def _read(call: ApiCall, fields: FieldReader) -> list[Job]:
+    """Parse the jobs; an error names the position of the first invalid job."""
+    fields.required("jobs")
     found, now = list[Job](), call.services.clock.now()
-    for number, (path, entry) in enumerate(said.entries("jobs", most=MOST_JOBS)):
+    for number, (path, entry) in enumerate(fields.entries("jobs", most=MOST_JOBS)):
         if number % _BATCH == 0:
             await asyncio.sleep(0)
         if not isinstance(entry, dict):
@@ -446,7 +461,7 @@ BULK_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=apply,
         answer=Page[JobApplied],
-        success={200: "All of them stand as said."},
+        success={200: "All jobs are created or updated."},
         error_statuses=(409,),
         body=RequestBody(schema=APPLY_SCHEMA, example=_BULK_EXAMPLE, many=True),
         example={"items": [APPLIED], "next": None},
@@ -458,24 +473,28 @@ BULK_ROUTES = (
         permission=Permission.READ,
         handle=plan,
         answer=JobsPlanned,
-        success={200: "It is as told."},
+        success={200: "The plan."},
         example=_PLANNED,
         body=RequestBody(schema=PLAN_SCHEMA, example={**_BULK_EXAMPLE, "days": 14}, many=True),
     ),
 )
 
 
-_INSTANT_SCHEMA = {"type": ["string", "integer"], "description": "An ISO instant, or milliseconds since 1970."}
+_INSTANT_SCHEMA = {"type": ["string", "integer"], "description": "An ISO 8601 instant, or milliseconds since 1970."}
 RESUME_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "missed": {
             "enum": [one.value for one in ResumePolicy],
-            "description": "Which of the swallowed runs take place.",
+            "description": "Which of the runs missed during the pause are started; `skip` by default.",
         },
-        "since": {**_INSTANT_SCHEMA, "description": "Of `since`: those that were planned from then on."},
-        "over": {"type": "string", "maxLength": 100, "description": "Of `spread`: over how long, such as 10m."},
+        "since": {**_INSTANT_SCHEMA, "description": "For `since`: start the runs planned at or after this instant."},
+        "over": {
+            "type": "string",
+            "maxLength": 100,
+            "description": "For `spread`: the period over which the runs are spread, such as 10m.",
+        },
     },
 }
 SKIP_SCHEMA: dict[str, Any] = {
@@ -483,8 +502,8 @@ SKIP_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "required": ["at"],
     "properties": {
-        "at": {**_INSTANT_SCHEMA, "description": "The coming planned time that is meant."},
-        "move_to": {**_INSTANT_SCHEMA, "description": "Run at this time instead."},
+        "at": {**_INSTANT_SCHEMA, "description": "The coming planned time."},
+        "move_to": {**_INSTANT_SCHEMA, "description": "Move the run to this time instead of skipping it."},
     },
 }
 UNSKIP_SCHEMA: dict[str, Any] = {
@@ -496,7 +515,7 @@ UNSKIP_SCHEMA: dict[str, Any] = {
 
 
 async def resume(call: ApiCall) -> Reply:
-    """Let a job go on from now; what the pause swallowed is written down as skipped, unless it is chosen to run."""
+    """Resume a job. Runs missed during the pause are recorded as skipped unless `missed` selects them."""
     name, missed = call.path["name"], _resume_choice(body_fields(call.body, "missed", "since", "over"))
     done = await call.services.jobs.resume(name, actor=call.actor, missed=missed, tenant=call.tenant)
     call.services.changed()
@@ -504,37 +523,37 @@ async def resume(call: ApiCall) -> Reply:
     return Reply(body=job_resumed(view, done), headers={"ETag": etag(view.schedule)})
 
 
-def _resume_choice(said: FieldReader) -> ResumeChoice:
-    which = said.choice("missed", ResumePolicy, ResumePolicy.SKIP)
+def _resume_choice(fields: FieldReader) -> ResumeChoice:
+    which = fields.choice("missed", ResumePolicy, ResumePolicy.SKIP)
     for field, of in (("since", ResumePolicy.SINCE), ("over", ResumePolicy.SPREAD)):
-        if (field in said) != (which is of):
-            raise said.refused(field, f"goes with missed: {of}, and is needed there")
-    since = _required_field(said, "since") if which is ResumePolicy.SINCE else None
+        if (field in fields) != (which is of):
+            raise fields.refused(field, f"is required with missed: {of}, and only there")
+    since = _required_field(fields, "since") if which is ResumePolicy.SINCE else None
     return ResumeChoice(
-        which, since_at=since, over_ms=said.duration("over", 0) if which is ResumePolicy.SPREAD else None
+        which, since_at=since, over_ms=fields.duration("over", 0) if which is ResumePolicy.SPREAD else None
     )
 
 
 async def skip(call: ApiCall) -> Reply:
-    """Let one coming planned time of a job start nothing, or start it at another time."""
-    said = body_fields(call.body, "at", "move_to")
-    at, moved_to = _required_field(said, "at"), said.instant("move_to")
+    """Skip one coming planned time of a job, or move it to another time."""
+    fields = body_fields(call.body, "at", "move_to")
+    at, moved_to = _required_field(fields, "at"), fields.instant("move_to")
     await call.services.jobs.skip(call.path["name"], at, actor=call.actor, move_to=moved_to, tenant=call.tenant)
     return await _job_reply(call)
 
 
 async def unskip(call: ApiCall) -> Reply:
-    """Let a planned time that was skipped or moved fire when it was planned, after all."""
+    """Undo the skip or move of a planned time."""
     at = _required_field(body_fields(call.body, "at"), "at")
     await call.services.jobs.undo_skip(call.path["name"], at, actor=call.actor, tenant=call.tenant)
     return await _job_reply(call)
 
 
-def _required_field(said: FieldReader, field: str) -> int:
-    said.required(field)
-    at = said.instant(field)
+def _required_field(fields: FieldReader, field: str) -> int:
+    fields.required(field)
+    at = fields.instant(field)
     if at is None:
-        raise said.refused(field, "is missing")
+        raise fields.refused(field, "is missing")
     return at
 
 
@@ -557,7 +576,7 @@ TICK_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=resume,
         answer=JobResumed,
-        success={200: "It goes on."},
+        success={200: "The job is resumed."},
         error_statuses=(404, 409),
         example=_RESUMED,
         body=RequestBody(schema=RESUME_SCHEMA, example={"missed": "latest"}, required=False),
@@ -570,7 +589,7 @@ TICK_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=skip,
         answer=JobDetail,
-        success={200: "It will not fire then."},
+        success={200: "The planned time is skipped or moved."},
         error_statuses=(404, 409),
         example=JOB,
         body=RequestBody(schema=SKIP_SCHEMA, example={"at": "2026-03-03T14:00:00Z"}),
@@ -583,7 +602,7 @@ TICK_ROUTES = (
         permission=Permission.ADMINISTER,
         handle=unskip,
         answer=JobDetail,
-        success={200: "It fires when it was planned."},
+        success={200: "The planned time fires as planned."},
         error_statuses=(404, 409),
         example=JOB,
         body=RequestBody(schema=UNSKIP_SCHEMA, example={"at": "2026-03-03T14:00:00Z"}),

@@ -1,4 +1,4 @@
-"""Schedules, workflows and the run launcher, for programs that deploy graphs of steps."""
+"""Schedules, workflows and the run launcher, for programs that deploy workflows as JSON."""
 
 from typing import Annotated, Any
 
@@ -36,12 +36,12 @@ UPSERT_SCHEMA: dict[str, Any] = {
     "required": ["workflow_id"],
     "oneOf": [{"required": ["schedule"]}, {"required": ["cron_expr"]}],
     "properties": {
-        "schedule_id": {**_NAME, "description": "Made up if it is not given."},
+        "schedule_id": {**_NAME, "description": "Generated if it is missing."},
         "workflow_id": _NAME,
         "workflow_version": _VERSION,
         "version": {**_VERSION, "description": "Another name for workflow_version."},
         "user_id": _TEXT,
-        "schedule": {**_TEXT, "description": "Cron, a macro or a sentence."},
+        "schedule": {**_TEXT, "description": "Cron expression, macro or English sentence."},
         "cron_expr": {**_TEXT, "description": "Another name for schedule."},
         "timezone": _TEXT,
         "dialect": {"enum": ["standard", "posix"]},
@@ -72,39 +72,39 @@ START_SCHEMA: dict[str, Any] = {
         "workflow_id": _NAME,
         "version": _VERSION,
         "user_id": _TEXT,
-        "scheduled_for": {"type": ["string", "integer"], "description": "The instant that it is planned for."},
+        "scheduled_for": {"type": ["string", "integer"], "description": "The instant that the run is planned for."},
         "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
     },
 }
 WORKFLOW_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "A graph of steps, in the words of a job, with the triggers that belong to it.",
+    "description": "A graph of steps with its triggers; steps have the fields of a job's steps.",
     "anyOf": [{"required": ["workflow_id"]}, {"required": ["id"]}],
 }
 
 
-class LastAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much to show of a schedule."""
+class ScheduleQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of a schedule."""
 
-    coming: Annotated[int, Meta(ge=0, le=100, description="How many planned times to come.")] = 5
-    last: Annotated[int, Meta(ge=0, le=1000, description="How many decisions.")] = 10
+    coming: Annotated[int, Meta(ge=0, le=100, description="Number of coming planned times.")] = 5
+    last: Annotated[int, Meta(ge=0, le=1000, description="Number of most recent ticks.")] = 10
 
 
-class WorkflowsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which workflows to list."""
+class WorkflowsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of workflows."""
 
     limit: Limit = 100
     cursor: Cursor | None = None
 
 
-class VersionAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which version of a workflow to show."""
+class WorkflowVersionQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of a workflow."""
 
-    version: Annotated[int, Meta(ge=1, le=_LAST_VERSION, description="The newest, if not given.")] | None = None
+    version: Annotated[int, Meta(ge=1, le=_LAST_VERSION, description="The newest by default.")] | None = None
 
 
 async def upsert(call: ApiCall) -> Reply:
-    """Make a schedule say what is said. Saying it again changes nothing; a pause goes on."""
+    """Create or update a schedule. Idempotent; a paused schedule stays paused."""
     done = await call.services.registrar.upsert(call.body, actor=call.actor, tenant=call.tenant)
     call.services.changed()
     coming = optional_instant(done.next_run_at)
@@ -112,43 +112,43 @@ async def upsert(call: ApiCall) -> Reply:
 
 
 async def pause(call: ApiCall) -> Reply:
-    """Pause a schedule, or let it go on."""
-    said = body_fields(call.body, "schedule_id", "paused")
-    name, registrar = said.name("schedule_id"), call.services.registrar
-    said.required("paused")
-    act = registrar.pause if said.flag("paused", default=True) else registrar.resume
+    """Pause or resume a schedule."""
+    fields = body_fields(call.body, "schedule_id", "paused")
+    name, registrar = fields.name("schedule_id"), call.services.registrar
+    fields.required("paused")
+    act = registrar.pause if fields.flag("paused", default=True) else registrar.resume
     await act(name, actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(body=schedule_detail(await registrar.get(name, tenant=call.tenant)))
 
 
 async def delete(call: ApiCall) -> Reply:
-    """Delete a schedule. Its history stays."""
+    """Delete a schedule. Its history is kept."""
     await call.services.registrar.delete(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(status=204)
 
 
 async def show(call: ApiCall) -> Reply:
-    """Show a schedule with its next planned times and its last decisions."""
-    asked: LastAsked = call.query
-    view = await call.services.registrar.get(call.path["id"], tenant=call.tenant, coming=asked.coming, last=asked.last)
+    """Show a schedule with its next planned times and its last ticks."""
+    query: ScheduleQuery = call.query
+    view = await call.services.registrar.get(call.path["id"], tenant=call.tenant, coming=query.coming, last=query.last)
     return Reply(body=schedule_detail(view))
 
 
 async def start(call: ApiCall) -> Reply:
-    """Start a run of a workflow, once for each key; `started` is false if there is no such workflow."""
-    said = body_fields(call.body, "workflow_id", "version", "user_id", "scheduled_for", "idempotency_key")
-    said.required("version")
-    scheduled_for = said.instant("scheduled_for")
+    """Start a run of a workflow version, once per idempotency key; `started` is false if there is no such workflow."""
+    fields = body_fields(call.body, "workflow_id", "version", "user_id", "scheduled_for", "idempotency_key")
+    fields.required("version")
+    scheduled_for = fields.instant("scheduled_for")
     if scheduled_for is None:
         raise FieldError("scheduled_for", None, "is missing")
     started = await call.services.launcher.start(
-        said.name("workflow_id"),
-        said.whole("version", 1, low=1, high=_LAST_VERSION),
-        said.text("user_id", call.actor),
+        fields.name("workflow_id"),
+        fields.whole("version", 1, low=1, high=_LAST_VERSION),
+        fields.text("user_id", call.actor),
         scheduled_for,
-        said.text("idempotency_key", call.key),
+        fields.text("idempotency_key", call.key),
         tenant=call.tenant,
     )
     call.services.changed()
@@ -156,26 +156,26 @@ async def start(call: ApiCall) -> Reply:
 
 
 async def deploy(call: ApiCall) -> Reply:
-    """Keep a workflow as a new version, and let its triggers stand. Doing it again changes nothing."""
+    """Store a workflow definition as a new version and register its triggers. Idempotent."""
     done = await call.services.workflows.deploy(call.body, actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(body=workflow_deployed(done), status=201 if done.new else 200)
 
 
 async def list_workflows(call: ApiCall) -> Reply:
-    """List workflows by name, each in its newest version."""
-    asked: WorkflowsAsked = call.query
+    """List the newest version of every workflow, by name."""
+    query: WorkflowsQuery = call.query
     found = await call.services.workflows.page(
-        after=read_cursor(call, str) or "", limit=asked.limit, tenant=call.tenant
+        after=read_cursor(call, str) or "", limit=query.limit, tenant=call.tenant
     )
-    after = found[-1].workflow_id if len(found) == asked.limit else None
+    after = found[-1].workflow_id if len(found) == query.limit else None
     return Reply(body=make_page(call, [workflow_summary(one) for one in found], after))
 
 
 async def show_workflow(call: ApiCall) -> Reply:
     """Show a version of a workflow."""
-    asked: VersionAsked = call.query
-    found = await call.services.workflows.get(call.path["id"], asked.version, tenant=call.tenant)
+    query: WorkflowVersionQuery = call.query
+    found = await call.services.workflows.get(call.path["id"], query.version, tenant=call.tenant)
     return Reply(body=workflow_as_data(found))
 
 
@@ -189,7 +189,7 @@ ROUTES = (
         permission=Permission.ADMINISTER,
         handle=upsert,
         answer=responses.ScheduleRegistered,
-        success={200: "It stands as said."},
+        success={200: "The schedule is created or updated."},
         error_statuses=(409,),
         body=RequestBody(schema=UPSERT_SCHEMA, example=SCHEDULE_REQUEST),
         example={"schedule_id": "nightly", "next_run_at": "2026-03-02T02:00:00Z"},
@@ -201,7 +201,7 @@ ROUTES = (
         permission=Permission.ADMINISTER,
         handle=pause,
         answer=responses.ScheduleDetail,
-        success={200: "It is as asked for."},
+        success={200: "The schedule is paused or resumed."},
         error_statuses=(404, 409),
         body=RequestBody(schema=PAUSE_SCHEMA, example={"schedule_id": "nightly", "paused": True}),
         example={**SCHEDULE, "paused": True, "next_run_at": None},
@@ -213,7 +213,7 @@ ROUTES = (
         permission=Permission.ADMINISTER,
         handle=delete,
         answer=None,
-        success={204: "It is gone."},
+        success={204: "The schedule is deleted."},
         error_statuses=(404, 409),
     ),
     ApiRoute(
@@ -223,8 +223,8 @@ ROUTES = (
         permission=Permission.READ,
         handle=show,
         answer=responses.ScheduleDetail,
-        success={200: "It is as told."},
-        query=LastAsked,
+        success={200: "The schedule."},
+        query=ScheduleQuery,
         error_statuses=(404,),
         example=SCHEDULE,
     ),
@@ -235,7 +235,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=start,
         answer=responses.Launched,
-        success={200: "Whether it could be started is told."},
+        success={200: "Whether the run has started."},
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(409,),
         body=RequestBody(schema=START_SCHEMA, example=_START),
@@ -248,7 +248,7 @@ ROUTES = (
         permission=Permission.ADMINISTER,
         handle=deploy,
         answer=responses.WorkflowDeployed,
-        success={201: "It is a new version.", 200: "It was the newest already."},
+        success={201: "A new version is stored.", 200: "The newest version is the same: nothing has changed."},
         body=RequestBody(schema=WORKFLOW_SCHEMA, example=WORKFLOW),
         error_statuses=(404, 409),
         example=_DEPLOYED,
@@ -257,7 +257,7 @@ ROUTES = (
         path="/v1/workflows",
         name="list_workflows",
         handle=list_workflows,
-        query=WorkflowsAsked,
+        query=WorkflowsQuery,
         answer=responses.Page[responses.WorkflowSummary],
         example={"items": [WORKFLOW_LINE], "next": None},
         **LIST_DEFAULTS,
@@ -269,8 +269,8 @@ ROUTES = (
         permission=Permission.READ,
         handle=show_workflow,
         answer=dict[str, Any],
-        success={200: "It is as told."},
-        query=VersionAsked,
+        success={200: "The definition."},
+        query=WorkflowVersionQuery,
         error_statuses=(404,),
         example={**WORKFLOW, "version": 1},
     ),

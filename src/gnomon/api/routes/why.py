@@ -1,4 +1,4 @@
-"""Why a job did what it did, or did nothing."""
+"""Explanations of why a job ran or did not run."""
 
 from typing import Annotated
 
@@ -11,27 +11,29 @@ from gnomon.errors import FieldError
 from gnomon.services.operations.presenters import why_response
 
 _USUAL = 3
-_ABOUT = "A moment, such as 2026-03-02T09:00Z, or 09:00 on the clocks of the schedule."
+_ABOUT = "A time, such as 2026-03-02T09:00Z, or 09:00 in the time zone of the schedule."
 Moment = Annotated[str, Meta(max_length=100, description=_ABOUT)]
 
 
-class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """About which moment, or how many of the last."""
+class WhyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of an explanation: a time, or the number of most recent ticks."""
 
     at: Moment | None = None
-    last: Annotated[int, Meta(ge=1, le=100, description="How many of the newest.")] | None = None
+    last: (
+        Annotated[int, Meta(ge=1, le=100, description="Number of most recent ticks to explain; 3 by default.")] | None
+    ) = None
 
 
 async def why(call: ApiCall) -> Reply:
-    """Explain a moment of a job, or what it did last and will do next."""
-    asked: WhyAsked = call.query
-    if asked.at is not None and asked.last is not None:
-        raise FieldError("last", asked.last, "is said beside at: ask about a moment, or about the newest")
+    """Explain why a job ran or did not run at a time, or at its last ticks, and when it runs next."""
+    query: WhyQuery = call.query
+    if query.at is not None and query.last is not None:
+        raise FieldError("last", query.last, "cannot be used with at: name a time, or a number of ticks")
     name, explainer = call.path["name"], call.services.explainer
-    if asked.at is None:
-        found = await explainer.last(name, asked.last or _USUAL, tenant=call.tenant)
+    if query.at is None:
+        found = await explainer.last(name, query.last or _USUAL, tenant=call.tenant)
     else:
-        found = await explainer.at(name, asked.at, tenant=call.tenant)
+        found = await explainer.at(name, query.at, tenant=call.tenant)
     return Reply(body=why_response(found))
 
 
@@ -41,7 +43,7 @@ ROUTES = (
         name="explain_job",
         handle=why,
         answer=WhyAnswer,
-        query=WhyAsked,
+        query=WhyQuery,
         error_statuses=(404,),
         example=WHY,
         **READ_DEFAULTS,

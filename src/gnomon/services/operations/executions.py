@@ -75,7 +75,7 @@ class StepLogLine(Struct, frozen=True):
 class LogPage(Struct, frozen=True):
     """Some lines, and after which place to look for more; None if there are none."""
 
-    said: list[StepLogLine]
+    lines: list[StepLogLine]
     after: LogCursor | None
 
 
