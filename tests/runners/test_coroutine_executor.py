@@ -308,7 +308,7 @@ async def test_the_owner_is_called_once_until_it_collects(functions: Functions) 
     async def quick() -> None: ...
 
     async with open_runner(functions) as harness:
-        harness.runner._attempts._on_finished = lambda: calls.append(1)  # noqa: SLF001 - counts instead of waking
+        harness.runner._table._on_finished = lambda: calls.append(1)  # noqa: SLF001 - counts instead of waking
         harness.runner.start([assignment("quick") for _ in range(50)])
         await harness.idle()
         before = len(calls)

@@ -111,7 +111,7 @@ def test_a_secret_that_could_not_be_kept_is_refused() -> None:
 
 
 def test_a_secret_that_is_no_text_is_refused() -> None:
-    with pytest.raises(FieldError, match="is no text"):
+    with pytest.raises(FieldError, match="is not text"):
         resolved({"a": "${secret:TOKEN}"}, environ={"TOKEN": "hunter\udcff22"})
 
 

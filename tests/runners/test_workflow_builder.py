@@ -248,8 +248,8 @@ async def a_coroutine() -> None:
     ("body", "reason"),
     [
         (lambda: None, "has no steps"),
-        (lambda: step(load_rows, name="x"), "is no registered function"),
-        (lambda: step("f", workflow="other"), "say one of them"),
+        (lambda: step(load_rows, name="x"), "is not a registered function"),
+        (lambda: step("f", workflow="other"), "give one of them"),
         (lambda: step(delay="5s"), "only waits"),
         (lambda: step("f", name="Bad Name"), "must be 1 to 128"),
         (two_of_one_name, "name of an earlier step"),
@@ -258,9 +258,9 @@ async def a_coroutine() -> None:
         (decided_too_early, "no value before its run"),
         (compared_too_early, "no value before its run"),
         (gone_through_too_early, "no value before its run"),
-        (a_key_that_is_none, "can be no part of it"),
+        (a_key_that_is_none, "cannot be a part of it"),
         (a_coroutine, "is a coroutine"),
-        (lambda *args: step("f", x=args), "no input could be named after"),
+        (lambda *args: step("f", x=args), "which an input cannot name"),
     ],
 )
 def test_misuse_is_refused_where_it_stands(setup: WorkflowRegistry, body: Any, reason: str) -> None:  # noqa: ANN401
@@ -303,7 +303,7 @@ def test_a_step_may_be_a_command(setup: WorkflowRegistry) -> None:
 
 
 def test_a_command_is_not_beside_a_function(setup: WorkflowRegistry) -> None:
-    with pytest.raises(FieldError, match="cannot be beside a function"):
+    with pytest.raises(FieldError, match="cannot be combined with a function"):
 
         @setup.workflow
         def nightly() -> None:

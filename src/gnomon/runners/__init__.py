@@ -1,1 +1,1 @@
-"""How a task is executed: functions on a loop, on a thread, or in a process of their own."""
+"""Run tasks: functions on an event loop, on threads or in separate processes, and commands in a shell."""

@@ -1,4 +1,4 @@
-"""Turning the input of a task into the arguments of its function."""
+"""Bind the input of a task to the arguments of its function."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Context
 
 _CONTEXT_NAME = "ctx"
-#: What a run that an event started is given besides its job's input.
+#: Fields that a run started by an event has besides the input of its job.
 _OF_EVENTS = ("event", "events")
 _PLACE = re.compile(r" - at `(\$[^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -24,7 +24,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 class ArgumentBinder:
-    """Knows the parameters of one function."""
+    """The parameters of one function, and the conversion of inputs to them."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self._context: inspect.Parameter | None = None
@@ -40,13 +40,14 @@ class ArgumentBinder:
                 fields.append(_field(parameter, hint))
         self._names = tuple(field[0] for field in fields)
         self._kind = _struct(fields, open_=self._takes_any)
-        #: Whether it is called without anything.
+        #: Whether the function is called without arguments.
         self.takes_nothing = not (self._context or fields or self._takes_any)
 
     def wanted(self, assignment: Assignment) -> Mapping[str, Any]:
-        """What the function is given: what its step says, and of what every step is given what it has parameters for.
+        """The part of the input that the function receives.
 
-        A job with one function is given all of its input, so that a slip in it is noticed.
+        A step of a workflow receives its own input, and those fields of the shared input that it has parameters for.
+        The function of a single-step job receives the whole input, so that a misspelt field is an error.
         """
         given = assignment.input
         if self._takes_any:
@@ -67,7 +68,7 @@ class ArgumentBinder:
     def bind(
         self, given: Mapping[str, Any], context: Context | None, shown: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments for the function; FieldError names what does not fit, with the value that may be `shown`."""
+        """The arguments for the function; FieldError names a field that does not fit, with its value as in `shown`."""
         named = self._converted(given, shown)
         if self._context is None:
             return (), named
@@ -94,11 +95,11 @@ class ArgumentBinder:
 
 
 class _HintNamespace(SimpleNamespace):
-    """Something that has one annotation."""
+    """An object with one annotation, for get_type_hints."""
 
 
 def _hint(body: Callable[..., Any], parameter: inspect.Parameter) -> Any:  # noqa: ANN401 - any type
-    """What the annotation means. One that names what is not there at run time says nothing."""
+    """The type of the parameter; Any if its annotation cannot be resolved at run time."""
     if parameter.annotation is parameter.empty:
         return Any
     plain = inspect.unwrap(getattr(body, "func", body))
@@ -129,7 +130,7 @@ def _struct(fields: list[Any], *, open_: bool) -> type[Struct]:
 
 
 def _argument_error(message: str, shown: Mapping[str, Any]) -> FieldError:
-    """The message of the library in our words, naming the parameter."""
+    """The validation error of msgspec as a FieldError that names the parameter."""
     place = _PLACE.search(message)
     reason = _PLACE.sub("", message)
     if place is None and (missing := _MISSING.fullmatch(reason)):

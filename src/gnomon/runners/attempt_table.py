@@ -1,4 +1,4 @@
-"""Bodies: assignments while they run, and the desk where all of them are accounted for."""
+"""The running attempts of a runner, and the table that counts them and collects their outcomes."""
 
 import asyncio
 import time
@@ -20,44 +20,56 @@ from gnomon.runners.secrets import SecretSource, redactor
 
 
 class RunnerEnvironment:
-    """What every kind of body needs."""
+    """The secrets and limits that all executors of a runner share."""
 
     def __init__(self, secrets: SecretSource, *, max_output_bytes: int, max_log_lines: int, grace_ms: int) -> None:
         self.secrets = secrets
         self.max_output_bytes = max_output_bytes
         self.max_log_lines = max_log_lines
-        #: How many seconds a body has between being told to stop and being given up on, or killed.
+        #: Seconds between a stop request and giving up on the attempt or killing it.
         self.grace = grace_ms / 1000
 
 
 class RunningAttempt:
-    """One assignment, from being handed over until it has really ended."""
+    """One assignment, from its hand-over to the runner until its function or process has ended."""
 
-    __slots__ = ("_claim", "asked", "assignment", "ends", "function", "log", "stop", "task", "timeout", "timer", "why")
+    __slots__ = (
+        "_claim",
+        "assignment",
+        "deadline",
+        "function",
+        "log",
+        "stop_flag",
+        "stop_requested_at",
+        "stop_result",
+        "task",
+        "timeout",
+        "timer",
+    )
 
     def __init__(self, assignment: Assignment, function: Function, *, timeout_ms: int, log: TaskLog) -> None:
         self.assignment = assignment
         self.function = function
         self.log = log
-        self.stop = StopFlag()
+        self.stop_flag = StopFlag()
         self.timeout = timeout_ms / 1000
-        #: When its time is up, by the monotonic clock. Counted anew from when it begins.
-        self.ends = time.monotonic() + self.timeout
-        #: What it was told to end with, and when.
-        self.why: Result | None = None
-        self.asked = 0.0
+        #: End of its timeout on the monotonic clock. Set again when the function begins.
+        self.deadline = time.monotonic() + self.timeout
+        #: The result that a stop request asked for, and when on the monotonic clock.
+        self.stop_result: Result | None = None
+        self.stop_requested_at = 0.0
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self._claim = [True]
 
     @property
-    def held(self) -> AttemptRef:
-        """Its task and attempt."""
+    def ref(self) -> AttemptRef:
+        """Its task id and fencing token."""
         task = self.assignment.task
         return task.task_id, task.fence
 
     def claim(self) -> bool:
-        """True for one caller only: the one who begins it, or the one who sees to it that it never begins."""
+        """True for the first caller only, which either begins the attempt or drops it."""
         try:
             return self._claim.pop()
         except IndexError:
@@ -65,18 +77,18 @@ class RunningAttempt:
 
     @property
     def begun(self) -> bool:
-        """Whether it has begun, or never will."""
+        """Whether it was claimed: it has begun, or was dropped and never will."""
         return not self._claim
 
-    def request_stop(self, why: Result) -> None:
-        """Tell it to stop. The first reason counts."""
-        if self.why is None:
-            self.why, self.asked = why, time.monotonic()
-        self.stop.asked = True
+    def request_stop(self, result: Result) -> None:
+        """Ask it to stop with this result. The first request counts."""
+        if self.stop_result is None:
+            self.stop_result, self.stop_requested_at = result, time.monotonic()
+        self.stop_flag.requested = True
 
     def facts(self) -> AttemptInfo:
-        """What it may know about its attempt."""
-        left_ms = round((self.ends - time.monotonic()) * 1000)
+        """The facts about the attempt that its function may read."""
+        left_ms = round((self.deadline - time.monotonic()) * 1000)
         return attempt_info(self.assignment, deadline_at=time.time_ns() // 1_000_000 + left_ms)
 
     def call(self, secrets: SecretSource) -> Callable[[], Any]:
@@ -88,7 +100,7 @@ class RunningAttempt:
             self.log.redact = redactor(found)
         if binder.takes_nothing and not given:
             return self.function.body
-        context = Context(self.facts(), self.log, self.stop, self.ends) if binder.takes_context else None
+        context = Context(self.facts(), self.log, self.stop_flag, self.deadline) if binder.takes_context else None
         positional, named = binder.bind(given, context, wanted)
         return partial(self.function.body, *positional, **named)
 
@@ -101,33 +113,34 @@ _STOP_TEXTS = {
 }
 
 
-def stopped_outcome(body: RunningAttempt, remark: str = "") -> AttemptOutcome:
-    """The outcome of a body that was told to stop."""
-    why = body.why or Result.CANCELLED
-    text = _STOP_TEXTS.get(why, "was stopped")
-    if why is Result.TIMED_OUT:
-        text = f"{text} {body.timeout:g} s"
-    return AttemptOutcome(result=why, error=text + remark)
+def stopped_outcome(attempt: RunningAttempt, remark: str = "") -> AttemptOutcome:
+    """The outcome of an attempt that was asked to stop."""
+    result = attempt.stop_result or Result.CANCELLED
+    text = _STOP_TEXTS.get(result, "was stopped")
+    if result is Result.TIMED_OUT:
+        text = f"{text} {attempt.timeout:g} s"
+    return AttemptOutcome(result=result, error=text + remark)
 
 
-def error_outcome(body: RunningAttempt, error: BaseException) -> AttemptOutcome:
-    """The outcome of a body that ended with the error: it was stopped, if it let that end it."""
-    if body.why is not None and isinstance(error, asyncio.CancelledError | Cancelled):
-        return stopped_outcome(body)
-    return raised_outcome(error, redact=body.log.redact)
+def error_outcome(attempt: RunningAttempt, error: BaseException) -> AttemptOutcome:
+    """The outcome of an attempt that ended with the error: stopped, if a stop request raised it."""
+    if attempt.stop_result is not None and isinstance(error, asyncio.CancelledError | Cancelled):
+        return stopped_outcome(attempt)
+    return raised_outcome(error, redact=attempt.log.redact)
 
 
-def _never_started_outcome(body: RunningAttempt, reason: str) -> AttemptOutcome:
-    """The outcome of a body that did not begin, and never will."""
-    if body.why is Result.CANCELLED:
-        return stopped_outcome(body)
+def _never_started_outcome(attempt: RunningAttempt, reason: str) -> AttemptOutcome:
+    """The outcome of an attempt that was dropped before it began."""
+    if attempt.stop_result is Result.CANCELLED:
+        return stopped_outcome(attempt)
     return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
 
 
 class AttemptTable:
-    """Who is in hand, who occupies a slot, and what came of the others. Used from all threads.
+    """The attempts that are unreported, that occupy a slot and that overrun, and the outcomes of the finished ones.
 
-    Each entry leaves a dictionary once, and whoever took it out is the one who acts: no lock is needed.
+    All threads use it without a lock: an entry is popped from a dictionary once, and only the thread that popped it
+    acts on it.
     """
 
     def __init__(self, on_finished: Callable[[], object]) -> None:
@@ -137,81 +150,83 @@ class AttemptTable:
         self._overrunning: dict[AttemptRef, RunningAttempt] = {}
         self._finished: deque[Finished] = deque()
         self._notified = False
-        #: Called whenever the last body has left.
+        #: Called when no attempt occupies a slot any more.
         self.on_empty: Callable[[], object] | None = None
 
     @property
     def occupied(self) -> int:
-        """How many have not really ended."""
+        """How many attempts have not ended, including those that were given up on."""
         return len(self._occupied)
 
     @property
     def overrunning(self) -> int:
-        """How many of them were given up on."""
+        """How many attempts were given up on and have not ended."""
         return len(self._overrunning)
 
     def unreported(self) -> Sequence[RunningAttempt]:
-        """Those of whom nothing has been told yet."""
+        """The attempts whose outcome is not reported yet."""
         return list(self._unreported.values())
 
-    def find(self, held: AttemptRef) -> RunningAttempt | None:
-        """The body, if nothing has been told of it yet."""
-        return self._unreported.get(held)
+    def find(self, ref: AttemptRef) -> RunningAttempt | None:
+        """The attempt, if its outcome is not reported yet."""
+        return self._unreported.get(ref)
 
-    def add(self, body: RunningAttempt) -> None:
-        """A slot is taken."""
-        held = body.held
-        self._unreported[held] = self._occupied[held] = body
+    def add(self, attempt: RunningAttempt) -> None:
+        """Add an attempt, which takes a slot."""
+        self._unreported[attempt.ref] = self._occupied[attempt.ref] = attempt
 
-    def report(self, body: RunningAttempt, outcome: AttemptOutcome) -> bool:
-        """Tell what came of it; False if that was told before, and this is dropped."""
-        if self._unreported.pop(body.held, None) is None:
+    def report(self, attempt: RunningAttempt, outcome: AttemptOutcome) -> bool:
+        """Report the outcome; False if one was reported before, and this one is dropped."""
+        if self._unreported.pop(attempt.ref, None) is None:
             return False
-        self.add_outcome(body.assignment, with_logs(outcome, body.log.take()))
+        self.add_outcome(attempt.assignment, with_logs(outcome, attempt.log.take()))
         return True
 
-    def give_up(self, body: RunningAttempt, remark: str) -> bool:
-        """It does not stop: tell that, and count it until it really ends; False if its outcome was told before."""
-        if not self.report(body, stopped_outcome(body, remark)):
+    def give_up(self, attempt: RunningAttempt, remark: str) -> bool:
+        """Report an attempt that does not stop, and count it as overrunning until it ends.
+
+        False if its outcome was reported before.
+        """
+        if not self.report(attempt, stopped_outcome(attempt, remark)):
             return False
-        self._overrunning[body.held] = body
-        if body.held not in self._occupied:
-            # It has ended while this was noted.
-            self._overrunning.pop(body.held, None)
+        self._overrunning[attempt.ref] = attempt
+        if attempt.ref not in self._occupied:
+            # Another thread has freed the slot in the meantime.
+            self._overrunning.pop(attempt.ref, None)
         return True
 
-    def free_slot(self, body: RunningAttempt) -> None:
-        """The slot is free again."""
-        self._occupied.pop(body.held, None)
-        self._overrunning.pop(body.held, None)
+    def free_slot(self, attempt: RunningAttempt) -> None:
+        """Free the slot of an attempt that has ended."""
+        self._occupied.pop(attempt.ref, None)
+        self._overrunning.pop(attempt.ref, None)
         called = self.on_empty
         if called is not None and not self._occupied:
             called()
 
-    def end(self, body: RunningAttempt, outcome: AttemptOutcome) -> bool:
-        """It has ended: tell what came of it, unless that was done, and free its slot.
+    def end(self, attempt: RunningAttempt, outcome: AttemptOutcome) -> bool:
+        """Report the outcome and free the slot; False if an outcome was reported before.
 
-        What ends with a result although its worker stops has done its work; at a deadline or a cancel it is too late.
+        A result counts although the worker is stopping. After a timeout or a cancellation it comes too late.
         """
-        counts = body.why in (None, Result.INTERRUPTED)
-        told = self.report(body, outcome if counts else stopped_outcome(body))
-        self.free_slot(body)
-        return told
+        counts = attempt.stop_result in (None, Result.INTERRUPTED)
+        reported = self.report(attempt, outcome if counts else stopped_outcome(attempt))
+        self.free_slot(attempt)
+        return reported
 
-    def drop(self, body: RunningAttempt, reason: str) -> None:
-        """It has not begun, and never will."""
-        self.report(body, _never_started_outcome(body, reason))
-        self.free_slot(body)
+    def drop(self, attempt: RunningAttempt, reason: str) -> None:
+        """Report a claimed attempt as never started, and free its slot."""
+        self.report(attempt, _never_started_outcome(attempt, reason))
+        self.free_slot(attempt)
 
     def add_outcome(self, assignment: Assignment, outcome: AttemptOutcome) -> None:
-        """Keep the outcome for whoever collects, and call them once."""
+        """Queue the outcome for `drain_finished`; call `on_finished` for the first since the last drain."""
         self._finished.append(Finished(assignment, outcome))
         if not self._notified:
             self._notified = True
-            with suppress(RuntimeError):  # whoever wanted to know has closed their loop
+            with suppress(RuntimeError):  # the listener's event loop is closed
                 self._on_finished()
 
     def drain_finished(self) -> Sequence[Finished]:
-        """All outcomes since the last time. Whatever comes after it began is announced again."""
+        """All outcomes since the last call. An outcome that arrives during the call triggers `on_finished` again."""
         self._notified = False
         return [self._finished.popleft() for _ in range(len(self._finished))]

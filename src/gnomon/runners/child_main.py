@@ -1,6 +1,6 @@
 """The process of an isolated function: `python -m gnomon.runners.child_main FD` with the request on standard input.
 
-It answers on the file descriptor, since standard output belongs to the function.
+It answers on the file descriptor FD, since standard output belongs to the function.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from gnomon.runners.registry import FUNCTIONS, Function, LoadingStopped
 from gnomon.runners.secrets import redactor
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-#: What a script is called while it is read for its functions.
+#: The module name of a script while it is loaded for its functions.
 _SCRIPT_NAME = "__gnomon_main__"
 _NOT_FOUND = "cannot be found by another process: define it at the top of a module"
 _NOT_ABOVE = f"{_NOT_FOUND}, above gnomon.run() or gnomon.start(), which is where reading ended"
 
 
 def main() -> NoReturn:
-    """Do what is asked, answer, and be gone, whatever else the function has left running."""
+    """Run the requested function, answer, and exit even if the function has left threads running."""
     answer = int(sys.argv[1])
     os.set_inheritable(answer, False)
     _die_with_parent()
@@ -47,15 +47,15 @@ def main() -> NoReturn:
     if os.getppid() != request.parent:
         os._exit(1)
     _forget_standard_input()
-    log = TaskLog(request.max_log_lines, hear=lambda line: _send_log(answer, line))
+    log = TaskLog(request.max_log_lines, on_line=lambda line: _send_log(answer, line))
     log.redact = redactor(request.secrets)
     if request.secrets:
-        # The system's picture of a process that crashed would show them.
+        # A core dump would contain them.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     itself = os.getpid()
     ended = _run_request(request, log)
     if os.getpid() != itself:
-        # The function has forked and came back twice: only the first process answers.
+        # The function has forked and returned in both processes: only the parent answers.
         os._exit(0)
     log.take()
     _send_message(answer, ended)
@@ -65,14 +65,14 @@ def main() -> NoReturn:
 
 
 def _die_with_parent() -> None:
-    """The system kills this process when the worker dies, and leaves it the orphans of what it starts."""
+    """Have the kernel kill this process when the worker dies, and make it the reaper of its orphaned descendants."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _forget_standard_input() -> None:
-    """What the function starts must not read the request again."""
+    """Point standard input to /dev/null, so that processes of the function cannot read the request."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -91,14 +91,14 @@ def _send_message(answer: int, message: ChildLog | ChildResult) -> None:
 def _run_request(request: ChildRequest, log: TaskLog) -> ChildResult:
     sys.path[:] = request.search_path
     CAPTURE.install()
-    # What the task's log has need not be on standard error as well.
+    # The task's log has these records: do not write them to standard error as well.
     logging.lastResort = logging.NullHandler()
     CURRENT.set(log)
     stop = StopFlag()
     try:
         return ChildResult(_outcome(request, log, stop))
-    except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-        cancelled = stop.asked and isinstance(error, asyncio.CancelledError | Cancelled)
+    except BaseException as error:  # noqa: BLE001 - any error of a function is its outcome
+        cancelled = stop.requested and isinstance(error, asyncio.CancelledError | Cancelled)
         return ChildResult(raised_outcome(error, redact=log.redact), cancelled)
 
 
@@ -111,7 +111,7 @@ def _outcome(request: ChildRequest, log: TaskLog, stop: StopFlag) -> AttemptOutc
     try:
         value = _call_async(call, stop) if function.is_coroutine else _call_sync(call, stop)
     finally:
-        # It has ended by itself: a request to stop that comes now must not keep it from saying so.
+        # The function has ended by itself: a later request to stop must not suppress its result.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return returned_outcome(value, max_bytes=request.max_output_bytes, redact=log.redact)
 
@@ -145,7 +145,7 @@ def _imported(module: str) -> tuple[Mapping[str, Any], bool]:
 
 
 def _read(module: str, load: Callable[[], Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """The names that are defined there, and whether it was read to its end and not only to where it starts Gnomon."""
+    """The global names of the module, and whether it loaded to its end; it may stop at the call that starts Gnomon."""
     try:
         return load(), True
     except LoadingStopped as marker:
@@ -164,7 +164,7 @@ def _call(function: Function, request: ChildRequest, log: TaskLog, stop: StopFla
 
 def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - whatever it returns
     def stopping(_number: int, _frame: object) -> None:
-        stop.asked = True
+        stop.requested = True
         raise Cancelled
 
     signal.signal(signal.SIGTERM, stopping)
@@ -176,7 +176,7 @@ def _call_async(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401
         task = asyncio.current_task()
 
         def stopping() -> None:
-            stop.asked = True
+            stop.requested = True
             if task is not None:
                 task.cancel()
 

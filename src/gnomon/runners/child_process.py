@@ -1,7 +1,6 @@
-"""Everything that a process has started: found in /proc, and killed.
+"""The process of an attempt, seen from the worker: start it, read its pipes, terminate it, kill its whole tree.
 
-A descendant is whatever stands below the process, in its group or session, or carries its mark in the environment: the
-last finds those that left all three. What clears its environment and leaves them all is not found.
+SupervisedProcess is the base for isolated functions (ChildProcess, below) and for commands (`shell.ShellProcess`).
 """
 
 import asyncio
@@ -22,22 +21,22 @@ from gnomon.runners.logs import TaskLog
 from gnomon.runners.process_tree import MARK, kill_tree
 from gnomon.runners.secrets import Redactor
 
-#: How much is read at once, and how long a line may be that is printed.
+#: Bytes per read, and the longest line of output that is kept whole.
 CHUNK = 65_536
 _messages = msgspec.json.Decoder(ChildLog | ChildResult)
 
 
 class LineSplitter:
-    """Puts what arrives in pieces together to lines. One that does not end is handed over cut."""
+    """Splits a stream of chunks into lines. `on_line` receives each line, and whether it was cut at `limit`."""
 
-    def __init__(self, limit: int, heard: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, limit: int, on_line: Callable[[bytes, bool], None]) -> None:
         self._limit = limit
-        self._on_line = heard
+        self._on_line = on_line
         self._pending = bytearray()
         self._skipping = False
 
     def feed(self, piece: bytes) -> None:
-        """Hand over every line that is complete now."""
+        """Add a chunk, and emit the lines that it completes."""
         *ended, rest = piece.split(b"\n")
         for line in ended:
             self._grow(line)
@@ -45,7 +44,7 @@ class LineSplitter:
         self._grow(rest)
 
     def end(self) -> None:
-        """Hand over what there is of the line."""
+        """Emit the last line, which has no line end."""
         if self._pending and not self._skipping:
             self._on_line(bytes(self._pending), False)
         self._pending.clear()
@@ -62,15 +61,15 @@ class LineSplitter:
 
 
 class SupervisedProcess(ABC):
-    """A started process in a session of its own: what it says on its pipes, and that it ends."""
+    """A running process in a session of its own: reads its pipes and watches for its exit."""
 
-    def __init__(self, log: TaskLog, heard: Sequence[LineSplitter]) -> None:
+    def __init__(self, log: TaskLog, splitters: Sequence[LineSplitter]) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
         self._mark = uuid.uuid4().hex
-        #: Done when it has ended, before it is reaped: until then nobody else gets its number.
+        #: Done when the process has exited but is not reaped: until then its pid cannot be reused.
         self.exited: asyncio.Future[None] = self._loop.create_future()
-        ours, theirs = zip(*(os.pipe() for _ in heard), strict=True)
+        ours, theirs = zip(*(os.pipe() for _ in splitters), strict=True)
         try:
             self._process = self._spawn(theirs)
             self._pidfd = self._open_pidfd()
@@ -79,20 +78,20 @@ class SupervisedProcess(ABC):
             raise
         finally:
             _close_all(theirs)
-        self._readers = dict(zip(ours, heard, strict=True))
+        self._readers = dict(zip(ours, splitters, strict=True))
         for each in ours:
             os.set_blocking(each, False)
             self._loop.add_reader(each, self._read, each)
         self._loop.add_reader(self._pidfd, self._exit)
 
     def terminate(self) -> None:
-        """Tell the process and its group to stop."""
+        """Send SIGTERM to the process group."""
         if not self.exited.done():
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
 
     async def kill_tree_and_drain(self) -> bool:
-        """Kill whatever is left of it, and hear the rest of what it said; False if it does not go away."""
+        """Kill the process tree, read the rest of its output and reap it; False if the process does not exit."""
         if not await asyncio.to_thread(kill_tree, self._process.pid, self._mark):
             self._log.add("warning", "[not all processes that it started could be killed]")
         with suppress(TimeoutError):
@@ -108,17 +107,17 @@ class SupervisedProcess(ABC):
         return True
 
     def reap(self) -> None:
-        """Let the system forget a process that has ended."""
+        """Collect the exit status of a process that has exited."""
         self._process.wait()
 
     @property
     @abstractmethod
     def ended(self) -> ChildResult | None:
-        """How it ended, if it has said so."""
+        """The result that the process has sent or its exit status stands for; None without one."""
 
     @property
     def exit_description(self) -> str:
-        """How it ended, if it ended without an outcome."""
+        """The error message for a process that exited without a result."""
         code = self._process.returncode
         if code is not None and code < 0:
             with suppress(ValueError):
@@ -127,7 +126,7 @@ class SupervisedProcess(ABC):
 
     @abstractmethod
     def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
-        """Start it, with these pipes to write to."""
+        """Start the process with these pipes to write to."""
 
     def _open_pidfd(self) -> int:
         try:
@@ -138,7 +137,7 @@ class SupervisedProcess(ABC):
             raise
 
     def _log_writer(self, level: str) -> Callable[[bytes, bool], None]:
-        """Adds the lines of a pipe to the log."""
+        """A callback that adds the lines of a pipe to the log."""
         return lambda line, cut: self._log.add(level, self._text(line, cut=cut))
 
     def _text(self, line: bytes, *, cut: bool) -> str:
@@ -149,7 +148,7 @@ class SupervisedProcess(ABC):
         return text
 
     def _read(self, each: int) -> bool:
-        """Hear what there is on one pipe; False if that is nothing."""
+        """Read one chunk from the pipe; False if there is none."""
         try:
             piece = os.read(each, CHUNK)
         except BlockingIOError:
@@ -174,7 +173,7 @@ class SupervisedProcess(ABC):
 
 
 def attempt_variables(facts: AttemptInfo) -> dict[str, str]:
-    """What every process of an attempt finds in its environment."""
+    """The environment variables that identify the attempt to its processes."""
     return {
         "GNOMON_RUN_ID": facts.run_id,
         "GNOMON_TASK_ID": facts.task_id,
@@ -193,14 +192,14 @@ class ChildProcess(SupervisedProcess):
         super().__init__(
             log,
             (
-                LineSplitter(limit, self._told),
+                LineSplitter(limit, self._receive),
                 *(LineSplitter(CHUNK, self._log_writer(level)) for level in ("stdout", "stderr")),
             ),
         )
 
     @property
     def ended(self) -> ChildResult | None:
-        """What it sent in the end."""
+        """The result that the process has sent."""
         return self._ended
 
     def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -209,7 +208,7 @@ class ChildProcess(SupervisedProcess):
             file.write(msgspec.json.encode(self._request))
             file.seek(0)
             return subprocess.Popen(  # noqa: S603 - our own program
-                # -P: a file in the working folder is no module of ours.
+                # -P: do not import modules from the working directory.
                 [sys.executable, "-u", "-P", "-m", "gnomon.runners.child_main", str(result)],
                 stdin=file,
                 stdout=out,
@@ -219,7 +218,7 @@ class ChildProcess(SupervisedProcess):
                 env=os.environ | attempt_variables(self._request.facts) | {MARK: self._mark},
             )
 
-    def _told(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as Lines calls it
+    def _receive(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as LineSplitter calls it
         with suppress(msgspec.DecodeError):
             message = _messages.decode(line)
             if isinstance(message, ChildLog):

@@ -1,4 +1,4 @@
-"""What a running function can learn about its attempt, and what it can say besides a result."""
+"""The context of a running function, and the signals that it may return or raise: Snooze, GiveUp, Cancelled."""
 
 import logging
 import math
@@ -18,7 +18,7 @@ _LONGEST_SNOOZE = 365 * 24 * 60 * 60
 
 
 class Snooze(Exception):
-    """Returned or raised by a function: call again after so long. It is no failure, and costs no attempt."""
+    """Returned or raised by a function: call it again after the delay. A snooze is no failure and costs no attempt."""
 
     def __init__(self, delay: float | timedelta) -> None:
         super().__init__(delay)
@@ -26,10 +26,10 @@ class Snooze(Exception):
 
 
 def snooze_ms(delay: object) -> int:
-    """How long a function wants to be left alone; FieldError if that is no span of at most a year."""
-    said = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    """The delay of a Snooze in milliseconds; FieldError if it is not a duration of at most 365 days."""
+    number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     try:
-        seconds = float(said) if isinstance(said, SupportsFloat) else math.nan
+        seconds = float(number) if isinstance(number, SupportsFloat) else math.nan
     except OverflowError:
         seconds = math.inf
     if not 0 <= seconds <= _LONGEST_SNOOZE:
@@ -38,7 +38,7 @@ def snooze_ms(delay: object) -> int:
 
 
 class GiveUp(Exception):
-    """Returned or raised by a function: it failed, and trying again is no use."""
+    """Returned or raised by a function: it failed, and a retry would fail again."""
 
     def __init__(self, reason: str = "the function gave up") -> None:
         super().__init__(reason)
@@ -46,11 +46,11 @@ class GiveUp(Exception):
 
 
 class Cancelled(BaseException):
-    """Raised inside a function that is to stop. No Exception, so that a function does not catch it by accident."""
+    """Raised in a function that must stop. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class AttemptInfo(Struct, frozen=True, kw_only=True):
-    """What an attempt is about, in a form that can be sent to another process."""
+    """The facts about an attempt, in a form that can be sent to another process."""
 
     run_id: str
     task_id: str
@@ -62,21 +62,21 @@ class AttemptInfo(Struct, frozen=True, kw_only=True):
     idempotency_key: str
     source: str
     user_id: str
-    #: When the time is up, by the clock on the wall.
+    #: End of the timeout on the wall clock.
     deadline_at: int | None
 
 
 class StopFlag:
-    """Whether a body is to stop. Written by those who mind it, read by the body."""
+    """Whether a stop was requested. The executor sets it, the function reads it."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("requested",)
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
 
 def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptInfo:
-    """The facts of an assignment."""
+    """The facts about the attempt of an assignment."""
     run, task = assignment.run, assignment.task
     return AttemptInfo(
         run_id=run.run_id,
@@ -94,7 +94,7 @@ def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptI
 
 
 class Context:
-    """What a function is given as `ctx`. May be used from any thread."""
+    """The `ctx` argument of a function. Any thread may use it."""
 
     __slots__ = ("_ends", "_facts", "_log", "_logger", "_stop")
 
@@ -102,43 +102,46 @@ class Context:
         self._facts = facts
         self._log = log
         self._stop = stop
-        #: When the time is up, by the clock that nobody sets.
+        #: End of the timeout on the monotonic clock.
         self._ends = ends
         self._logger: logging.Logger | None = None
 
     @property
     def run_id(self) -> str:
-        """The run that it belongs to."""
+        """The id of the run."""
         return self._facts.run_id
 
     @property
     def task_id(self) -> str:
-        """The task that is being tried."""
+        """The id of the task."""
         return self._facts.task_id
 
     @property
     def job(self) -> str:
-        """The job, or the workflow if it was run without one."""
+        """The name of the job, or of the workflow if it was run without a job."""
         return self._facts.job
 
     @property
     def step(self) -> str:
-        """The step of the workflow."""
+        """The name of the step in its workflow."""
         return self._facts.step
 
     @property
     def planned_at(self) -> datetime:
-        """The instant that the run was planned for, however late it starts."""
+        """The instant that the run was planned for, even if it starts late."""
         return instant_of(self._facts.planned_at)
 
     @property
     def attempt(self) -> int:
-        """Which try it is, counted from 1."""
+        """The number of this attempt, counted from 1."""
         return self._facts.attempt
 
     @property
     def fence(self) -> int:
-        """A number that grows with every attempt of the task: who accepts only the highest is safe from stragglers."""
+        """The fencing token: it grows with every attempt of the task.
+
+        A system that accepts only writes with the highest token seen so far is safe from attempts that were replaced.
+        """
         return self._facts.fence
 
     @property
@@ -148,31 +151,31 @@ class Context:
 
     @property
     def source(self) -> str:
-        """What made the run: cron, manual, api or event."""
+        """The source of the run: cron, manual, api or event."""
         return self._facts.source
 
     @property
     def user_id(self) -> str:
-        """For whom it runs."""
+        """The user that the job runs for."""
         return self._facts.user_id
 
     @property
     def deadline(self) -> datetime | None:
-        """When the time is up."""
+        """The end of the timeout, on the wall clock."""
         return None if self._facts.deadline_at is None else instant_of(self._facts.deadline_at)
 
     def remaining(self) -> float:
-        """How many seconds are left; infinitely many without a deadline."""
+        """Seconds until the deadline; infinity without one."""
         return math.inf if self._ends is None else max(0.0, self._ends - time.monotonic())
 
     @property
     def cancelled(self) -> bool:
-        """Whether the function is to stop: its time is up, its run is cancelled or its worker stops."""
-        return self._stop.asked
+        """Whether the function must stop: it timed out, its run is cancelled or its worker is stopping."""
+        return self._stop.requested
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the function is to stop."""
-        if self._stop.asked:
+        """Raise Cancelled if the function must stop."""
+        if self._stop.requested:
             raise Cancelled
 
     def log(self, text: str, level: str = "info") -> None:
@@ -181,7 +184,7 @@ class Context:
 
     @property
     def logger(self) -> logging.Logger:
-        """A logger whose records of every level go to the task's log, and nowhere else."""
+        """A logger whose records of every level go only to the task's log."""
         if self._logger is None:
             self._logger = logger_into(self._log)
         return self._logger

@@ -1,4 +1,4 @@
-"""Coroutine functions, all on one loop of their own: what blocks there blocks nobody else."""
+"""Coroutine functions, all on one event loop: a function that blocks it blocks no other part of the worker."""
 
 import time
 from collections.abc import Sequence
@@ -11,77 +11,82 @@ from gnomon.runners.logs import CURRENT
 from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.outcomes import give_up_outcome, returned_outcome
 
-#: How often a body that swallows its cancellation is cancelled again within the grace. Few, as each may also hit a body
-#: that is just putting things in order.
+#: How often a function that swallows its cancellation is cancelled again within the grace period. Few, since a repeated
+#: cancellation may also interrupt a function during its cleanup.
 _REMINDERS = 2
 
 
 class CoroutineExecutor:
-    """Begins them, cancels them at their deadlines, and gives up on those that do not listen."""
+    """Starts coroutine functions, cancels them at their deadlines, and gives up on those that do not stop."""
 
-    def __init__(self, attempts: AttemptTable, environment: RunnerEnvironment) -> None:
-        self._attempts = attempts
+    def __init__(self, table: AttemptTable, environment: RunnerEnvironment) -> None:
+        self._table = table
         self._environment = environment
         self._thread = LoopThread("gnomon-coroutines")
 
-    def start(self, bodies: Sequence[RunningAttempt]) -> None:
-        """Begin with all of them soon."""
-        self._thread.call(self._begin, bodies)
+    def start(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Schedule all of them on the loop."""
+        self._thread.call(self._begin, attempts)
 
-    def stop(self, body: RunningAttempt) -> None:
-        """Cancel a body that was asked to stop."""
-        self._thread.call(self._cancel, body)
+    def stop(self, attempt: RunningAttempt) -> None:
+        """Cancel an attempt that was asked to stop."""
+        self._thread.call(self._cancel, attempt)
 
-    def sweep(self, bodies: Sequence[RunningAttempt]) -> None:
-        """Give up on those that have not stopped in their grace. Runs on another thread, as the loop may be blocked."""
+    def sweep(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Give up on attempts that have not stopped within the grace period.
+
+        Called from another thread, since a function may block the loop.
+        """
         now = time.monotonic()
-        for body in bodies:
-            if now <= (body.asked or body.ends) + self._environment.grace:
+        for attempt in attempts:
+            if now <= (attempt.stop_requested_at or attempt.deadline) + self._environment.grace:
                 continue
-            if body.claim():
-                self._attempts.drop(body, "another function blocked the loop for all that time")
+            if attempt.claim():
+                self._table.drop(attempt, "another function blocked the loop for all that time")
             else:
-                body.request_stop(Result.TIMED_OUT)
-                self._attempts.give_up(body, "; it did not stop, and still runs")
+                attempt.request_stop(Result.TIMED_OUT)
+                self._table.give_up(attempt, "; it did not stop, and still runs")
 
     def close(self) -> bool:
-        """End the loop; False if a body blocks it."""
+        """End the loop; False if a function blocks it."""
         return self._thread.close(patience=1.0)
 
-    def _begin(self, bodies: Sequence[RunningAttempt]) -> None:
+    def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
         loop = self._thread.loop
-        for body in bodies:
-            body.timer = loop.call_later(body.timeout, self._late, body)
-            body.task = loop.create_task(self._perform(body))
+        for attempt in attempts:
+            attempt.timer = loop.call_later(attempt.timeout, self._late, attempt)
+            attempt.task = loop.create_task(self._perform(attempt))
 
-    async def _perform(self, body: RunningAttempt) -> None:
-        if body.claim():
-            body.ends = time.monotonic() + body.timeout
-            CURRENT.set(body.log)
-            self._attempts.end(body, await self._outcome(body))
-        if body.timer is not None:
-            body.timer.cancel()
+    async def _perform(self, attempt: RunningAttempt) -> None:
+        if attempt.claim():
+            attempt.deadline = time.monotonic() + attempt.timeout
+            CURRENT.set(attempt.log)
+            self._table.end(attempt, await self._outcome(attempt))
+        if attempt.timer is not None:
+            attempt.timer.cancel()
 
-    async def _outcome(self, body: RunningAttempt) -> AttemptOutcome:
+    async def _outcome(self, attempt: RunningAttempt) -> AttemptOutcome:
         try:
             try:
-                call = body.call(self._environment.secrets)
+                call = attempt.call(self._environment.secrets)
             except UsageError as error:
-                return give_up_outcome(body.log.redact(str(error)))
-            return returned_outcome(await call(), max_bytes=self._environment.max_output_bytes, redact=body.log.redact)
-        except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            return error_outcome(body, error)
+                return give_up_outcome(attempt.log.redact(str(error)))
+            value = await call()
+            return returned_outcome(value, max_bytes=self._environment.max_output_bytes, redact=attempt.log.redact)
+        except BaseException as error:  # noqa: BLE001 - any error of a function is its outcome
+            return error_outcome(attempt, error)
 
-    def _late(self, body: RunningAttempt) -> None:
-        if body.why is None:
-            body.request_stop(Result.TIMED_OUT)
-            self._cancel(body)
+    def _late(self, attempt: RunningAttempt) -> None:
+        if attempt.stop_result is None:
+            attempt.request_stop(Result.TIMED_OUT)
+            self._cancel(attempt)
 
-    def _cancel(self, body: RunningAttempt) -> None:
-        if body.claim():
-            self._attempts.drop(body, "was stopped before it began")
-        elif body.task is not None and not body.task.done():
-            body.task.cancel()
-            # One that may still end with a result has its grace for that, undisturbed.
-            if body.why is not Result.INTERRUPTED and time.monotonic() < body.asked + self._environment.grace:
-                self._thread.loop.call_later(self._environment.grace / _REMINDERS, self._cancel, body)
+    def _cancel(self, attempt: RunningAttempt) -> None:
+        if attempt.claim():
+            self._table.drop(attempt, "was stopped before it began")
+        elif attempt.task is not None and not attempt.task.done():
+            attempt.task.cancel()
+            # An interrupted attempt may still end with a result within the grace period: cancel it only once.
+            grace = self._environment.grace
+            if attempt.stop_result is not Result.INTERRUPTED and time.monotonic() < attempt.stop_requested_at + grace:
+                self._thread.loop.call_later(grace / _REMINDERS, self._cancel, attempt)

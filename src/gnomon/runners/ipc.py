@@ -1,4 +1,4 @@
-"""What a worker and the process of an isolated function say to each other."""
+"""The messages between a worker and the process of an isolated function."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from gnomon.runners.context import AttemptInfo
 
 
 class ChildRequest(Struct, frozen=True, kw_only=True):
-    """What is to be done. It may hold secrets: it travels on standard input, and nowhere else."""
+    """The function to run and its input. It may hold secrets, so it is sent on standard input only."""
 
-    #: The process that asks; without it there is nobody to answer.
+    #: The pid of the worker; the child exits if that is not its parent any more.
     parent: int
-    #: Where modules are looked for.
+    #: The `sys.path` of the worker.
     search_path: list[str]
     imports: tuple[str, ...]
-    #: The script whose functions are wanted, if they were defined in no module.
+    #: The script that defines the function, if no importable module does.
     script: str | None
     module: str
     qualname: str
     function: str
     input: dict[str, Any]
-    #: The input as it may be shown.
+    #: The input without secrets, for error messages.
     shown: dict[str, Any]
     secrets: dict[str, str]
     facts: AttemptInfo
@@ -39,8 +39,8 @@ class ChildLog(Struct, frozen=True, tag="said"):
 
 
 class ChildResult(Struct, frozen=True, tag="ended"):
-    """How it ended."""
+    """The outcome of the function."""
 
     outcome: AttemptOutcome
-    #: Whether it let the request to stop end it.
+    #: Whether a stop request ended it.
     cancelled: bool = False

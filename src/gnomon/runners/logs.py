@@ -1,4 +1,4 @@
-"""What tasks say while they run: bounded, without secrets, and each in its own log."""
+"""The log lines of tasks: bounded, without secrets, and one log per attempt."""
 
 import logging
 import re
@@ -12,32 +12,32 @@ from gnomon.core.model import LogLine
 
 LONGEST_LINE = 2_000
 _LONGEST_LEVEL = 50
-#: What no database keeps as text: the end mark of some, and halves of characters.
+#: Characters that databases reject in text: NUL and lone surrogates.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-#: Makes a text fit to leave the runner.
+#: Removes secrets from a text.
 Redact = Callable[[str], str]
 
 
 def no_redaction(text: str) -> str:
-    """The text of a task that was given no secrets."""
+    """The text unchanged, for tasks without secrets."""
     return text
 
 
 class TaskLog:
-    """The lines of one attempt. What is said after it was taken is dropped."""
+    """The lines of one attempt. Lines that arrive after `take` are dropped."""
 
     __slots__ = ("_limit", "_lines", "_lock", "_on_line", "_taken", "redact")
 
-    def __init__(self, limit: int, hear: Callable[[LogLine], Any] | None = None) -> None:
+    def __init__(self, limit: int, on_line: Callable[[LogLine], Any] | None = None) -> None:
         self._limit = limit
-        self._on_line = hear
+        self._on_line = on_line
         self._lines: list[LogLine] = []
         self._lock = threading.Lock()
         self._taken = False
         self.redact: Redact = no_redaction
 
     def add(self, level: str, text: str, at: int | None = None) -> None:
-        """Keep the line, cut where it is too long; a last line says that there were more."""
+        """Add a line, cut to the maximum length. Beyond the limit one last line says that lines are missing."""
         if self._taken or len(self._lines) > self._limit:
             return
         text = shortened(storable(self.redact(str(text))), LONGEST_LINE)
@@ -54,7 +54,7 @@ class TaskLog:
                 self._on_line(line)
 
     def take(self) -> tuple[LogLine, ...]:
-        """All lines, for good."""
+        """Return all lines and close the log."""
         with self._lock:
             self._taken = True
             return tuple(self._lines)
@@ -70,7 +70,7 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-#: The log of the body that runs here; what it starts inherits it.
+#: The log of the function that runs in this context; threads and tasks with a copy of the context share it.
 CURRENT: ContextVar[TaskLog | None] = ContextVar("gnomon_task_log", default=None)
 
 
@@ -108,17 +108,17 @@ _FORMATTER = logging.Formatter("%(message)s")
 
 
 def logger_into(log: TaskLog) -> logging.Logger:
-    """A logger that is no part of the host's tree."""
+    """A logger outside of the logger tree of the host program."""
     logger = logging.Logger(_OWN_NAME, logging.DEBUG)  # noqa: LOG001 - one for each attempt, gone with it
     logger.addHandler(_TaskLogHandler(log))
     return logger
 
 
 class LogCapture:
-    """Copies what bodies log with the standard library to the logs of their tasks.
+    """Copies records that functions log with the standard library to the logs of their tasks.
 
-    It stands where records are made: a handler of the root logger would miss what does not get there, would come after
-    others have written the secrets down, and would keep `logging.basicConfig` from doing anything.
+    It replaces the record factory. A handler of the root logger would miss records that do not propagate, would run
+    after other handlers have written the secrets, and would turn `logging.basicConfig` into a no-op.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class LogCapture:
         self._made_by: Callable[..., logging.LogRecord] = logging.LogRecord
 
     def install(self) -> None:
-        """Begin, unless someone else has."""
+        """Install the record factory for the first user."""
         with self._lock:
             self._users += 1
             if self._users == 1 and logging.getLogRecordFactory() != self._made:
@@ -135,7 +135,7 @@ class LogCapture:
                 logging.setLogRecordFactory(self._made)
 
     def remove(self) -> None:
-        """Stop, unless someone else still needs it."""
+        """Restore the previous record factory after the last user."""
         with self._lock:
             self._users -= 1
             if self._users == 0 and logging.getLogRecordFactory() == self._made:
@@ -144,7 +144,7 @@ class LogCapture:
     def _made(self, name: str | None, *arguments: Any, **named: Any) -> logging.LogRecord:  # noqa: ANN401 - a factory's
         record = self._made_by(name, *arguments, **named)
         log = CURRENT.get()
-        # Without a name it is the copy of a record from elsewhere; under ours it is kept by its handler.
+        # A record without a name is a copy (makeLogRecord); `ctx.logger` has a handler that adds its own records.
         if log is not None and name not in (None, _OWN_NAME):
             _add_record(log, record)
             if log.redact is not no_redaction:
@@ -152,5 +152,5 @@ class LogCapture:
         return record
 
 
-#: The one of this process.
+#: The capture of this process: the record factory is global.
 CAPTURE = LogCapture()

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TypeVarTuple
 
 _Arguments = TypeVarTuple("_Arguments")
-#: How many seconds tasks have that someone left behind on the loop.
-_LAST_WORDS = 0.1
+#: Seconds that tasks left on the loop have to end after their cancellation.
+_CANCEL_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """Runs callbacks and coroutines until it is closed. A thread that hangs does not keep the program alive."""
+    """Runs callbacks and coroutines until it is closed. A daemon: if it hangs, the program still exits."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -27,28 +27,28 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except BaseException:  # noqa: BLE001 - SystemExit in a task that a function made must not end all others
-                _log.exception("a task ended the loop; it goes on")
-        self.loop.run_until_complete(self._leave_nothing())
+                _log.exception("a task ended the loop; it is started again")
+        self.loop.run_until_complete(self._cancel_all())
         self.loop.close()
 
-    async def _leave_nothing(self) -> None:
+    async def _cancel_all(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=_LAST_WORDS)
+            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
         await self.loop.shutdown_asyncgens()
 
-    def call(self, what: Callable[[*_Arguments], object], *arguments: *_Arguments) -> None:
-        """Have it called soon on the loop; nothing happens once it is closed."""
+    def call(self, callback: Callable[[*_Arguments], object], *arguments: *_Arguments) -> None:
+        """Schedule the callback on the loop; do nothing once the loop is closed."""
         try:
-            self.loop.call_soon_threadsafe(what, *arguments)
+            self.loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
             if not self._closing:
                 raise
 
     def close(self, patience: float) -> bool:
-        """End the thread; False if something on it does not let it end in time."""
+        """End the thread; False if it does not end within `patience` seconds."""
         self._closing = True
         if not self.loop.is_closed():
             self.call(self.loop.stop)

@@ -1,4 +1,4 @@
-"""How what a function returned or raised becomes the outcome of its attempt."""
+"""Turn the return value or the error of a function into the outcome of its attempt."""
 
 import inspect
 import traceback
@@ -17,14 +17,14 @@ from gnomon.runners.secrets import redacted_json
 _LONGEST_ERROR = 4_000
 _LONGEST_MESSAGE = 2_000
 _FRAMES = 3
-#: As deep as what a run is given may be nested.
+#: The limit that inputs of runs have, too.
 _DEEPEST = 64
 _HERE = str(Path(__file__).parent)
 _NOTHING = AttemptOutcome(result=Result.SUCCEEDED)
 
 
 def returned_outcome(value: object, *, max_bytes: int, redact: Redact) -> AttemptOutcome:
-    """The outcome of a function that came back with the value."""
+    """The outcome of a function that returned the value."""
     if value is None:
         return _NOTHING
     if isinstance(value, Snooze | GiveUp):
@@ -39,7 +39,7 @@ def returned_outcome(value: object, *, max_bytes: int, redact: Redact) -> Attemp
 
 
 def raised_outcome(error: BaseException, *, redact: Redact) -> AttemptOutcome:
-    """The outcome of a function that ended with the error."""
+    """The outcome of a function that raised the error."""
     if isinstance(error, Snooze):
         return _snooze_outcome(error, redact)
     if isinstance(error, GiveUp):
@@ -50,7 +50,7 @@ def raised_outcome(error: BaseException, *, redact: Redact) -> AttemptOutcome:
 
 
 def give_up_outcome(reason: str) -> AttemptOutcome:
-    """The outcome of an attempt after which trying again is no use."""
+    """The outcome of an attempt that must not be retried."""
     return AttemptOutcome(result=Result.GAVE_UP, error=shortened(storable(reason), _LONGEST_ERROR))
 
 
@@ -60,26 +60,26 @@ def failed_outcome(reason: str) -> AttemptOutcome:
 
 
 def with_logs(outcome: AttemptOutcome, logs: tuple[LogLine, ...]) -> AttemptOutcome:
-    """The outcome together with what the attempt said."""
+    """The outcome with the log lines of the attempt."""
     return msgspec.structs.replace(outcome, logs=logs) if logs else outcome
 
 
-def _snooze_outcome(asked: Snooze, redact: Redact) -> AttemptOutcome:
+def _snooze_outcome(snooze: Snooze, redact: Redact) -> AttemptOutcome:
     try:
-        return AttemptOutcome(result=Result.SNOOZED, snooze_ms=snooze_ms(asked.delay))
-    except Exception as error:  # noqa: BLE001 - a subclass may say anything in place of a span
+        return AttemptOutcome(result=Result.SNOOZED, snooze_ms=snooze_ms(snooze.delay))
+    except Exception as error:  # noqa: BLE001 - the delay of a subclass may be any object
         return give_up_outcome(redact(_message(error)))
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as failure:  # noqa: BLE001 - whatever an error's own text may raise
+    except Exception as failure:  # noqa: BLE001 - an error's own __str__ may raise anything
         return f"[its text cannot be shown: {type(failure).__name__}]"
 
 
 def _frames(error: BaseException) -> Iterable[str]:
-    """Where it happened, as far as it is not our own code."""
+    """The innermost frames of the traceback, without those of this package."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
     return [f"\n{line.rstrip()}" for line in traceback.format_list(frames[-_FRAMES:])]
 
@@ -88,15 +88,15 @@ def _json(value: object, redact: Redact, limit: int) -> bytes:
     try:
         written = msgspec.json.encode(value)
         if len(written) <= limit:
-            # A msgspec.Raw inside it is written as it is, whether or not it is JSON.
+            # msgspec writes a Raw value as it is, even if it is not JSON: decoding finds that out.
             _refuse_depth(msgspec.json.decode(written))
-    except Exception:  # noqa: BLE001 - whatever an object's own conversion may raise
+    except Exception:  # noqa: BLE001 - an object's own conversion may raise anything
         written = msgspec.json.encode({"repr": _repr(value)})
     return written if redact is no_redaction else redacted_json(written, redact)
 
 
 def _refuse_depth(value: object) -> None:
-    """Refuse what is nested so deeply that whoever reads it may fail at it."""
+    """Refuse a value that is nested more deeply than readers of the output can decode."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(_DEEPEST):
         if not level:
@@ -109,12 +109,12 @@ def _refuse_depth(value: object) -> None:
 def _repr(value: object) -> str:
     try:
         return storable(repr(value))
-    except Exception:  # noqa: BLE001 - whatever an object's own repr may raise
+    except Exception:  # noqa: BLE001 - an object's own __repr__ may raise anything
         return storable(f"<{type(value).__name__} that cannot be shown>")
 
 
 def _bounded(written: bytes, limit: int) -> bytes:
-    """What was written, or an object that says how much there was and how it began."""
+    """The JSON itself; above the limit, an object with its size and its beginning."""
     if len(written) <= limit:
         return written
     head = written[:limit].decode(errors="ignore")

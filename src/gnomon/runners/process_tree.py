@@ -1,7 +1,8 @@
-"""Everything that a process has started: found in /proc, and killed.
+"""Find the process tree of an attempt in /proc, and kill it.
 
-A descendant is whatever stands below the process, in its group or session, or carries its mark in the environment: the
-last finds those that left all three. What clears its environment and leaves them all is not found.
+The tree is the root with its descendants, the members of its process group and session, and every process that has the
+mark of the attempt in its environment. The mark finds daemons, which have left parent, group and session. A daemon that
+has also cleared its environment is not found.
 
 The shell guardian runs this file by its path in an isolated interpreter, so it imports the standard library only.
 """
@@ -30,9 +31,9 @@ class _Process(NamedTuple):
 
 
 def kill_tree(root: int, mark: str, *, spare: int | None = None) -> bool:
-    """Kill `root`, which must not have been reaped yet, and all that it started; False if some do not go away.
+    """Kill the tree of `root`, which must not have been reaped yet; False if some processes do not exit.
 
-    `spare` is left alive: it is the one who kills.
+    `spare` is the pid of the caller if it belongs to the tree itself: it is not killed.
     """
     for _ in range(_ROUNDS):
         alive = [pid for pid in _living(root, mark) if pid != spare]
@@ -46,7 +47,7 @@ def kill_tree(root: int, mark: str, *, spare: int | None = None) -> bool:
 
 
 def _living(root: int, mark: str) -> list[int]:
-    """The members of the tree that are more than a name in the table, from the leaves up."""
+    """The pids of the tree, without zombies."""
     processes = list(_processes())
     members = {root}
     for process in processes:
@@ -61,7 +62,7 @@ def _processes() -> Iterator[_Process]:
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
-                # The name of the program stands in brackets and may hold any character.
+                # The program name is in parentheses and may contain any character, a parenthesis too.
                 fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 yield _Process(int(folder.name), fields[0], int(fields[1]), int(fields[2]), int(fields[3]))
 

@@ -1,4 +1,4 @@
-"""The functions that can run here, by name, and the jobs that were written beside them."""
+"""The registry of functions by name, and of the jobs that `@gnomon.job` and `@gnomon.workflow` declare."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,23 +20,23 @@ Span = str | float | timedelta
 
 
 class LoadingStopped(BaseException):
-    """Ends the reading of a program by a process that only looks for a function in it."""
+    """Ends the loading of a program in a child process, which only needs one function of it."""
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """How often and when a failed attempt is followed by another."""
+    """How often failed attempts are retried, and after which delays."""
 
     #: All attempts together, the first included.
     max_attempts: int = 3
     initial_delay: Span = "30s"
     multiplier: float = 2
     max_delay: Span = "300s"
-    #: By which share a delay may be longer or shorter.
+    #: The fraction by which a delay may be longer or shorter.
     jitter: float = 0.1
 
 
 class JobOptions(TypedDict, total=False):
-    """What may be said about a job, in the words of a jobs file."""
+    """The options of a job, with the field names of a jobs file."""
 
     description: str
     timezone: str
@@ -76,7 +76,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class Function:
-    """Something that can run, under its name."""
+    """A callable that was registered under a name."""
 
     def __init__(self, name: str, body: Callable[..., Any]) -> None:
         self.name = name
@@ -84,18 +84,18 @@ class Function:
         self.is_coroutine = _is_coroutine(body)
         plain = _plain_function(body)
         if _is_generator(plain) or _is_generator(getattr(plain, "__call__", None)):  # noqa: B004 - as for coroutines
-            raise FieldError("function", name, "is a generator: nobody would run it; return the results instead")
+            raise FieldError("function", name, "is a generator, which Gnomon does not run: return the results instead")
         #: Where it is defined: a module, and the path to it there.
         self.module: str = getattr(plain, "__module__", "")
         self.qualname: str = getattr(plain, "__qualname__", type(plain).__qualname__)
 
     @cached_property
     def binder(self) -> ArgumentBinder:
-        """What turns inputs into arguments. Made at first use, when all that annotations name is defined."""
+        """Binds inputs to arguments. Built at first use, when all names in the annotations are defined."""
         return ArgumentBinder(self.body)
 
     def same_as(self, other: "Function") -> bool:
-        """Whether both are one function, perhaps loaded again."""
+        """Whether both are the same function, which may have been loaded twice."""
         return (self.module, self.qualname) == (other.module, other.qualname)
 
 
@@ -115,14 +115,14 @@ def _is_generator(body: object) -> bool:
 
 
 class Functions(Collection[str]):
-    """A registry. Iterates over names."""
+    """A registry of functions and jobs. Iterates over the names of the functions."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._jobs: dict[str, Mapping[str, Any]] = {}
-        #: Where each job was written.
+        #: The qualified name of the function that declares each job.
         self._origins: dict[str, str] = {}
-        #: Whether this process is that of one function: programs are read to find it, and nothing else is started.
+        #: Whether this is the child process of one function: it loads programs to find it, and starts no scheduler.
         self.loading = False
 
     def __contains__(self, name: object) -> bool:
@@ -143,16 +143,16 @@ class Functions(Collection[str]):
 
     @property
     def jobs(self) -> list[Mapping[str, Any]]:
-        """The jobs that were written with `job`, in the words of a jobs file; not checked yet."""
+        """The declared jobs, with the fields of a jobs file; not validated yet."""
         return list(self._jobs.values())
 
     def stop_loading(self) -> None:
-        """End the reading of the program here, if it is only read for its functions."""
+        """Raise LoadingStopped if this process loads the program only for its functions."""
         if self.loading:
             raise LoadingStopped("no scheduler is started in the process of an isolated function")
 
     def add(self, body: Callable[..., Any], name: str | None = None) -> Function:
-        """Let the function run under the name. Another function under the same name is refused."""
+        """Register the function under the name; FieldError if another function has it."""
         added = Function(registered_name(body, name), body)
         known = self._functions.get(added.name)
         if known is not None and not known.same_as(added):
@@ -165,19 +165,19 @@ class Functions(Collection[str]):
         """The name under which the function itself was registered."""
         return next((name for name, known in self._functions.items() if known.body is body), None)
 
-    def declare(self, said: Mapping[str, Any], written: Function) -> None:
-        """Keep a job that was written as a function, or beside one. Another one of the same name is refused."""
-        name, origin = said["name"], f"{written.module}.{written.qualname}"
+    def declare(self, definition: Mapping[str, Any], declared_by: Function) -> None:
+        """Register a job that a decorated function declares; FieldError if another job has its name."""
+        name, origin = definition["name"], f"{declared_by.module}.{declared_by.qualname}"
         if self._origins.setdefault(name, origin) != origin:
             raise FieldError("name", name, f"is already the name of the job at {self._origins[name]}")
-        self._jobs[name] = said
+        self._jobs[name] = definition
 
     @overload
     def function(self, name: Body, /) -> Body: ...
     @overload
     def function(self, name: str | None = None) -> Callable[[Body], Body]: ...
     def function(self, name: Body | str | None = None) -> Body | Callable[[Body], Body]:
-        """Register the decorated function, which stays as it is. Without a name it is called by its own."""
+        """Register the decorated function, and return it unchanged. The default name is its own, with dashes."""
         if callable(name):
             self.add(name)
             return name
@@ -189,57 +189,57 @@ class Functions(Collection[str]):
         return registered
 
     def job(
-        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
+        self, schedule: str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[Body], Body]:
         """Register the decorated function, and a job that runs it."""
-        said: dict[str, Any] = dict(words)
+        fields: dict[str, Any] = dict(options)
         if schedule is not None:
-            said["schedule"] = schedule
-        if not said.keys() & {"schedule", "at", "every", "on"}:
+            fields["schedule"] = schedule
+        if not fields.keys() & {"schedule", "at", "every", "on"}:
             raise UsageError("a job needs a schedule, such as schedule='every day at 7am', or an event")
 
         def registered(body: Body) -> Body:
             added = self.add(body, name)
-            self.declare({"name": added.name, "function": added.name, **job_file_value(said)}, added)
+            self.declare({"name": added.name, "function": added.name, **job_file_value(fields)}, added)
             return body
 
         return registered
 
 
 def registered_name(body: Callable[..., Any], name: str | None) -> str:
-    """The name it is given, or its own with dashes."""
+    """The name to register the callable under: the given one, or its own with dashes."""
     if not callable(body):
         raise FieldError("function", body, "cannot be called")
     if name is None:
         own: str | None = getattr(_plain_function(body), "__name__", None)
         if own is None or not own.isidentifier():
-            raise FieldError("name", own, "is missing: what has no name of its own must be given one")
+            raise FieldError("name", own, "is missing: a callable without a name of its own must be given one")
         name = own.replace("_", "-")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         raise FieldError("name", name, f"must be a text of 1 to {_LONGEST_NAME} printable characters")
     return name
 
 
-def job_file_value(value: Any) -> Any:  # noqa: ANN401 - whatever someone says about a job
-    """The value as a jobs file would say it."""
+def job_file_value(value: Any) -> Any:  # noqa: ANN401 - any value of a job field
+    """The value as it is written in a jobs file."""
     match value:
         case timedelta():
-            said: Any = _span(value)
+            written: Any = _span(value)
         case datetime():
-            said = value.isoformat()
+            written = value.isoformat()
         case Enum():
-            said = value.value
+            written = value.value
         case Retry():
-            said = {field: job_file_value(getattr(value, field)) for field in value.__struct_fields__}
+            written = {field: job_file_value(getattr(value, field)) for field in value.__struct_fields__}
         case Mapping():
-            said = {key: job_file_value(each) for key, each in value.items()}
+            written = {key: job_file_value(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            said = [job_file_value(each) for each in value]
+            written = [job_file_value(each) for each in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            said = job_file_value(asdict(value))
+            written = job_file_value(asdict(value))
         case _:
-            said = value
-    return said
+            written = value
+    return written
 
 
 def _span(span: timedelta) -> str:
@@ -247,7 +247,7 @@ def _span(span: timedelta) -> str:
     return f"{ms}ms" if ms % 1000 else f"{ms // 1000}s"
 
 
-#: What `gnomon.function` and `gnomon.job` fill.
+#: The registry that `gnomon.function`, `gnomon.job` and `gnomon.workflow` fill.
 FUNCTIONS = Functions()
 function = FUNCTIONS.function
 job = FUNCTIONS.job

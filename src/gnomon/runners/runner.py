@@ -1,4 +1,8 @@
-"""A runner that says what it starts, to whoever wants to hear it."""
+"""The runner of a worker: it starts functions and commands on the executor for their kind, and stops them.
+
+FunctionRunner keeps coroutines on one event loop, other functions on threads, isolated functions and commands in
+processes. NotifyingRunner wraps any runner and reports the assignments that it starts.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,7 +26,7 @@ from gnomon.runners.thread_executor import ThreadExecutor
 
 
 class NotifyingRunner:
-    """Another runner, and its announcements."""
+    """Wraps a runner, and reports the assignments that it has started."""
 
     def __init__(self, runner: Runner, on_start: Callable[[Sequence[Assignment]], None]) -> None:
         """`on_start` is called with the assignments that have been started."""
@@ -62,15 +66,15 @@ class NotifyingRunner:
         await self._runner.close(drain_ms=drain_ms, grace_ms=grace_ms)
 
 
-#: How often bodies are looked for that should have stopped, in seconds.
+#: Bounds of the interval between checks for attempts that should have stopped, in seconds.
 _MAX_SWEEP_SECONDS, _MIN_SWEEP_SECONDS = 1.0, 0.02
-#: How many seconds the system may take to clear away what was killed.
+#: Seconds that the kernel may take to end killed processes.
 _KILL_WAIT_SECONDS = 2.0
 _STOPPING_REASON = "the worker stops"
 
 
 class FunctionRunner:
-    """Runs registered functions and commands. Its threads begin with the first assignment and end when it is closed."""
+    """Runs registered functions and commands. Its threads start with the first assignment and end with `close`."""
 
     def __init__(
         self,
@@ -88,7 +92,7 @@ class FunctionRunner:
         self._settings = settings
         self._default_timeout_ms = default_timeout_ms
         self._imports = tuple(imports)
-        self._attempts = AttemptTable(on_finished)
+        self._table = AttemptTable(on_finished)
         self._environment = RunnerEnvironment(
             secrets,
             max_output_bytes=settings.max_output_bytes,
@@ -108,45 +112,45 @@ class FunctionRunner:
     @property
     def occupied(self) -> int:
         """See Runner.occupied."""
-        return self._attempts.occupied
+        return self._table.occupied
 
     @property
     def overrunning(self) -> int:
         """See Runner.overrunning."""
-        return self._attempts.overrunning
+        return self._table.overrunning
 
     def start(self, assignments: Sequence[Assignment]) -> None:
-        """See Runner.start. What cannot be begun here is NEVER_STARTED."""
-        homes = self._open_executors()
+        """See Runner.start. An assignment that cannot be started here ends as NEVER_STARTED."""
+        executors = self._open_executors()
         batches: dict[Executor, list[RunningAttempt]] = {}
         for assignment in assignments:
             function = self._functions.get(assignment.step.function)
-            if function is None or homes is None:
-                reason = _STOPPING_REASON if homes is None else f"no function {assignment.step.function!r} here"
-                self._attempts.add_outcome(assignment, AttemptOutcome(result=Result.NEVER_STARTED, error=reason))
+            if function is None or executors is None:
+                reason = _STOPPING_REASON if executors is None else f"no function {assignment.step.function!r} here"
+                self._table.add_outcome(assignment, AttemptOutcome(result=Result.NEVER_STARTED, error=reason))
                 continue
             timeout_ms = assignment.step.timeout_ms or self._usual_timeout_ms(function)
             log = TaskLog(self._environment.max_log_lines)
-            body = RunningAttempt(assignment, function, timeout_ms=timeout_ms, log=log)
-            self._attempts.add(body)
-            batches.setdefault(homes.executor_for(body), []).append(body)
-        for home, bodies in batches.items():
-            home.start(bodies)
+            attempt = RunningAttempt(assignment, function, timeout_ms=timeout_ms, log=log)
+            self._table.add(attempt)
+            batches.setdefault(executors.executor_for(attempt), []).append(attempt)
+        for executor, attempts in batches.items():
+            executor.start(attempts)
 
     def _usual_timeout_ms(self, function: Function) -> int:
         return self._shell.timeout_ms if function is COMMAND else self._default_timeout_ms
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""
-        return self._attempts.drain_finished()
+        return self._table.drain_finished()
 
     def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
         """See Runner.stop."""
         for each in held:
-            body = self._attempts.find(each)
-            if body is not None and self._executors is not None:
-                body.request_stop(why)
-                self._executors.executor_for(body).stop(body)
+            attempt = self._table.find(each)
+            if attempt is not None and self._executors is not None:
+                attempt.request_stop(why)
+                self._executors.executor_for(attempt).stop(attempt)
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
         """See Runner.close."""
@@ -158,46 +162,46 @@ class FunctionRunner:
                 CAPTURE.remove()
             self._closed = True
 
-    async def _end_all(self, homes: "_Executors", drain: float, grace: float) -> None:
-        """Everything has ended, or was told of as what cannot be ended."""
-        self._drop_waiting(homes)
+    async def _end_all(self, executors: "_Executors", drain: float, grace: float) -> None:
+        """End all attempts, and report those that do not end."""
+        self._drop_waiting(executors)
         await self._wait_until_empty(drain)
         self._environment.grace = grace
-        self.stop([body.held for body in self._attempts.unreported()], why=Result.INTERRUPTED)
+        self.stop([attempt.ref for attempt in self._table.unreported()], why=Result.INTERRUPTED)
         await self._wait_until_empty(grace)
-        await homes.process_executor.wait_until_exited(_KILL_WAIT_SECONDS)
-        for body in self._attempts.unreported():
-            self._attempts.give_up(body, "; it did not stop")
+        await executors.process_executor.wait_until_exited(_KILL_WAIT_SECONDS)
+        for attempt in self._table.unreported():
+            self._table.give_up(attempt, "; it did not stop")
 
-    def _drop_waiting(self, homes: "_Executors") -> None:
-        """Nothing begins any more."""
-        for body in self._attempts.unreported():
-            if body.claim():
-                self._attempts.drop(body, _STOPPING_REASON)
-                homes.executor_for(body).stop(body)
+    def _drop_waiting(self, executors: "_Executors") -> None:
+        """Drop the attempts that have not begun."""
+        for attempt in self._table.unreported():
+            if attempt.claim():
+                self._table.drop(attempt, _STOPPING_REASON)
+                executors.executor_for(attempt).stop(attempt)
 
     async def _wait_until_empty(self, patience: float) -> None:
-        """Wait until nothing occupies a slot, for so long."""
+        """Wait until no attempt occupies a slot, at most `patience` seconds."""
         empty, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._attempts.on_empty = partial(loop.call_soon_threadsafe, empty.set)
+        self._table.on_empty = partial(loop.call_soon_threadsafe, empty.set)
         try:
-            if self._attempts.occupied:
+            if self._table.occupied:
                 async with asyncio.timeout(patience):
                     await empty.wait()
         except TimeoutError:
             pass
         finally:
-            self._attempts.on_empty = None
+            self._table.on_empty = None
 
     def _open_executors(self) -> "_Executors | None":
         if self._executors is None and not self._stopping:
             CAPTURE.install()
-            self._executors = _Executors(self._attempts, self._environment, self._settings, self._shell, self._imports)
+            self._executors = _Executors(self._table, self._environment, self._settings, self._shell, self._imports)
         return None if self._stopping else self._executors
 
 
 class _AvailableFunctions(Collection[str]):
-    """The functions that are registered, and the one that stands for commands."""
+    """The names of the registered functions, and the one that stands for commands."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
@@ -221,41 +225,41 @@ Executor = CoroutineExecutor | ThreadExecutor | ProcessExecutor
 
 
 class _Executors:
-    """Where bodies run, and who looks after them."""
+    """The executors of a runner, and the control loop that watches their attempts."""
 
     def __init__(
         self,
-        attempts: AttemptTable,
+        table: AttemptTable,
         environment: RunnerEnvironment,
         settings: WorkerSettings,
         shell: ShellSettings,
         imports: Sequence[str],
     ) -> None:
-        self._attempts = attempts
+        self._table = table
         self._environment = environment
         self._control_loop = LoopThread("gnomon-minder")
-        self._coroutine_executor = CoroutineExecutor(attempts, environment)
-        self._thread_executor = ThreadExecutor(attempts, environment, self._control_loop, threads=settings.threads)
+        self._coroutine_executor = CoroutineExecutor(table, environment)
+        self._thread_executor = ThreadExecutor(table, environment, self._control_loop, threads=settings.threads)
         commands = ShellRunner(environment, shell)
         self.process_executor = ProcessExecutor(
-            attempts, environment, self._control_loop, commands, limit=settings.max_concurrent, imports=imports
+            table, environment, self._control_loop, commands, limit=settings.max_concurrent, imports=imports
         )
         self._control_loop.call(self._sweep)
 
-    def executor_for(self, body: RunningAttempt) -> Executor:
-        """Where the body belongs."""
-        if body.function is COMMAND or body.assignment.step.isolation is Isolation.PROCESS:
+    def executor_for(self, attempt: RunningAttempt) -> Executor:
+        """The executor for the kind of the attempt."""
+        if attempt.function is COMMAND or attempt.assignment.step.isolation is Isolation.PROCESS:
             return self.process_executor
-        return self._coroutine_executor if body.function.is_coroutine else self._thread_executor
+        return self._coroutine_executor if attempt.function.is_coroutine else self._thread_executor
 
     def close(self) -> None:
-        """End all threads that can be ended."""
+        """End all threads that no function blocks."""
         self._coroutine_executor.close()
         self._thread_executor.close()
         self._control_loop.close(patience=_KILL_WAIT_SECONDS)
 
     def _sweep(self) -> None:
-        bodies = [body for body in self._attempts.unreported() if self.executor_for(body) is self._coroutine_executor]
-        self._coroutine_executor.sweep(bodies)
+        coroutines = self._coroutine_executor
+        coroutines.sweep([one for one in self._table.unreported() if self.executor_for(one) is coroutines])
         pause = min(_MAX_SWEEP_SECONDS, max(_MIN_SWEEP_SECONDS, self._environment.grace / 4))
         self._control_loop.loop.call_later(pause, self._sweep)

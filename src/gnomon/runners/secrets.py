@@ -1,4 +1,4 @@
-"""Where a worker finds the secrets that inputs name."""
+"""Secrets: resolve `${secret:NAME}` in inputs, and redact the values in outputs, errors and logs."""
 
 import base64
 import json
@@ -16,13 +16,13 @@ from gnomon.runners.logs import Redact, no_redaction
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-#: What is shorter would be found everywhere, and could not be taken out of a text.
+#: A shorter value would match everywhere, so it could not be redacted.
 _SHORTEST = 4
 _LARGEST_FILE = 65_536
 
 
 class SecretSource:
-    """Reads secrets when an attempt starts, and keeps none."""
+    """Reads secrets from files or the environment when an attempt starts, and stores none."""
 
     def __init__(self, settings: SecretsSettings, environ: Mapping[str, str]) -> None:
         self._allowed = frozenset(settings.allow)
@@ -59,7 +59,7 @@ class SecretSource:
             if value is None:
                 raise FieldError("secret", name, "is missing")
             if not _is_unicode(value):
-                raise FieldError("secret", name, "is no text: it has bytes that are not UTF-8")
+                raise FieldError("secret", name, "is not text: it has bytes that are not UTF-8")
             if len(value) < _SHORTEST:
                 raise FieldError("secret", name, f"is shorter than {_SHORTEST} characters: it could not be kept secret")
             found[name] = value
@@ -84,7 +84,7 @@ class SecretSource:
 
 
 def _is_unicode(value: str) -> bool:
-    """False for what the environment holds that is no UTF-8: it comes as halves of characters."""
+    """False for a value of the environment that is not UTF-8: Python decodes its bytes to lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -100,14 +100,14 @@ def _mentions(value: Any) -> bool:  # noqa: ANN401 - any JSON
             return False
 
 
-#: A line of a secret shorter than this says too little to be looked for.
+#: A shorter line of a secret would match too many texts.
 _SHORTEST_LINE = 8
-#: The beginning of a secret shorter than this may be anything.
+#: A shorter beginning of a secret would match too many texts.
 _SHORTEST_BEGINNING = 4
 
 
 class Redactor:
-    """Replaces every form of each secret by its name."""
+    """Replaces every encoded form of each secret by its name."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         forms: dict[str, str] = {}
@@ -124,7 +124,7 @@ class Redactor:
         return self._pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
 
     def without_beginnings(self, text: str) -> str:
-        """A text that was cut before it was redacted: a secret that the cut went through goes as a whole."""
+        """A text that was cut before redaction, without the beginning of a secret at its end."""
         for form in self._longest_first:
             for length in range(min(len(form) - 1, len(text)), _SHORTEST_BEGINNING - 1, -1):
                 if text.endswith(form[:length]):
@@ -133,18 +133,18 @@ class Redactor:
 
 
 def redactor(secrets: Mapping[str, str]) -> Redact:
-    """What takes these secrets out of a text."""
+    """A function that removes these secrets from a text."""
     return Redactor(secrets) if secrets else no_redaction
 
 
 def redacted_json(written: bytes, redact: Redact) -> bytes:
-    """The JSON without secrets, and still JSON."""
+    """The JSON without secrets; the result is JSON, too."""
     if redact(text := written.decode()) == text:
         return written
     cleaned = msgspec.json.encode(_cleaned(msgspec.json.decode(written), redact))
     if redact(text := cleaned.decode()) == text:
         return cleaned
-    # A secret that is spelt by the structure itself.
+    # The secret matches text across keys, values and punctuation: no part of the structure can be kept.
     return msgspec.json.encode({"redacted": True})
 
 
@@ -194,6 +194,6 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 def _inside_base64(raw: bytes, before: int) -> str:
-    """The characters that are the same whatever stands before and after, if so many bytes stand before."""
+    """The Base64 characters of the value that do not depend on its neighbours, after `before` bytes modulo 3."""
     encoded = base64.b64encode(bytes(before) + raw).decode()
     return encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]

@@ -1,4 +1,4 @@
-"""Commands: each is run by a shell in the workspace, with its own variables, and ends with all that it started."""
+"""Commands: a shell runs each in the workspace, with its own variables; its descendants are killed when it ends."""
 
 import os
 import signal
@@ -23,26 +23,26 @@ from gnomon.runners.outcomes import failed_outcome, returned_outcome
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import redactor
 
-#: Outlives the command for a moment, and ends all of it if the worker dies.
+#: The parent process of the command: it kills the descendants when the command ends or the worker dies.
 _GUARDIAN = str(Path(__file__).with_name("shell_guardian.py"))
 _PROGRAM = "/bin/sh"
-#: What a variable of the command is called until the profile of the login shell has been read.
+#: Prefix of the copies of the command's variables, which survive the profile of the login shell.
 _ENV_PREFIX = "GNOMON_ENV_"
-#: What a shell adds to the number of the signal that ended a command.
+#: A shell adds this to the number of the signal that ended a command.
 _SIGNALLED = 128
-#: What a character of the output takes at most, as JSON.
+#: Bytes that one character of the output takes in JSON at most.
 _MAX_JSON_CHAR_BYTES = 6
 
 
 def _never_called() -> None:
-    """Stands for commands in the places where functions have one."""
+    """Placeholder for the callable of COMMAND: processes run commands."""
 
 
 COMMAND = Function(SHELL, _never_called)
 
 
 class ShellInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is needed to run a command. It may hold secrets."""
+    """A command with its environment, folder and input. It may hold secrets."""
 
     command: str
     env: dict[str, str]
@@ -60,14 +60,14 @@ class ShellRunner:
         self._inherit = shell.inherit
         self._workspace = Path(shell.workspace or Path.cwd()).resolve()
 
-    def started(self, body: RunningAttempt) -> "ShellProcess":
-        """The process of the command; UsageError if it cannot be run as it is said."""
-        step, given = body.assignment.step, body.assignment.input
-        # Only what the step says: whoever triggers a run must not choose the variables of a program.
+    def started(self, attempt: RunningAttempt) -> "ShellProcess":
+        """Start the command; UsageError if its step is not valid here."""
+        step, given = attempt.assignment.step, attempt.assignment.input
+        # Only fields of the step: the caller who triggers a run must not set the variables of a program.
         own = {field: given[field] for field in step.input if field in given}
         filled, found = self._environment.secrets.resolve(own)
         if found:
-            body.log.redact = redactor(found)
+            attempt.log.redact = redactor(found)
         plan = ShellInvocation(
             command=step.command,
             env={name: _text(value) for name, value in filled.get("env", {}).items()},
@@ -76,7 +76,7 @@ class ShellRunner:
             base={name: value for name in self._inherit if (value := os.environ.get(name)) is not None},
             max_output_bytes=self._environment.max_output_bytes,
         )
-        return ShellProcess(plan, body)
+        return ShellProcess(plan, attempt)
 
     def _folder(self, workdir: object) -> str:
         if not self._workspace.is_dir():
@@ -90,26 +90,26 @@ class ShellRunner:
 
 
 class ShellProcess(SupervisedProcess):
-    """A command that runs: its shell, under the eyes of its guardian."""
+    """A running command: its guardian process with the shell below it."""
 
-    def __init__(self, plan: ShellInvocation, body: RunningAttempt) -> None:
+    def __init__(self, plan: ShellInvocation, attempt: RunningAttempt) -> None:
         self._plan = plan
-        self._facts = body.facts()
-        self._told = False
+        self._facts = attempt.facts()
+        self._stop_requested = False
         most = plan.max_output_bytes // _MAX_JSON_CHAR_BYTES // 2
         self._out, self._err = (_TailBuffer(self._log_writer(level), most) for level in ("stdout", "stderr"))
-        super().__init__(body.log, (self._out, self._err))
+        super().__init__(attempt.log, (self._out, self._err))
 
     def terminate(self) -> None:
-        """Tell it and its group to stop."""
-        self._told = self._told or not self.exited.done()
+        """Send SIGTERM to the process group, and note that the command did not end by itself."""
+        self._stop_requested = self._stop_requested or not self.exited.done()
         super().terminate()
 
     @property
     def ended(self) -> ChildResult | None:
-        """How it ended, if it ended by itself."""
+        """The result of a command that ended by itself."""
         code = self._process.returncode
-        if self._told or code is None or code < 0:
+        if self._stop_requested or code is None or code < 0:
             return None
         return ChildResult(self._outcome(code))
 
@@ -129,7 +129,7 @@ class ShellProcess(SupervisedProcess):
         with os.fdopen(os.memfd_create("gnomon-stdin"), "wb") as file:
             file.write(plan.stdin.encode())
             file.seek(0)
-            return subprocess.Popen(  # noqa: S603 - running commands is what it is for
+            return subprocess.Popen(  # noqa: S603 - its purpose is to run commands
                 [sys.executable, "-I", "-S", _GUARDIAN, str(os.getpid()), self._mark, _PROGRAM, "-lc", _script(plan)],
                 stdin=file if plan.stdin else subprocess.DEVNULL,
                 stdout=out,
@@ -141,16 +141,16 @@ class ShellProcess(SupervisedProcess):
 
 
 class _TailBuffer(LineSplitter):
-    """Hands lines over, and keeps the last of all that was said."""
+    """Splits output into lines, and keeps the last `most` bytes of it."""
 
-    def __init__(self, heard: Callable[[bytes, bool], None], most: int) -> None:
-        super().__init__(CHUNK, heard)
+    def __init__(self, on_line: Callable[[bytes, bool], None], most: int) -> None:
+        super().__init__(CHUNK, on_line)
         self._most = most
         self._last = bytearray()
         self.cut = False
 
     def feed(self, piece: bytes) -> None:
-        """See Lines.feed."""
+        """See LineSplitter.feed."""
         self._last += piece
         if len(self._last) > self._most:
             del self._last[: -self._most]
@@ -158,10 +158,10 @@ class _TailBuffer(LineSplitter):
         super().feed(piece)
 
     def tail(self, redact: Redact) -> str:
-        """The last of it, without secrets."""
+        """The end of the output, without secrets."""
         text = self._last.decode(errors="replace")
         if self.cut and redact is not no_redaction:
-            # The cut may have gone through a secret.
+            # The cut may have split a secret: drop the first line.
             text = text.partition("\n")[2]
         return storable(redact(text)).rstrip("\n")
 
@@ -171,7 +171,7 @@ class _TailBuffer(LineSplitter):
 
 
 def _script(plan: ShellInvocation) -> str:
-    """The command, after the variables have been set again: the profile of a login shell may have changed them."""
+    """The command, preceded by setting its variables again: the profile of a login shell may have changed them."""
     if not plan.env:
         return plan.command
     again = " ".join(f'{name}="${_ENV_PREFIX}{name}"' for name in plan.env)
@@ -179,7 +179,7 @@ def _script(plan: ShellInvocation) -> str:
 
 
 def _text(value: object) -> str:
-    """A value that a reference led to, as a program can read it."""
+    """The value of a field as text for a program; JSON unless it is a string."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

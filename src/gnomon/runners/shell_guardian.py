@@ -1,8 +1,8 @@
-"""Runs one command and stays beside it: `python -I -S shell_guardian.py PARENT MARK PROGRAM ARGUMENT…`.
+"""The parent process of one command: `python -I -S shell_guardian.py PARENT MARK PROGRAM ARGUMENT…`.
 
-It ends with the status of the command, and kills what that left running; if the command was told to stop, what it
-started has time to end by itself. If the worker dies, all of it is killed. It imports nothing of Gnomon, so that it is
-there at once.
+It exits with the status of the command, and kills the descendants that are left. After a stop signal the descendants
+have time to end by themselves. If the worker dies, it kills the whole tree. It imports nothing of Gnomon, so that it
+starts fast.
 """
 
 import ctypes
@@ -13,21 +13,21 @@ from contextlib import suppress
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-#: What the system sends when the worker has died. The command may use all others.
+#: The kernel sends this signal when the worker has died. The command may use all others.
 _ORPHANED = signal.SIGRTMAX
-#: What a shell adds to the number of the signal that ended a command.
+#: A shell adds this to the number of the signal that ended a command.
 _SIGNALLED = 128
 _LOST = 70
 
 
 def main() -> NoReturn:
-    """Run the command, and be gone when it is."""
+    """Run the command, and exit when it has ended."""
     parent, mark, *command = sys.argv[1:]
-    told: list[int] = []
-    # The command has its own signal. A handler, since what is ignored here would be ignored there, too.
-    for asked in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(asked, lambda number, _: told.append(number))
-    signal.signal(_ORPHANED, lambda *_: _orphaned(mark))
+    stop_signals: list[int] = []
+    # The command receives the signals of the group itself. Handlers, since the command would inherit SIG_IGN.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, _: stop_signals.append(received))
+    signal.signal(_ORPHANED, lambda *_: _kill_orphans(mark))
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, _ORPHANED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -37,16 +37,16 @@ def main() -> NoReturn:
     child = os.posix_spawn(command[0], command, environment, setsigdef=(signal.SIGPIPE, signal.SIGXFSZ))
     status = _status(child)
     with suppress(ChildProcessError):
-        while told:
+        while stop_signals:
             os.wait()
-        # Whatever lost its parents is ours: without children there is nothing left.
+        # Orphans become children of this process. Without children this raises, and there is nothing to kill.
         os.waitpid(-1, os.WNOHANG)
-        _end(mark, status)
+        _kill_and_exit(mark, status)
     os._exit(status)
 
 
 def _status(child: int) -> int:
-    """How it ended, as a shell says it. Whatever else becomes ours meanwhile is reaped."""
+    """The exit status of the child, encoded as by a shell. Reaps orphans that exit in the meantime."""
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -54,18 +54,18 @@ def _status(child: int) -> int:
             return code if code >= 0 else _SIGNALLED - code
 
 
-def _orphaned(mark: str) -> NoReturn:
-    """The worker has died. It did so thread by thread, and the system tells us of each: one is enough."""
+def _kill_orphans(mark: str) -> NoReturn:
+    """Kill the tree after the worker has died. The kernel signals the end of each of its threads; the first counts."""
     signal.signal(_ORPHANED, signal.SIG_IGN)
     try:
-        _end(mark, _LOST)
+        _kill_and_exit(mark, _LOST)
     finally:
-        # Whatever went wrong, our own group goes, and we with it.
+        # If that fails, at least kill the process group, this process included.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _end(mark: str, status: int) -> NoReturn:
-    """Kill all that is left, and be gone."""
+def _kill_and_exit(mark: str, status: int) -> NoReturn:
+    """Kill the rest of the tree, and exit."""
     import runpy
 
     kill_tree = runpy.run_path(os.path.join(os.path.dirname(__file__), "process_tree.py"))["kill_tree"]  # noqa: PTH118, PTH120 - pathlib takes longer to load than the rest

@@ -1,7 +1,8 @@
-"""Threads for functions that are not coroutines.
+"""Functions that are not coroutines, on a pool of daemon threads.
 
-They are daemons, unlike those of the standard library's pools: a function that never returns must not keep the program
-from ending.
+The threads are daemons, unlike those of the standard library's pools: a function that never returns must not keep the
+program from exiting. A thread cannot be stopped either: the executor gives up on a function that overruns, and the pool
+replaces its thread until the function returns.
 """
 
 import logging
@@ -22,7 +23,7 @@ from gnomon.runners.outcomes import give_up_outcome, returned_outcome
 
 
 class DaemonThreadPool:
-    """At most so many threads, made when they are needed."""
+    """At most `limit` threads, started on demand."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -33,34 +34,34 @@ class DaemonThreadPool:
         self._closed = False
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Have it called as soon as a thread is free."""
+        """Queue a call for the next free thread."""
         with self._lock:
             self._work.put(work)
             self._waiting += 1
             self._grow()
 
     def add_capacity(self) -> None:
-        """One thread is stuck: another may take its place."""
+        """Allow one more thread, in place of one that is stuck."""
         with self._lock:
             self._limit += 1
             self._grow()
 
     def remove_capacity(self) -> None:
-        """It is no longer stuck."""
+        """Allow one thread less: a stuck one is free again."""
         with self._lock:
             self._limit -= 1
             if self._alive > self._limit:
                 self._work.put(None)
 
     def close(self) -> None:
-        """Threads end when they have nothing more to do."""
+        """End each thread after the work that is queued."""
         with self._lock:
             self._closed = True
             for _ in range(self._alive):
                 self._work.put(None)
 
     def _grow(self) -> None:
-        """One more thread, if there is work that the existing ones may not get to."""
+        """Start one more thread if work is waiting and the limit allows it."""
         if self._alive < min(self._limit, self._waiting) and not self._closed:
             self._alive += 1
             threading.Thread(target=self._serve, name=f"gnomon-function-{self._alive}", daemon=True).start()
@@ -80,77 +81,77 @@ _log = logging.getLogger(__name__)
 
 
 class ThreadExecutor:
-    """Begins them as threads become free, and minds their deadlines on a loop where no function runs."""
+    """Starts functions as threads become free, and watches deadlines on the control loop, which runs no function."""
 
     def __init__(
-        self, attempts: AttemptTable, environment: RunnerEnvironment, control_loop: LoopThread, *, threads: int
+        self, table: AttemptTable, environment: RunnerEnvironment, control_loop: LoopThread, *, threads: int
     ) -> None:
-        self._attempts = attempts
+        self._table = table
         self._environment = environment
         self._control_loop = control_loop
         self._threads = DaemonThreadPool(threads)
 
-    def start(self, bodies: Sequence[RunningAttempt]) -> None:
-        """Begin with all of them soon."""
-        self._control_loop.call(self._begin, bodies)
+    def start(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Schedule all of them on the control loop."""
+        self._control_loop.call(self._begin, attempts)
 
-    def stop(self, body: RunningAttempt) -> None:
-        """Give up on a body that was asked to stop: at once, or after its grace if it may still end with a result."""
-        self._control_loop.call(self._stop, body)
+    def stop(self, attempt: RunningAttempt) -> None:
+        """Give up on an attempt that was asked to stop; an interrupted one has the grace period to end first."""
+        self._control_loop.call(self._stop, attempt)
 
     def close(self) -> None:
-        """Threads end with what they do."""
+        """End each thread when its function returns."""
         self._threads.close()
 
-    def _begin(self, bodies: Sequence[RunningAttempt]) -> None:
-        for body in bodies:
-            body.timer = self._control_loop.loop.call_later(body.timeout, self._late, body)
-            self._threads.submit(partial(copy_context().run, self._perform, body))
+    def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
+        for attempt in attempts:
+            attempt.timer = self._control_loop.loop.call_later(attempt.timeout, self._late, attempt)
+            self._threads.submit(partial(copy_context().run, self._perform, attempt))
 
-    def _perform(self, body: RunningAttempt) -> None:
-        if not body.claim():
+    def _perform(self, attempt: RunningAttempt) -> None:
+        if not attempt.claim():
             return
-        body.ends = time.monotonic() + body.timeout
-        CURRENT.set(body.log)
-        outcome = self._outcome(body)
-        if body.timer is not None:
-            self._control_loop.call(body.timer.cancel)
-        if not self._attempts.end(body, outcome):
+        attempt.deadline = time.monotonic() + attempt.timeout
+        CURRENT.set(attempt.log)
+        outcome = self._outcome(attempt)
+        if attempt.timer is not None:
+            self._control_loop.call(attempt.timer.cancel)
+        if not self._table.end(attempt, outcome):
             self._threads.remove_capacity()
-            _log.info("function %s has returned after it was given up on", body.function.name)
+            _log.info("function %s has returned after it was given up on", attempt.function.name)
 
-    def _outcome(self, body: RunningAttempt) -> AttemptOutcome:
+    def _outcome(self, attempt: RunningAttempt) -> AttemptOutcome:
         try:
             try:
-                call = body.call(self._environment.secrets)
+                call = attempt.call(self._environment.secrets)
             except UsageError as error:
-                return give_up_outcome(body.log.redact(str(error)))
-            return returned_outcome(call(), max_bytes=self._environment.max_output_bytes, redact=body.log.redact)
-        except BaseException as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            return error_outcome(body, error)
+                return give_up_outcome(attempt.log.redact(str(error)))
+            return returned_outcome(call(), max_bytes=self._environment.max_output_bytes, redact=attempt.log.redact)
+        except BaseException as error:  # noqa: BLE001 - any error of a function is its outcome
+            return error_outcome(attempt, error)
 
-    def _late(self, body: RunningAttempt) -> None:
-        left = body.ends - time.monotonic()
-        if body.begun and left > 0:
-            # It waited for a thread before it began.
-            body.timer = self._control_loop.loop.call_later(left, self._late, body)
+    def _late(self, attempt: RunningAttempt) -> None:
+        left = attempt.deadline - time.monotonic()
+        if attempt.begun and left > 0:
+            # It waited for a thread, and its timeout counts from its start.
+            attempt.timer = self._control_loop.loop.call_later(left, self._late, attempt)
             return
-        if body.begun:
-            body.request_stop(Result.TIMED_OUT)
-        self._give_up(body)
+        if attempt.begun:
+            attempt.request_stop(Result.TIMED_OUT)
+        self._give_up(attempt)
 
-    def _stop(self, body: RunningAttempt) -> None:
-        if body.timer is not None:
-            body.timer.cancel()
-        if body.begun and body.why is Result.INTERRUPTED:
-            body.timer = self._control_loop.loop.call_later(self._environment.grace, self._give_up, body)
+    def _stop(self, attempt: RunningAttempt) -> None:
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if attempt.begun and attempt.stop_result is Result.INTERRUPTED:
+            attempt.timer = self._control_loop.loop.call_later(self._environment.grace, self._give_up, attempt)
         else:
-            self._give_up(body)
+            self._give_up(attempt)
 
-    def _give_up(self, body: RunningAttempt) -> None:
-        if body.timer is not None:
-            body.timer.cancel()
-        if body.claim():
-            self._attempts.drop(body, f"no thread was free within {body.timeout:g} s")
-        elif self._attempts.give_up(body, "; the function still runs on its thread, and cannot be stopped"):
+    def _give_up(self, attempt: RunningAttempt) -> None:
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if attempt.claim():
+            self._table.drop(attempt, f"no thread was free within {attempt.timeout:g} s")
+        elif self._table.give_up(attempt, "; the function still runs on its thread, and cannot be stopped"):
             self._threads.add_capacity()

@@ -1,7 +1,7 @@
-"""Workflows as Python functions: called once, when they are written down, with references instead of values.
+"""Workflows as Python functions: `@gnomon.workflow` calls the function once, with references instead of values.
 
-What such a function does is to name its steps. They run later, each when its turn has come, with what the references
-lead to by then.
+The function only declares steps. They run later, each when its dependencies have ended, with the values that the
+references have by then.
 """
 
 import inspect
@@ -33,7 +33,7 @@ _TIMES = ("schedule", "at", "every")
 
 
 class Reference:
-    """A value that a run will have: an input, an output, or a part of one. As a text it is `${…}`."""
+    """A value that a run will have: an input, an output, or a part of one. Its text is `${…}`."""
 
     __slots__ = ("_path",)
 
@@ -46,7 +46,7 @@ class Reference:
         if isinstance(key, int) and not isinstance(key, bool) and key >= 0:
             return Reference(f"{self._path}[{key}]")
         raise FieldError(
-            str(self), key, "can be no part of it: parts are texts of letters, digits, _ and -, or numbers"
+            str(self), key, "cannot be a part of it: parts are texts of letters, digits, _ and -, or numbers"
         )
 
     def __str__(self) -> str:
@@ -54,16 +54,14 @@ class Reference:
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise FieldError(str(self), spec, "is no way to write it: it has no value before its run")
+            raise FieldError(str(self), spec, "cannot format it: it has no value before its run")
         return str(self)
 
     def __repr__(self) -> str:
         return f"<reference {self}>"
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise UsageError(
-            f"{self} has no value before its run: ask for it in condition=, or go through it with foreach="
-        )
+        raise UsageError(f"{self} has no value before its run: test it in condition=, or iterate over it with foreach=")
 
     __bool__ = __iter__ = __len__ = __contains__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __eq__ = __ne__ = _refuse
@@ -71,7 +69,7 @@ class Reference:
 
 
 class StepHandle:
-    """A step that was named: others may come after it and take its output."""
+    """A declared step: later steps may depend on it and take its output."""
 
     __slots__ = ("name",)
 
@@ -80,23 +78,23 @@ class StepHandle:
 
     @property
     def output(self) -> Reference:
-        """What it will have returned."""
+        """A reference to the value that the step will return."""
         if "." in self.name:
-            raise FieldError("name", self.name, "has a dot, so that nothing can refer to it")
+            raise FieldError("name", self.name, "has a dot, so no reference can name it")
         return Reference(f"steps.{self.name}.output")
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
 
-#: The item of a step that is done for each of many, and its number, counted from 0.
+#: The current item of a step with `foreach`, and its index, counted from 0.
 item = Reference("item")
 index = Reference("index")
 _building: ContextVar["_Builder | None"] = ContextVar("gnomon_workflow", default=None)
 
 
 def step(  # noqa: PLR0913 - as many parameters as a step has fields
-    what: Callable[..., Any] | str | None = None,
+    function: Callable[..., Any] | str | None = None,
     /,
     *,
     name: str | None = None,
@@ -112,16 +110,16 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     timeout: Span | None = None,
     retry: Retry | Mapping[str, Any] | None = None,
     isolation: str | None = None,
-    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files have for it
-    **given: Any,  # noqa: ANN401 - whatever the function takes
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files
+    **arguments: Any,  # noqa: ANN401 - any argument of the function
 ) -> StepHandle:
-    """Name a step of the workflow that is being written: a function, a command, another workflow, or only a wait.
+    """Declare a step of the workflow that is being built: a function, a command, another workflow, or only a wait.
 
-    What a function is given under names that mean something here goes into `input`. A command is given `env`, `workdir`
-    and `stdin`. Taking the output of a step makes this one come after it.
+    Arguments of a function whose names are parameters of `step` go into `input`. A command takes `env`, `workdir` and
+    `stdin`. A step that takes the output of another depends on it.
     """
     builder = _current_builder()
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "when": when,
         "if": None if condition is None else _condition_text(condition),
         "foreach": foreach,
@@ -132,8 +130,8 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
         "retry": retry,
         "isolation": isolation,
     }
-    doing = builder.doing(what, command=command, workflow=workflow)
-    return builder.add(name, doing, said, {**(input or {}), **given}, after)
+    action = builder.action(function, command=command, workflow=workflow)
+    return builder.add(name, action, fields, {**(input or {}), **arguments}, after)
 
 
 def _current_builder() -> "_Builder":
@@ -144,60 +142,61 @@ def _current_builder() -> "_Builder":
 
 
 class _Builder:
-    """The steps of a workflow while it is being written."""
+    """Collects the steps of one workflow."""
 
     def __init__(self, functions: Functions, workflows: Mapping[Callable[..., Any], str]) -> None:
         self._functions = functions
         self._workflows = workflows
         self.steps: dict[str, dict[str, Any]] = {}
 
-    def doing(self, what: Callable[..., Any] | str | None, **instead: str | None) -> dict[str, str]:
-        """What is to be done, in the words of a jobs file."""
-        named = {field: value for field, value in instead.items() if value is not None}
-        if what is not None and named:
+    def action(self, function: Callable[..., Any] | str | None, **alternatives: str | None) -> dict[str, str]:
+        """The function, command or workflow of a step as fields of a jobs file; empty for a wait."""
+        named = {field: value for field, value in alternatives.items() if value is not None}
+        if function is not None and named:
             field, value = next(iter(named.items()))
-            raise FieldError(field, value, "cannot be beside a function: say one of them")
+            raise FieldError(field, value, "cannot be combined with a function: give one of them")
         if named:
             return named
-        if what is None:
+        if function is None:
             return {}
-        if isinstance(what, str):
-            return {"function": what}
-        if what in self._workflows:
-            return {"workflow": self._workflows[what]}
-        known = self._functions.name_of(what) if callable(what) else None
+        if isinstance(function, str):
+            return {"function": function}
+        if function in self._workflows:
+            return {"workflow": self._workflows[function]}
+        known = self._functions.name_of(function) if callable(function) else None
         if known is None:
-            raise FieldError("step", what, "is no registered function: put @gnomon.function above it, or give its name")
+            reason = "is not a registered function: put @gnomon.function above it, or give its name"
+            raise FieldError("step", function, reason)
         return {"function": known}
 
     def add(
         self,
         name: str | None,
-        doing: Mapping[str, str],
-        said: Mapping[str, Any],
-        given: Mapping[str, Any],
+        action: Mapping[str, str],
+        fields: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         after: Iterable[StepHandle | str],
     ) -> StepHandle:
-        """One more step, after those that it names and those whose outputs it takes."""
-        name = self._free_name(name, doing)
-        words = {
-            field: _with_references(f"{name}.{field}", value) for field, value in said.items() if value is not None
+        """Add a step that depends on the steps in `after` and on those whose outputs it takes."""
+        name = self._free_name(name, action)
+        written = {
+            field: _with_references(f"{name}.{field}", value) for field, value in fields.items() if value is not None
         }
-        if "command" in doing:
-            words |= {field: _with_references(f"{name}.{field}", value) for field, value in given.items()}
-        elif given:
-            words["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", given))
+        if "command" in action:
+            written |= {field: _with_references(f"{name}.{field}", value) for field, value in arguments.items()}
+        elif arguments:
+            written["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", arguments))
         needs = [one.name if isinstance(one, StepHandle) else one for one in after]
-        needs += [path[1] for path in _paths(words) if path[0] == "steps" and len(path) > 1]
-        self.steps[name] = {"step": name, **doing, "depends_on": list(dict.fromkeys(needs)), **words}
+        needs += [path[1] for path in _paths(written) if path[0] == "steps" and len(path) > 1]
+        self.steps[name] = {"step": name, **action, "depends_on": list(dict.fromkeys(needs)), **written}
         return StepHandle(name)
 
-    def _free_name(self, name: str | None, doing: Mapping[str, str]) -> str:
+    def _free_name(self, name: str | None, action: Mapping[str, str]) -> str:
         if name is None:
-            does = doing.get("function") or doing.get("workflow") or (doing.get("command") or "").partition(" ")[0]
-            if not does:
+            source = action.get("function") or action.get("workflow") or (action.get("command") or "").partition(" ")[0]
+            if not source:
                 raise FieldError("name", None, "is missing: a step that only waits has none of its own")
-            name = re.sub(r"[^a-z0-9_-]", "-", re.split(r"[/.:@]", does)[-1].lower())
+            name = re.sub(r"[^a-z0-9_-]", "-", re.split(r"[/.:@]", source)[-1].lower())
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise FieldError("name", name, "must be 1 to 128 of a-z, 0-9, dot, dash and underscore")
         if name in self.steps:
@@ -206,7 +205,7 @@ class _Builder:
 
 
 def _with_references(field: str, value: Any) -> Any:  # noqa: ANN401 - any JSON with references in it
-    """The value in the words of a jobs file, with references as texts."""
+    """The value as it is written in a jobs file, with references as texts."""
     if isinstance(value, Reference):
         return str(value)
     if isinstance(value, StepHandle):
@@ -218,18 +217,18 @@ def _with_references(field: str, value: Any) -> Any:  # noqa: ANN401 - any JSON 
     return job_file_value(value)
 
 
-def _paths(words: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Every path that the words of a step lead along, in the order in which they are said."""
-    yield from (segments(path) for path in references({key: one for key, one in words.items() if key != "if"}))
-    yield from (list(found) for found in _ASKED.findall(words.get("if", "")))
+def _paths(fields: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The path of every reference in the fields of a step, in their order; those of the condition come last."""
+    yield from (segments(path) for path in references({key: one for key, one in fields.items() if key != "if"}))
+    yield from (list(found) for found in _STEP_IN_CONDITION.findall(fields.get("if", "")))
 
 
-#: A step in a condition, however it is written.
-_ASKED = re.compile(r"""\b(steps)(?:\.|\[["'])([A-Za-z0-9_-]+)""")
+#: A step in a condition, as `steps.NAME` or `steps["NAME"]`.
+_STEP_IN_CONDITION = re.compile(r"""\b(steps)(?:\.|\[["'])([A-Za-z0-9_-]+)""")
 
 
 def _condition_text(condition: str | Reference) -> str:
-    """The condition, with references spelled as paths in it."""
+    """The condition, with each `${…}` replaced by a path."""
 
     def path(found: re.Match[str]) -> str:
         root, *rest = segments(found[0])
@@ -239,7 +238,7 @@ def _condition_text(condition: str | Reference) -> str:
 
 
 class Workflows:
-    """Writes workflows into a registry."""
+    """Registers workflows in a registry of functions."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
@@ -249,37 +248,37 @@ class Workflows:
     def workflow(self, schedule: Definition, /) -> Definition: ...
     @overload
     def workflow(
-        self, schedule: str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
+        self, schedule: str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[Definition], Definition]: ...
     def workflow(
-        self, schedule: Definition | str | None = None, *, name: str | None = None, **words: Unpack[JobOptions]
+        self, schedule: Definition | str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Definition | Callable[[Definition], Definition]:
-        """Register a job whose steps the decorated function names. It is called once, now, and stays as it is.
+        """Register a job whose steps the decorated function declares. It is called once, now, and returned unchanged.
 
-        Its parameters are what a run is given; their defaults are what it is given if nobody says anything else.
+        Its parameters are the input of a run, and their defaults the default input.
         """
-        said: dict[str, Any] = dict(words)
+        fields: dict[str, Any] = dict(options)
         if isinstance(schedule, str):
-            said["schedule"] = schedule
+            fields["schedule"] = schedule
         if callable(schedule):
-            self._declare(schedule, name, said)
+            self._declare(schedule, name, fields)
             return schedule
 
         def declared(definition: Definition) -> Definition:
-            self._declare(definition, name, said)
+            self._declare(definition, name, fields)
             return definition
 
         return declared
 
-    def _declare(self, definition: Callable[..., Any], name: str | None, said: Mapping[str, Any]) -> None:
+    def _declare(self, definition: Callable[..., Any], name: str | None, fields: Mapping[str, Any]) -> None:
         name = registered_name(definition, name)
         if inspect.iscoroutinefunction(definition):
-            raise FieldError("workflow", name, "is a coroutine: a workflow only names its steps, and waits for nothing")
-        given = {**_defaults(name, definition), **said.get("input", {})}
+            raise FieldError("workflow", name, "is a coroutine: a workflow only declares steps, and awaits nothing")
+        given = {**_defaults(name, definition), **fields.get("input", {})}
         parameters = inspect.signature(definition).parameters
         missing = [one for one in parameters if one not in given]
-        if missing and any(field in said for field in _TIMES):
-            raise FieldError(missing[0], None, f"has no default, and no clock could give it to the workflow {name}")
+        if missing and any(field in fields for field in _TIMES):
+            raise FieldError(missing[0], None, f"has no default, which the schedule of the workflow {name} needs")
         builder = _Builder(self._functions, self._known)
         token = _building.set(builder)
         try:
@@ -287,10 +286,10 @@ class Workflows:
         finally:
             _building.reset(token)
         if not builder.steps:
-            raise FieldError("workflow", name, "has no steps: name them with gnomon.step")
-        words = job_file_value({**said, "input": given} if given else said)
+            raise FieldError("workflow", name, "has no steps: declare them with gnomon.step")
+        written = job_file_value({**fields, "input": given} if given else fields)
         self._functions.declare(
-            {"name": name, **words, "dag": list(builder.steps.values())}, Function(name, definition)
+            {"name": name, **written, "dag": list(builder.steps.values())}, Function(name, definition)
         )
         self._known[definition] = name
 
@@ -299,7 +298,7 @@ def _defaults(name: str, definition: Callable[..., Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for parameter in inspect.signature(definition).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise FieldError("workflow", name, f"has the parameter {parameter}, which no input could be named after")
+            raise FieldError("workflow", name, f"has the parameter {parameter}, which an input cannot name")
         if parameter.default is not parameter.empty:
             found[parameter.name] = parameter.default
     return read_input("input", job_file_value(found))

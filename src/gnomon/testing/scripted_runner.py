@@ -223,17 +223,17 @@ class ScriptedRunner:
             _ScriptedAttempt(assignment, played.function, timeout_ms=timeout, now=self._clock.now())
         )
 
-    async def _called(self, body: _ScriptedAttempt) -> AttemptOutcome:
+    async def _called(self, attempt: _ScriptedAttempt) -> AttemptOutcome:
         try:
             try:
-                call = body.call(SecretSource(SecretsSettings(allow=tuple(self.secrets)), self.secrets))
+                call = attempt.call(SecretSource(SecretsSettings(allow=tuple(self.secrets)), self.secrets))
             except UsageError as error:
-                return give_up_outcome(body.log.redact(str(error)))
-            value = await call() if body.function.is_coroutine else await asyncio.to_thread(call)
-            outcome = returned_outcome(value, max_bytes=_MAX_BYTES, redact=body.log.redact)
+                return give_up_outcome(attempt.log.redact(str(error)))
+            value = await call() if attempt.function.is_coroutine else await asyncio.to_thread(call)
+            outcome = returned_outcome(value, max_bytes=_MAX_BYTES, redact=attempt.log.redact)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its outcome
-            outcome = error_outcome(body, error)
-        return with_logs(outcome, body.log.take())
+            outcome = error_outcome(attempt, error)
+        return with_logs(outcome, attempt.log.take())
 
     def _end_after(self, ms: int, assignment: Assignment, outcome: AttemptOutcome) -> None:
         async def end() -> None:
