@@ -253,7 +253,7 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(
 
     assert world.record("a")["lastSuccessAt"] == world.instant("2026-03-02T12:00:01")
     assert counters_of(process.scheduler).failed_writes > 1
-    assert "will be tried again" in caplog.text
+    assert "will be retried" in caplog.text
 
 
 @pytest.mark.req("D-16")

@@ -154,7 +154,7 @@ def of_a_newer_scheduler(path: Path) -> None:
     [
         (not_a_database, "Cannot open the state file: SQLITE_NOTADB"),
         (Path.mkdir, "Cannot open the state file: SQLITE_CANTOPEN"),
-        (of_something_else, "Cannot initialize scheduler: the state file holds something else"),
+        (of_something_else, "Cannot initialize scheduler: the state file belongs to another program"),
         (of_a_newer_scheduler, "Cannot initialize scheduler: the state file has version 2; this scheduler knows 1"),
     ],
 )

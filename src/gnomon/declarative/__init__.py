@@ -1,4 +1,4 @@
-"""The declarative scheduler: a list of tasks, two methods, and a memory that outlives the process."""
+"""The declarative scheduler: a list of tasks, two methods, and a state that survives restarts."""
 
 from gnomon.declarative.event_log import Counters
 from gnomon.declarative.events import Event

@@ -1,7 +1,7 @@
-"""Strict POSIX cron for the declarative scheduler: reading it, and asking when it is due.
+"""Strict POSIX cron for the declarative scheduler: parse expressions and find their occurrences.
 
-An occurrence is an instant at which a civil minute begins whose local fields match. What a clock change skips has no
-such instant, and what it repeats has two: there is nothing more to decide about clock changes here.
+An occurrence is an instant at which a civil minute begins whose local fields match. A minute that a clock change skips
+has no such instant, and a repeated minute has two, so clock changes need no further rule.
 """
 
 import time
@@ -16,9 +16,9 @@ from gnomon.core.timezones import Zone
 from gnomon.declarative.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError
 from gnomon.errors import CronError
 
-#: The calendar repeats after 400 years: what was not due in that time never will be.
+#: The calendar repeats after 400 years: an expression without an occurrence in that time has none.
 _CYCLE = 146_097 * DAY_SECONDS
-#: Twice the largest change a clock has ever seen.
+#: Twice the largest clock change in the time zone database.
 _MARGIN = 2 * DAY_SECONDS
 
 
@@ -36,7 +36,7 @@ def _refusal(error: CronError) -> InvalidCronExpressionError:
 
 
 def _field_refusal(error: CronError) -> FieldParseError | None:
-    """What was wrong with one field, if one field is to blame."""
+    """The error of the field that was refused; None if the expression as a whole was."""
     if error.field == "expression" or error.position is None:
         return None
     value = error.expression[error.position.start : error.position.end]
@@ -44,7 +44,7 @@ def _field_refusal(error: CronError) -> FieldParseError | None:
 
 
 class Occurrences:
-    """When an expression is due in a zone. Instants are milliseconds."""
+    """The occurrences of an expression in a zone. Instants are milliseconds."""
 
     __slots__ = ("_ahead", "_behind", "_zone", "expression")
 
@@ -64,8 +64,8 @@ class Occurrences:
             found = self._ahead.first_from(0, start + span.offset) - span.offset
             if found < span.end:
                 return found * 1000 if found <= limit else None
-            # Behind a span that was searched from its beginning nothing new is repeated, so whatever comes next is
-            # not before the wall time found, give or take the largest change of a clock.
+            # After a span that was searched from its beginning no wall time is new, so the next occurrence is not
+            # before the wall time found, give or take the largest clock change.
             start = max(span.end, found - _MARGIN) if start <= span.settled else span.end
         return None
 
@@ -97,7 +97,7 @@ class Occurrences:
 
 
 class HostZone(Zone):
-    """Local time as the operating system tells it: whatever TZ or /etc/localtime say, with or without a name."""
+    """The local time of the operating system, from TZ or /etc/localtime, even if the zone has no name."""
 
     def __init__(self) -> None:
         super().__init__("host", UTC)

@@ -1,4 +1,4 @@
-"""Whether a task must be started, why, and when to look again. Pure: the time is an argument."""
+"""Decide when and why a task is started, and how new registrations change the state. Pure: the time is an argument."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,24 +12,24 @@ from gnomon.declarative.records import TaskRecord
 from gnomon.declarative.registrations import ParsedRegistration
 
 MINUTE_MS = 60_000
-#: Retries of one task are at least so far apart, start to start: a delay of nothing must not become a spin.
+#: The shortest time between two starts of one task for retries: a delay of zero must not become a busy loop.
 RETRY_SPACING_MS = 1000
-#: Before any instant: what is owed whatever the clock says.
+#: Earlier than any instant: the start is owed at any time of the clock.
 IMMEDIATELY = -1 << 62
 
 
 class StartDecision(NamedTuple):
-    """A task is to be started now."""
+    """Start a task now, for this cause."""
 
     cause: Cause
-    #: It was waiting for a retry, which is forgotten.
+    #: Whether the start replaces a pending retry.
     preempts_retry: bool = False
 
 
 def due_at(record: TaskRecord, occurrences: Occurrences) -> int | None:
-    """The instant from which on a start is owed to a task that is not running; None if never.
+    """The instant at which a start is owed to a task that is not running; None if never.
 
-    It does not depend on the present, so a clock that is set forth or back changes nothing about it.
+    It does not depend on the present, so setting the clock does not change it.
     """
     if record.scheduler_identifier is not None or record.due_at_registration:
         return IMMEDIATELY
@@ -41,7 +41,7 @@ def due_at(record: TaskRecord, occurrences: Occurrences) -> int | None:
 
 
 def decide(record: TaskRecord, occurrences: Occurrences, *, now: int) -> StartDecision:
-    """Why a task is started that is not running and to which a start is owed at `now`."""
+    """The cause for starting a task that is not running and to which a start is owed at `now`."""
     if record.scheduler_identifier is not None:
         return StartDecision(Cause.ORPHAN)
     if record.due_at_registration:
@@ -57,7 +57,7 @@ def decide(record: TaskRecord, occurrences: Occurrences, *, now: int) -> StartDe
 def _retry_at(record: TaskRecord) -> int | None:
     if record.pending_retry_until is None:
         return None
-    # If the clock was set back during the run, it failed before it began; that must not make it wait.
+    # If the clock was set back during the run, the failure is earlier than the start: count from the earlier one.
     began_at = min(record.settled_at, record.last_failure_at or record.settled_at)
     return max(record.pending_retry_until, began_at + RETRY_SPACING_MS)
 
@@ -69,7 +69,7 @@ def _due_since_failure(record: TaskRecord, occurrences: Occurrences, now: int) -
 
 
 class ModifiedField(NamedTuple):
-    """One field of one task that says something else than before."""
+    """A field of a task whose value changed."""
 
     name: str
     field: str
@@ -78,9 +78,9 @@ class ModifiedField(NamedTuple):
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
-    """All that a set of registrations does to what is persisted. Carried out whole, or not at all."""
+    """All changes that a list of registrations makes to the state. They are written in one transaction."""
 
-    #: Every registered task as it is from here on.
+    #: The new record of every registered task.
     records: dict[str, TaskRecord]
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -89,7 +89,7 @@ class Overrides(Struct, frozen=True, kw_only=True):
 
     @property
     def written(self) -> list[TaskRecord]:
-        """The records that differ from what is persisted."""
+        """The records that differ from the persisted ones."""
         names = {*self.added, *(change.name for change in self.modified)}
         return [self.records[name] for name in self.records if name in names]
 
@@ -101,7 +101,7 @@ def resolve_overrides(
     *,
     now: int,
 ) -> Overrides:
-    """What the registrations do to what is persisted. `occurrences` has every registered expression."""
+    """The changes that the registrations make to the state. `occurrences` has every registered expression."""
     records: dict[str, TaskRecord] = {}
     modified: list[ModifiedField] = []
     for name, task in registered.items():
@@ -122,7 +122,7 @@ def resolve_overrides(
 
 
 def _new_record(task: ParsedRegistration, occurrences: Occurrences, now: int) -> TaskRecord:
-    """A task that was never seen. It is due at once if, and only if, the present minute matches."""
+    """The record of a new task. It is due at once if, and only if, the present minute matches."""
     last = occurrences.last_until(now)
     return TaskRecord(
         name=task.name,
@@ -134,7 +134,7 @@ def _new_record(task: ParsedRegistration, occurrences: Occurrences, now: int) ->
 
 
 def _changes(before: TaskRecord, task: ParsedRegistration) -> list[ModifiedField]:
-    """Strings are compared as they are written: what means the same and is spelled otherwise is a change."""
+    """The fields that changed. Expressions are compared as strings: an equivalent one with another spelling differs."""
     changes = []
     if before.cron_expression != task.cron_expression:
         changes.append(ModifiedField(task.name, "cronExpression", before.cron_expression, task.cron_expression))
@@ -144,5 +144,5 @@ def _changes(before: TaskRecord, task: ParsedRegistration) -> list[ModifiedField
 
 
 def _overridden(before: TaskRecord, task: ParsedRegistration) -> TaskRecord:
-    """The new configuration with the old history; a retry that is pending stays where it was."""
+    """The new configuration with the old history; a pending retry keeps its instant."""
     return replace(before, cron_expression=task.cron_expression, retry_delay_ms=task.retry_delay_ms)

@@ -4,17 +4,17 @@ SchedulerError
 ├── RegistrationsNotArrayError, RegistrationShapeError, InvalidRegistrationError
 ├── ScheduleDuplicateTaskError, NegativeRetryDelayError, CronExpressionInvalidError
 ├── SchedulerAlreadyActiveError
-├── InvalidCronExpressionError, FieldParseError   reading an expression
-├── CronCalculationError                          asking an expression for an instant that it does not have
-├── TaskTryDeserializeError                       a persisted record that cannot be believed
+├── InvalidCronExpressionError, FieldParseError   an expression cannot be parsed
+├── CronCalculationError                          an expression has no further occurrence
+├── TaskTryDeserializeError                       a persisted record is invalid
 │   ├── TaskMissingFieldError, TaskInvalidTypeError
 │   └── TaskInvalidValueError, TaskInvalidStructureError
-├── StopWithinTaskError                           a task that waits for itself to end
-├── StateInUseError                               another scheduler has the state
-├── StateForeignError                             the state file belongs to something else
+├── StopWithinTaskError                           a task waits for its own end
+├── StateInUseError                               another scheduler uses the state
+├── StateForeignError                             the file belongs to another program or a newer version
 └── StateUnavailableError                         the state cannot be read or written
 
-A message never holds a path, nor the text of an error from outside: what it wraps is in `details["cause"]`.
+A message never contains a path or the text of a foreign error: the wrapped error is in `details["cause"]`.
 """
 
 from datetime import datetime
@@ -22,12 +22,12 @@ from typing import Any
 
 from gnomon.errors import GnomonError
 
-#: Longer texts are none that anybody wrote, and are cut in messages.
+#: Longer texts are cut in messages.
 _LONGEST = 1000
 
 
 class SchedulerError(GnomonError):
-    """Base of them all. `details` has what the message says, as values."""
+    """Base of all errors of the declarative scheduler. `details` has the values in the message."""
 
     code = "declarative"
 
@@ -38,7 +38,7 @@ class SchedulerError(GnomonError):
 
     @property
     def name(self) -> str:
-        """The name of the error, which stays the same across versions."""
+        """The name of the error, which is stable across versions."""
         return type(self).__name__
 
 
@@ -46,14 +46,14 @@ class SchedulerError(GnomonError):
 
 
 class RegistrationsNotArrayError(SchedulerError):
-    """What was to be a list of registrations is none."""
+    """The registrations are neither a list nor a tuple."""
 
     def __init__(self) -> None:
         super().__init__("Registrations must be an array")
 
 
 class RegistrationShapeError(SchedulerError):
-    """A registration has the wrong length or holds something of a wrong type."""
+    """A registration has the wrong length or an element of the wrong type."""
 
     def __init__(self, index: int, received: object) -> None:
         message = "Invalid registration shape: expected [string, string, function, Duration]"
@@ -61,28 +61,28 @@ class RegistrationShapeError(SchedulerError):
 
 
 class InvalidRegistrationError(SchedulerError):
-    """A registration has the right shape, and a value that cannot be."""
+    """A registration has the right shape and an invalid value."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"Invalid registration: {field} {reason}", field=field, value=value, reason=reason)
 
 
 class ScheduleDuplicateTaskError(SchedulerError):
-    """Two registrations have one name."""
+    """Two registrations have the same name."""
 
     def __init__(self, task_name: str) -> None:
         super().__init__(f'Task with name "{printable_excerpt(task_name)}" is already scheduled', taskName=task_name)
 
 
 class NegativeRetryDelayError(SchedulerError):
-    """A task would have to be retried before it failed."""
+    """The retry delay of a registration is negative."""
 
     def __init__(self, retry_delay_ms: float) -> None:
         super().__init__("Retry delay must be non-negative", retryDelayMs=retry_delay_ms)
 
 
 class SchedulerAlreadyActiveError(SchedulerError):
-    """The scheduler was to be initialised a second time. Nothing was done."""
+    """`initialize` was called on an active scheduler. Nothing was done."""
 
     def __init__(self, current_state: str) -> None:
         message = f"Cannot initialize scheduler: scheduler is already {current_state}"
@@ -105,11 +105,11 @@ class CronExpressionInvalidError(_RefusedExpression):
 
 
 class InvalidCronExpressionError(_RefusedExpression):
-    """A cron expression was refused by whoever reads them."""
+    """The parser refused a cron expression."""
 
 
 class FieldParseError(SchedulerError):
-    """One field of a cron expression was refused."""
+    """The parser refused one field of a cron expression."""
 
     def __init__(self, field_value: str, field_name: str, reason: str) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ class FieldParseError(SchedulerError):
 
 
 class CronCalculationError(SchedulerError):
-    """An expression has no occurrence where one was asked for."""
+    """An expression has no occurrence in the requested direction."""
 
     def __init__(self, expression: str, current_time: datetime, cause: Exception) -> None:
         message = f"Failed to calculate next occurrence: {cause}"
@@ -129,9 +129,9 @@ class CronCalculationError(SchedulerError):
 
 
 class TaskTryDeserializeError(SchedulerError):
-    """A persisted record cannot be believed. Nothing was written."""
+    """A persisted record is invalid. Nothing was written."""
 
-    #: Which record it is, counted from 0 in the order in which they are kept.
+    #: The index of the record, counted from 0 in the order of the state.
     record_index: int | None = None
 
 
@@ -143,7 +143,7 @@ class TaskMissingFieldError(TaskTryDeserializeError):
 
 
 class TaskInvalidTypeError(TaskTryDeserializeError):
-    """A field of a record is of the wrong type."""
+    """A field of a record has the wrong type."""
 
     def __init__(self, field: str, value: object, expected_type: str, actual_type: str) -> None:
         message = f"Invalid type for field '{field}': expected {expected_type}, got {actual_type}"
@@ -151,7 +151,7 @@ class TaskInvalidTypeError(TaskTryDeserializeError):
 
 
 class TaskInvalidValueError(TaskTryDeserializeError):
-    """A field of a record has a value that cannot be."""
+    """A field of a record has an invalid value."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         message = f"Invalid value for field '{field}': {printable_excerpt(reason)}"
@@ -159,7 +159,7 @@ class TaskInvalidValueError(TaskTryDeserializeError):
 
 
 class TaskInvalidStructureError(TaskTryDeserializeError):
-    """A record is no record at all."""
+    """A record is not a JSON object."""
 
     def __init__(self, value: object, reason: str) -> None:
         super().__init__(f"Invalid task record: {reason}", value=value)
@@ -169,35 +169,35 @@ class TaskInvalidStructureError(TaskTryDeserializeError):
 
 
 class StopWithinTaskError(SchedulerError):
-    """A running task waits for `stop()`, which would have to wait for that task. Nothing was stopped."""
+    """A running task called `stop()`, which would wait for that task. Nothing was stopped."""
 
     def __init__(self) -> None:
         super().__init__("Cannot stop scheduler: stop() waits for running tasks, and a running task waits for stop()")
 
 
 class StateInUseError(SchedulerError):
-    """Another scheduler, in this process or another, has the state. Nothing was read or written."""
+    """Another scheduler, in this process or another, uses the state. Nothing was read or written."""
 
     def __init__(self) -> None:
         super().__init__("Cannot initialize scheduler: another scheduler is using this state file")
 
 
 class StateForeignError(SchedulerError):
-    """The file is no state file, or a newer scheduler made it. Nothing was written."""
+    """The file is not a state file, or a newer scheduler made it. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Cannot initialize scheduler: the state file {reason}", reason=reason)
 
 
 class StateUnavailableError(SchedulerError):
-    """The world failed while state was read or written. What was there before is there still."""
+    """Reading or writing the state failed. The state is unchanged."""
 
-    def __init__(self, doing: str, cause: BaseException) -> None:
-        what = getattr(cause, "sqlite_errorname", None) or type(cause).__name__
-        super().__init__(f"Cannot {doing}: {what}", cause=cause)
+    def __init__(self, action: str, cause: BaseException) -> None:
+        name = getattr(cause, "sqlite_errorname", None) or type(cause).__name__
+        super().__init__(f"Cannot {action}: {name}", cause=cause)
 
 
 def printable_excerpt(text: str) -> str:
-    """The text on one line that no terminal or log obeys, cut if it is endless."""
+    """The text on one line, without control characters, and cut if it is long."""
     cut = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut)

@@ -1,4 +1,4 @@
-"""Telling the world: every event goes to the log, to the counters and to whoever listens, in the order of events."""
+"""Publish events: each goes to the counters, to the log and to the listener, in the order of events."""
 
 import logging
 from collections import Counter
@@ -19,25 +19,25 @@ _FAILURES = (TaskRunFailed, SchedulerInitializationFailed)
 
 @dataclass(slots=True)
 class Counters:
-    """How often what happened, since the scheduler was made."""
+    """Counts since the scheduler was created."""
 
     #: Events by name.
     events: Counter[str] = field(default_factory=Counter)
-    #: Starts that came later than the specification allows, and the worst lateness of any.
+    #: Starts that were later than the specification allows, and the largest lateness of any start.
     late_starts: int = 0
     worst_lateness_ms: int = 0
-    #: Writes that failed, and will be or were tried again.
+    #: Writes that failed. They are retried.
     failed_writes: int = 0
-    #: Outcomes that could not be written before `stop` had to end; their tasks run again.
+    #: Outcomes that were not written when `stop` gave up; their tasks run again.
     lost_outcomes: int = 0
-    #: Events of which the listener did not want to hear: it raised.
+    #: Events for which the listener raised.
     unheard: int = 0
-    #: How often schedules were looked at.
+    #: How often the loop looked for due tasks.
     polls: int = 0
 
 
 class EventPublisher:
-    """Makes events and tells them. Nothing that a listener or a log does harms the scheduler."""
+    """Creates and publishes events. An error of the listener does not affect the scheduler."""
 
     def __init__(self, clock: Clock, on_event: Callable[[Event], object] | None) -> None:
         self._clock = clock
@@ -51,10 +51,10 @@ class EventPublisher:
         *,
         task: str | None = None,
         at: int | None = None,
-        **more: Any,  # noqa: ANN401 - the fields of this kind
+        **fields: Any,  # noqa: ANN401 - the fields of this kind
     ) -> None:
-        """The event happened, now unless told otherwise."""
-        event = kind(at=instant_of(self._clock.now() if at is None else at), cause=cause, task=task, **more)
+        """Publish an event of this kind that happened at `at`, by default now."""
+        event = kind(at=instant_of(self._clock.now() if at is None else at), cause=cause, task=task, **fields)
         self.counters.events[kind.__name__] += 1
         self._log(event)
         if self._on_event is None:
@@ -71,13 +71,13 @@ class EventPublisher:
             return
         about = f" task={printable_excerpt(repr(event.task))}" if event.task is not None else ""
         if isinstance(event, SchedulerInitializationFailed):
-            # Whoever called gets all of it; here its kind will do.
+            # The caller of `initialize` receives the error itself: the log has only its class.
             about = f" error={type(event.error).__name__}"
         error = event.error if isinstance(event, TaskRunFailed) else None
         log.log(level, "%s%s cause=%s", event.name, about, event.cause, exc_info=error)
 
     def overrides(self, overrides: Overrides) -> None:
-        """What new registrations did to what was persisted."""
+        """Log the changes that new registrations made to the state."""
         modified = overrides.modified
         total = len(overrides.added) + len(overrides.removed) + len(modified)
         if not total and not overrides.orphaned:
@@ -95,7 +95,7 @@ class EventPublisher:
         )
 
     def record_lateness(self, late_ms: list[int], *, allowed_ms: int) -> None:
-        """Tasks are being started so much later than they could have been."""
+        """Count and log late starts: for each start, the time since it was owed."""
         worst = max(late_ms, default=0)
         self.counters.worst_lateness_ms = max(self.counters.worst_lateness_ms, worst)
         late = sum(1 for ms in late_ms if ms > allowed_ms)
@@ -104,15 +104,15 @@ class EventPublisher:
             log.warning("%d tasks start late, up to %d ms; %d ms are allowed", late, worst, allowed_ms)
 
     def write_failed(self, error: BaseException) -> None:
-        """State could not be written; it will be tried again."""
+        """Count and log a failed write, which will be retried."""
         self.counters.failed_writes += 1
-        log.warning("state could not be written and will be tried again", exc_info=error)
+        log.warning("state could not be written and will be retried", exc_info=error)
 
     def outcomes_lost(self, count: int) -> None:
-        """The scheduler stops although outcomes were not written."""
+        """Count and log the outcomes that were not written before the scheduler stopped."""
         self.counters.lost_outcomes += count
         log.error("stopped with %d outcomes unwritten: those tasks will run again", count)
 
     def poll_failed(self, error: BaseException) -> None:
-        """Something that nobody foresaw went wrong in the loop, which goes on."""
-        log.error("polling stumbled and goes on", exc_info=error)
+        """Log an unexpected error of the loop, which continues."""
+        log.error("polling failed and continues", exc_info=error)

@@ -1,6 +1,6 @@
-"""What happens in a scheduler, as values: the thirteen events of the specification.
+"""The thirteen events of the specification.
 
-Every event says when it happened, which task it is about, and what brought it about.
+Every event has its instant, its cause and, if it is about a task, the name of the task.
 """
 
 from datetime import datetime
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Cause(StrEnum):
-    """What brought an event about."""
+    """The cause of an event."""
 
     #: The cron expression matches the present minute.
     CRON = "cron"
@@ -22,11 +22,11 @@ class Cause(StrEnum):
     RETRY = "retry"
     #: The task was running when an earlier scheduler died.
     ORPHAN = "orphan"
-    #: The callback came back, or did not.
+    #: The callback returned or raised.
     CALLBACK = "callback"
-    #: Somebody called `initialize` or `stop`.
+    #: The caller called `initialize` or `stop`.
     CALL = "call"
-    #: `initialize` was refused, or could not be carried out.
+    #: `initialize` raised.
     ERROR = "error"
     #: The first task was scheduled.
     SCHEDULED = "scheduled"
@@ -35,7 +35,7 @@ class Cause(StrEnum):
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """Something that happened."""
+    """Base of all events."""
 
     #: The instant, in UTC.
     at: datetime
@@ -50,7 +50,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SchedulerInitializationStarted(Event, frozen=True, gc=False):
-    """`initialize` was called, and may go on."""
+    """`initialize` was called on a scheduler that is not active."""
 
 
 class SchedulerInitializationCompleted(Event, frozen=True, gc=False):
@@ -64,11 +64,11 @@ class SchedulerInitializationFailed(Event, frozen=True, kw_only=True):
 
 
 class SchedulerStopRequested(Event, frozen=True, gc=False):
-    """From here on no task is started."""
+    """`stop` was called: no task is started any more."""
 
 
 class SchedulerStopped(Event, frozen=True, gc=False):
-    """Nothing runs, everything is written, the state is let go."""
+    """No task runs, all records are written, and the state is closed."""
 
 
 class TaskRunStarted(Event, frozen=True, gc=False):
@@ -76,11 +76,11 @@ class TaskRunStarted(Event, frozen=True, gc=False):
 
 
 class TaskRetryStarted(Event, frozen=True, gc=False):
-    """The callback is invoked because the delay after its failure is over."""
+    """The callback is invoked because the retry delay is over."""
 
 
 class TaskRetryPreempted(Event, frozen=True, gc=False):
-    """The task was waiting for a retry, and is due. The retry is forgotten."""
+    """The task was waiting for a retry and is due by its schedule. The start replaces the retry."""
 
 
 class TaskRunCompleted(Event, frozen=True, gc=False):
@@ -95,12 +95,12 @@ class TaskRunFailed(Event, frozen=True, kw_only=True):
 
 
 class PollingStarted(Event, frozen=True, gc=False):
-    """Schedules are being looked at from here on."""
+    """The loop has started to look for due tasks."""
 
 
 class PollingStopRequested(Event, frozen=True, gc=False):
-    """Schedules are not looked at any more."""
+    """The loop was asked to stop looking for due tasks."""
 
 
 class PollingStopped(Event, frozen=True, gc=False):
-    """And nothing that was started is running any more."""
+    """The loop has stopped, and no task that it started is running."""

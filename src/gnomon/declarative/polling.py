@@ -1,4 +1,7 @@
-"""Who must be looked at when. Looking at what is due costs nothing for what is not."""
+"""The polling loop: it sleeps until a task is due, marks it as running in the state, and invokes its callback.
+
+A queue sorted by instant holds the tasks, so a poll costs nothing for tasks that are not due.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,14 +30,14 @@ T = TypeVar("T")
 
 
 class DueQueue(Generic[T]):
-    """Items by instant. Most share theirs, the beginning of a minute, so instants are sorted and items are not."""
+    """Items by instant. Many share an instant, the beginning of a minute, so the heap holds instants and not items."""
 
     def __init__(self) -> None:
         self._items: dict[int, list[T]] = {}
         self._instants: list[int] = []
 
     def put(self, item: T, at: int) -> None:
-        """The item will be taken at `at`."""
+        """Add an item that is due at `at`."""
         items = self._items.get(at)
         if items is None:
             items = self._items[at] = []
@@ -42,28 +45,28 @@ class DueQueue(Generic[T]):
         items.append(item)
 
     def take(self, now: int) -> Iterator[T]:
-        """The items whose instant has come. They are on the agenda no more."""
+        """Remove and return the items that are due at `now`."""
         while self._instants and self._instants[0] <= now:
             yield from self._items.pop(heappop(self._instants))
 
     @property
     def next_at(self) -> int | None:
-        """The earliest instant on it."""
+        """The earliest instant in the queue."""
         return self._instants[0] if self._instants else None
 
 
-#: How many starts share a transaction. The first of many need not wait for the last.
+#: How many starts share a transaction: the first of very many tasks does not wait for the last.
 _BATCH_SIZE = 2000
-#: By the specification a start may be a minute late, and later where there are very many tasks.
+#: The lateness of a start that the specification allows: a minute, or more if there are very many tasks.
 _ALLOWED_MS, _ALLOWED_MS_PER_TASK = 60_000, 6
 
 
 class PollingLoop:
-    """Looks at schedules at every minute, and whenever a task could be due, from `start` until `stop`."""
+    """Looks for due tasks at every minute, and when the next task is due, from `start` until `request_stop`."""
 
     def __init__(
         self,
-        slots: Sequence[ScheduledTask],
+        tasks: Sequence[ScheduledTask],
         identifier: str,
         clock: Clock,
         writer: StateWriter,
@@ -80,13 +83,13 @@ class PollingLoop:
         self._sleep: asyncio.Task[None] | None = None
         self._sleep_until = IMMEDIATELY
         now = clock.now()
-        self._count = len(slots)
+        self._count = len(tasks)
         self._allowed_ms = max(_ALLOWED_MS, _ALLOWED_MS_PER_TASK * self._count)
-        for slot in slots:
-            self._enqueue(slot, now)
+        for task in tasks:
+            self._enqueue(task, now)
 
     def start(self) -> None:
-        """Begin to look, from the next turn of the event loop on, if there is anything to look at."""
+        """Start the loop if there are tasks. The first poll is in the next iteration of the event loop."""
         if not self._count:
             return
         self._active = True
@@ -94,11 +97,11 @@ class PollingLoop:
         self._loop = asyncio.create_task(self._run_loop())
 
     def is_running(self, task: "asyncio.Task[object] | None") -> bool:
-        """Whether this is where one of the callbacks runs."""
+        """Whether this asyncio task runs one of the callbacks."""
         return task in self._runs
 
     def request_stop(self) -> None:
-        """From here on nothing is started."""
+        """Stop starting tasks."""
         if self._loop is None:
             return
         self._active = False
@@ -107,7 +110,7 @@ class PollingLoop:
             self._sleep.cancel()
 
     async def stopped(self) -> None:
-        """Nothing is running any more, and all is written as far as it can be."""
+        """Wait until no callback is running, then write all records as far as possible."""
         if self._loop is not None:
             await asyncio.wait({self._loop})
         while self._runs:
@@ -115,7 +118,7 @@ class PollingLoop:
         await self._writer.finish()
 
     def announce_stopped(self) -> None:
-        """Tell that polling is over, if it ever began."""
+        """Publish the end of polling, if it ever began."""
         if self._loop is not None:
             self._publisher.publish(PollingStopped, Cause.QUIET)
 
@@ -125,12 +128,12 @@ class PollingLoop:
         while self._active:
             try:
                 await self._poll()
-            except Exception as error:  # noqa: BLE001 - nothing ends the loop but a stop
+            except Exception as error:  # noqa: BLE001 - only a stop ends the loop
                 self._publisher.poll_failed(error)
                 await self._sleep_for(RETRY_SECONDS)
                 continue
             now = self._clock.now()
-            # Not longer than to the next minute: the clock may be set, and the machine may sleep.
+            # At most until the next minute: the clock may be set, and the machine may be suspended.
             wake_at = now - now % MINUTE_MS + MINUTE_MS
             if self._due_queue.next_at is not None:
                 wake_at = min(wake_at, self._due_queue.next_at)
@@ -138,7 +141,7 @@ class PollingLoop:
                 await self._sleep_for(self._clock.until(wake_at), until=wake_at)
 
     async def _sleep_for(self, seconds: float, *, until: int = IMMEDIATELY) -> None:
-        """So much time has passed, or somebody cut it short because something is owed before `until`."""
+        """Sleep; `_enqueue` ends the sleep early if a task is due before `until`."""
         self._sleep_until = until
         self._sleep = asyncio.ensure_future(self._clock.sleep(seconds))
         try:
@@ -148,7 +151,7 @@ class PollingLoop:
             self._sleep = None
 
     async def _poll(self) -> None:
-        """Everything that is due is started, in portions."""
+        """Start all due tasks, in batches."""
         self._publisher.counters.polls += 1
         now = self._clock.now()
         due = list(self._due_queue.take(now))
@@ -157,80 +160,80 @@ class PollingLoop:
                 self._requeue(due[first:])
                 return
 
-    async def _start_batch(self, slots: Sequence[ScheduledTask], now: int) -> bool:
-        """Whether they were started; if not, nothing happened to them."""
-        starts = [(slot, decide(slot.record, slot.occurrences, now=now)) for slot in slots]
-        marks = {slot.number: started(slot.record, at=now, identifier=self._identifier) for slot in slots}
+    async def _start_batch(self, tasks: Sequence[ScheduledTask], now: int) -> bool:
+        """Mark the tasks as running in the state, then start them; False if none was started."""
+        starts = [(task, decide(task.record, task.occurrences, now=now)) for task in tasks]
+        marks = {task.number: started(task.record, at=now, identifier=self._identifier) for task in tasks}
         try:
             if self._active:
                 await self._writer.write_now(marks)
-        except Exception as error:  # noqa: BLE001 - whatever the state is made of
+        except Exception as error:  # noqa: BLE001 - a State may raise anything
             self._publisher.write_failed(error)
             await self._sleep_for(RETRY_SECONDS)
             return False
         if not self._active:
-            # Marked, but never begun: the mark is taken back, so that nobody believes it was interrupted.
-            for slot in slots:
-                self._writer.enqueue(slot)
+            # Marked, but not started: remove the marks, so that the next scheduler does not see interrupted tasks.
+            for task in tasks:
+                self._writer.enqueue(task)
             return False
         now = self._clock.now()
-        self._publisher.record_lateness([now - slot.due_since for slot in slots], allowed_ms=self._allowed_ms)
-        for slot, start in starts:
-            run = asyncio.create_task(self._run(slot, start))
+        self._publisher.record_lateness([now - task.due_since for task in tasks], allowed_ms=self._allowed_ms)
+        for task, start in starts:
+            run = asyncio.create_task(self._run(task, start))
             self._runs.add(run)
             run.add_done_callback(self._runs.discard)
         return True
 
-    def _requeue(self, slots: Iterable[ScheduledTask]) -> None:
-        for slot in slots:
-            self._due_queue.put(slot, slot.due_at)
+    def _requeue(self, tasks: Iterable[ScheduledTask]) -> None:
+        for task in tasks:
+            self._due_queue.put(task, task.due_at)
 
-    # ---- a run -----------------------------------------------------------------------------------
+    # ---- runs ------------------------------------------------------------------------------------
 
-    async def _run(self, slot: ScheduledTask, start: StartDecision) -> None:
+    async def _run(self, task: ScheduledTask, start: StartDecision) -> None:
         if not self._active:
-            self._writer.enqueue(slot)
+            self._writer.enqueue(task)
             return
-        self._begin(slot, start)
+        self._begin(task, start)
         error: BaseException | None = None
         try:
-            await slot.callback()
+            await task.callback()
         except asyncio.CancelledError as cancelled:
             if self._loop is not None and self._loop.cancelling():
-                # The whole program is being taken down. That is no outcome: the task was interrupted.
+                # The whole program is being cancelled: the task was interrupted, and has no outcome.
                 raise
             error = cancelled
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever it is, the task has failed, and nothing else
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - any error fails this task, and only this task
             error = raised
-        self._end(slot, error)
+        self._end(task, error)
 
-    def _begin(self, slot: ScheduledTask, start: StartDecision) -> None:
+    def _begin(self, task: ScheduledTask, start: StartDecision) -> None:
         now = self._clock.now()
-        slot.record = started(slot.record, at=now, identifier=self._identifier)
+        task.record = started(task.record, at=now, identifier=self._identifier)
         if start.preempts_retry:
-            self._publisher.publish(TaskRetryPreempted, start.cause, task=slot.record.name, at=now)
+            self._publisher.publish(TaskRetryPreempted, start.cause, task=task.record.name, at=now)
         kind = TaskRetryStarted if start.cause is Cause.RETRY else TaskRunStarted
-        self._publisher.publish(kind, start.cause, task=slot.record.name, at=now)
+        self._publisher.publish(kind, start.cause, task=task.record.name, at=now)
 
-    def _end(self, slot: ScheduledTask, error: BaseException | None) -> None:
+    def _end(self, task: ScheduledTask, error: BaseException | None) -> None:
         now = self._clock.now()
-        name = slot.record.name
+        name = task.record.name
         if error is None:
-            slot.record = succeeded(slot.record, at=now)
+            task.record = succeeded(task.record, at=now)
             self._publisher.publish(TaskRunCompleted, Cause.CALLBACK, task=name, at=now)
         else:
-            slot.record = failed(slot.record, at=now)
-            retry_at = instant_of(now + slot.record.retry_delay_ms)
+            task.record = failed(task.record, at=now)
+            retry_at = instant_of(now + task.record.retry_delay_ms)
             self._publisher.publish(TaskRunFailed, Cause.CALLBACK, task=name, at=now, error=error, retry_at=retry_at)
-        self._writer.enqueue(slot)
-        self._enqueue(slot, now)
+        self._writer.enqueue(task)
+        self._enqueue(task, now)
 
-    def _enqueue(self, slot: ScheduledTask, now: int) -> None:
-        """The slot is looked at when a start is owed to it, which may be at once."""
-        at = due_at(slot.record, slot.occurrences)
+    def _enqueue(self, task: ScheduledTask, now: int) -> None:
+        """Queue the task for the instant at which its next start is owed, which may be now."""
+        at = due_at(task.record, task.occurrences)
         if at is None:
             return
-        slot.due_at, slot.due_since = at, max(at, now)
-        self._due_queue.put(slot, at)
+        task.due_at, task.due_since = at, max(at, now)
+        self._due_queue.put(task, at)
         if self._sleep is not None and at < self._sleep_until:
             self._sleep.cancel()

@@ -1,7 +1,7 @@
-"""What is kept of a task, how a run changes it, and how it is read back.
+"""The persisted record of a task: its fields, how a run changes them, and how they are encoded and validated.
 
-A record is what the state file holds, field by field, under the names of the specification. Instants are milliseconds
-since 1970, UTC. That a task is running is said by `schedulerIdentifier`, never inferred from times: clocks may be set.
+The fields have the names of the specification. Instants are milliseconds since 1970, UTC. A task is running if it has a
+`schedulerIdentifier`; this is never inferred from times, since clocks may be set.
 """
 
 from collections.abc import Iterable
@@ -21,36 +21,36 @@ from gnomon.declarative.errors import (
     TaskTryDeserializeError,
 )
 
-#: Beyond any instant or span that a datetime or timedelta can say, and within what the file can hold.
+#: Larger than any datetime or timedelta in milliseconds, and small enough for a SQLite integer.
 _LARGEST = 1 << 62
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
-    """One task as it is kept."""
+    """The persisted state of one task."""
 
     name: str
     cron_expression: str
     retry_delay_ms: int
-    #: When its name was registered first. Occurrences before that are no business of the scheduler.
+    #: When its name was first registered. Earlier occurrences are ignored.
     registered_at: int
-    #: The minute of its registration matched, and it has not been started yet.
+    #: Whether the minute of its registration matched and it has not been started yet.
     due_at_registration: bool = False
     last_attempt_at: int | None = None
     last_success_at: int | None = None
     last_failure_at: int | None = None
-    #: The task has failed and waits for this.
+    #: The instant of the retry after a failure.
     pending_retry_until: int | None = None
-    #: The task is running, under the scheduler of this identifier.
+    #: The scheduler that runs the task; None if it is not running.
     scheduler_identifier: str | None = None
 
     @property
     def settled_at(self) -> int:
-        """Occurrences later than this have not been answered by a start."""
+        """The last start, or else the registration. Only later occurrences are still owed."""
         return self.registered_at if self.last_attempt_at is None else self.last_attempt_at
 
 
 def started(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
-    """The task is invoked: whatever it was waiting for is answered."""
+    """The record at the start of a run, which settles every earlier occurrence and retry."""
     return replace(
         record,
         due_at_registration=False,
@@ -61,12 +61,12 @@ def started(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
 
 
 def succeeded(record: TaskRecord, *, at: int) -> TaskRecord:
-    """The callback returned."""
+    """The record after the callback returned."""
     return replace(record, last_success_at=at, pending_retry_until=None, scheduler_identifier=None)
 
 
 def failed(record: TaskRecord, *, at: int) -> TaskRecord:
-    """The callback raised."""
+    """The record after the callback raised."""
     retry_at = at + record.retry_delay_ms
     return replace(record, last_failure_at=at, pending_retry_until=retry_at, scheduler_identifier=None)
 
@@ -93,12 +93,12 @@ def encode(record: TaskRecord) -> str:
 
 
 def decode(text: object) -> TaskRecord:
-    """The record that was kept, or the TaskTryDeserializeError that says what is wrong with it."""
+    """The record; a TaskTryDeserializeError says what is wrong with an invalid one."""
     try:
-        record = _decoder.decode(text)  # type: ignore[arg-type]  # whatever the file holds: the next lines look at it
+        record = _decoder.decode(text)  # type: ignore[arg-type]  # the column may hold any type: checked below
     except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError):
         record = None
-    # A field that says null was not written by us: what is not known is left out.
+    # Gnomon omits unknown fields and never writes null: a record with null needs the slow check.
     if record is None or not isinstance(text, str) or "null" in text or not _is_consistent(record):
         _raise_decode_error(text)
     if record is None:
@@ -122,7 +122,7 @@ def _is_consistent(record: TaskRecord) -> bool:
 
 
 def _raise_decode_error(text: object) -> None:
-    """Find the first thing wrong, in the order of the fields."""
+    """Raise the error of the first invalid field, in the order of the fields."""
     value = _read(text)
     if not isinstance(value, dict):
         raise TaskInvalidStructureError(value, f"an object was expected, not {_type_of(value)}")
@@ -139,9 +139,9 @@ def _raise_decode_error(text: object) -> None:
         raise TaskMissingFieldError("lastAttemptAt")
 
 
-def _read(text: object) -> Any:  # noqa: ANN401 - whatever somebody put there
+def _read(text: object) -> Any:  # noqa: ANN401 - any JSON
     try:
-        return msgspec.json.decode(text)  # type: ignore[call-overload]  # it may be anything, which is the question
+        return msgspec.json.decode(text)  # type: ignore[call-overload]  # a text is not certain: TypeError is caught
     except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError):
         raise TaskInvalidStructureError(text, "it is not JSON") from None
 
@@ -173,7 +173,7 @@ class StoredRecord(NamedTuple):
 
 
 def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, StoredRecord]:
-    """Every kept task by its name, or the TaskTryDeserializeError of the first that cannot be believed."""
+    """All persisted tasks by name; raises the TaskTryDeserializeError of the first invalid record."""
     found: dict[str, StoredRecord] = {}
     expressions: set[str] = set()
     for index, (number, text) in enumerate(rows):

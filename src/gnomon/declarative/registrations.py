@@ -1,4 +1,4 @@
-"""Reading registrations: in the order of the list, and within one always in the same order. The first error wins."""
+"""Validate registrations, in the order of the list and in a fixed order of checks. The first error is raised."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -17,14 +17,14 @@ from gnomon.declarative.errors import (
 )
 
 Callback = Callable[[], Awaitable[object]]
-#: Task name, cron expression, what to call, how long to wait after a failure.
+#: Task name, cron expression, callback, retry delay.
 Registration = tuple[str, str, Callback, timedelta]
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_NAME = 1000
 
 
 class ParsedRegistration(NamedTuple):
-    """A registration that was found valid."""
+    """A valid registration."""
 
     name: str
     cron_expression: str
@@ -33,7 +33,7 @@ class ParsedRegistration(NamedTuple):
 
 
 def read_registrations(registrations: object) -> dict[str, ParsedRegistration]:
-    """Every task by its name, in the order of the list; or the error of the first that is wrong."""
+    """All tasks by name, in the order of the list; raises the error of the first invalid registration."""
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
     found: dict[str, ParsedRegistration] = {}
@@ -60,7 +60,7 @@ def _read(index: int, received: object, before: dict[str, ParsedRegistration]) -
 
 
 def _rounded_up(delay: timedelta) -> int:
-    """The delay in milliseconds: a retry may come late, never early."""
+    """The delay in milliseconds, rounded up: a retry may be late but never early."""
     return (delay.days * 86_400 + delay.seconds) * 1000 - -delay.microseconds // 1000
 
 
@@ -82,5 +82,5 @@ def _check_name(name: str) -> None:
         raise InvalidRegistrationError("name", name, "must be a text that UTF-8 can write") from None
 
 
-def _is_async(callback: Any) -> bool:  # noqa: ANN401 - whatever was given
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004 - not whether it can be called, but how
+def _is_async(callback: Any) -> bool:  # noqa: ANN401 - any callable
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004 - an object may have an async __call__

@@ -1,4 +1,4 @@
-"""The declarative scheduler: say what shall run when, and it does, across restarts, until it is stopped."""
+"""The declarative scheduler: it runs a list of registered tasks by cron, across restarts, until it is stopped."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ from gnomon.ports.runtime import Clock
 
 
 class SchedulerState(StrEnum):
-    """What a scheduler is doing."""
+    """The lifecycle of a scheduler."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -45,10 +45,10 @@ class SchedulerState(StrEnum):
 
 
 class Scheduler:
-    """Runs async callbacks by cron, with its memory in one file.
+    """Runs async callbacks by cron, with its state in one file.
 
-    Without arguments it follows the clock and the zone of the host and keeps its state in `scheduler.db`. `on_event`
-    is called with every event, in order; what it raises is logged and counted, and harms nobody.
+    Without arguments it uses the clock and the time zone of the host and the state file `scheduler.db`. It calls
+    `on_event` with every event, in order; an error that `on_event` raises is logged, counted and otherwise ignored.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Scheduler:
         self._stopping: asyncio.Task[None] | None = None
 
     async def initialize(self, registrations: Sequence[Registration]) -> None:
-        """These tasks, and no others, are scheduled from here on.
+        """Schedule these tasks and no others.
 
-        Raises a SchedulerError, and has then changed nothing. No callback is invoked before this returns.
+        If it raises a SchedulerError, it has changed nothing. No callback is invoked before it returns.
         """
         if self._status is SchedulerState.INITIALIZING:
             raise SchedulerAlreadyActiveError("initializing")
@@ -101,9 +101,9 @@ class Scheduler:
             self._initialized.set()
 
     async def stop(self) -> None:
-        """Nothing is started from here on; returns when nothing runs any more and all is written.
+        """Stop starting tasks; return when no task is running and all records are written.
 
-        May be called at any time, and any number of times. An `initialize` that is under way is waited for.
+        May be called at any time, and any number of times. It waits for an `initialize` that is in progress.
         """
         if self._polling is not None and self._polling.is_running(asyncio.current_task()):
             raise StopWithinTaskError
@@ -116,11 +116,11 @@ class Scheduler:
             self._polling.request_stop()
             self._stopping = asyncio.create_task(self._stop(self._polling))
         if self._status is SchedulerState.STOPPING and self._stopping is not None:
-            # Whoever waits may give up waiting; the stop goes on for the others.
+            # A caller may be cancelled while it waits; the stop continues for the other callers.
             await asyncio.shield(self._stopping)
 
     async def _prepare(self, registered: dict[str, ParsedRegistration]) -> PollingLoop:
-        """Everything is read, decided and written; all that is left is to begin."""
+        """Open the state, apply the registrations to it, and return the polling loop, which is not started."""
         zone = zone_named(self._timezone)
         occurrences = {
             expression: Occurrences(expression, zone)
@@ -130,7 +130,7 @@ class Scheduler:
         try:
             rows = await self._state.open()
             try:
-                slots = await self._take_over_state(rows, registered, occurrences)
+                tasks = await self._take_over_state(rows, registered, occurrences)
             except BaseException:
                 await self._state.close()
                 raise
@@ -139,7 +139,7 @@ class Scheduler:
         except Exception as error:
             raise StateUnavailableError("initialize scheduler", error) from error
         writer = StateWriter(self._state, self._clock, self._publisher)
-        return PollingLoop(slots, self._identifier, self._clock, writer, self._publisher)
+        return PollingLoop(tasks, self._identifier, self._clock, writer, self._publisher)
 
     async def _take_over_state(
         self,
@@ -147,7 +147,7 @@ class Scheduler:
         registered: dict[str, ParsedRegistration],
         occurrences: dict[str, Occurrences],
     ) -> list[ScheduledTask]:
-        """The registered tasks with their history. What changes about what is kept is written, whole or not at all."""
+        """The registered tasks with their history. Writes all changes to the state in one transaction."""
         kept = read_records(rows)
         persisted = {name: row.record for name, row in kept.items()}
         overrides = resolve_overrides(registered, persisted, occurrences, now=self._clock.now())
@@ -165,11 +165,11 @@ class Scheduler:
         ]
 
     async def _stop(self, polling: PollingLoop) -> None:
-        """All that was started has ended, and everything is let go, whatever goes wrong on the way."""
-        for part in (polling.stopped, self._state.close):
+        """Wait for running tasks, then close the state. An error of either step is logged, and the next one follows."""
+        for step in (polling.stopped, self._state.close):
             try:
-                await part()
-            except Exception as error:  # noqa: BLE001 - stopping has to end in having stopped
+                await step()
+            except Exception as error:  # noqa: BLE001 - `stop` has to end
                 self._publisher.poll_failed(error)
         polling.announce_stopped()
         self._polling = None
@@ -178,5 +178,5 @@ class Scheduler:
 
 
 def counters_of(scheduler: Scheduler) -> Counters:
-    """How often what happened in this scheduler. It goes on counting."""
+    """The live counters of this scheduler."""
     return scheduler._publisher.counters  # noqa: SLF001 - a Scheduler has two public methods and nothing more

@@ -1,4 +1,4 @@
-"""Where records are kept: what the scheduler needs, the one in memory, and how a place is named."""
+"""The storage of records: the protocol that the scheduler needs, a state in memory, and a SQLite file."""
 
 import asyncio
 import os
@@ -15,23 +15,23 @@ _URL = "sqlite:///"
 
 
 class State(Protocol):
-    """Rows under numbers. Whoever has opened it is the only one until it is closed, or dies."""
+    """Numbered rows. The scheduler that opens it has it exclusively until it closes it or its process dies."""
 
     async def open(self) -> list[tuple[int, object]]:
-        """Take possession, or StateInUseError; all rows, by their numbers."""
+        """Lock the state and return all rows, ordered by number; StateInUseError if another scheduler has it."""
         ...
 
     async def write(self, kept: Sequence[tuple[int, str]], removed: Sequence[int] = ()) -> None:
-        """All of it is durable when this returns, and none of it if it raises. Writing it again changes nothing."""
+        """Write and remove rows in one transaction, durable on return. Idempotent."""
         ...
 
     async def close(self) -> None:
-        """Let go. Closing what is not open does nothing."""
+        """Release the state. Does nothing if it is not open."""
         ...
 
 
 class MemoryState:
-    """Rows that live as long as this object: for tests and simulations."""
+    """Rows in memory, for tests and simulations."""
 
     def __init__(self, rows: Iterable[tuple[int, object]] = ()) -> None:
         self.rows: dict[int, object] = dict(rows)
@@ -56,11 +56,11 @@ class MemoryState:
 
 
 def state_at(place: object) -> State:
-    """The state that `place` names: a path, a SQLite URL, or the state itself."""
+    """The state at `place`: a path, a SQLite URL, or a State itself."""
     if not isinstance(place, str | os.PathLike):
         if not all(callable(getattr(place, method, None)) for method in ("open", "write", "close")):
             raise FieldError("state", place, "must be a path, a sqlite:/// URL or a State")
-        state: State = place  # type: ignore[assignment]  # it has been looked at
+        state: State = place  # type: ignore[assignment]  # its methods were checked above
         return state
 
     text = os.fspath(place)
@@ -70,7 +70,7 @@ def state_at(place: object) -> State:
         raise FieldError("state", _without_secrets(text), "must be a path or a sqlite:/// URL")
     path = text.removeprefix(_URL)
     if path in ("", ":memory:") or "\0" in path:
-        raise FieldError("state", text, "must name a file; what must not last can be a MemoryState()")
+        raise FieldError("state", text, "must name a file; use MemoryState() for a state that is not persisted")
     return StateFile(Path(path).absolute())
 
 
@@ -79,17 +79,17 @@ def _without_secrets(url: str) -> str:
 
 
 T = TypeVar("T")
-#: "gnom": what tells our files from others.
+#: "gnom": marks the files of this scheduler.
 APPLICATION_ID = 0x676E6F6D
 VERSION = 1
-#: How long to wait for a scheduler that is just letting go.
+#: How long to wait for the lock of a scheduler that is just closing.
 _PATIENCE_SECONDS = 1.0
 _PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 16000")
 _PUT = "INSERT INTO task (id, record) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record"
 
 
 class StateFile:
-    """See State."""
+    """A State in a SQLite file, with an exclusive lock. All access is on one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -121,13 +121,13 @@ class StateFile:
         finally:
             thread.shutdown(wait=False)
 
-    async def _do(self, doing: str, job: Callable[[], T]) -> T:
+    async def _do(self, action: str, call: Callable[[], T]) -> T:
         try:
             if self._thread is None:
                 raise sqlite3.ProgrammingError("the state file is closed")
-            return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
         except (sqlite3.Error, OSError) as error:
-            raise StateUnavailableError(doing, error) from error
+            raise StateUnavailableError(action, error) from error
 
     # ---- in the thread ---------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class StateFile:
         )
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            # The first transaction takes the lock, and it is kept.
+            # The first transaction takes the lock, and the connection holds it from then on.
             connection.execute("BEGIN EXCLUSIVE")
             self._refuse_foreign(connection)
             connection.execute("COMMIT")
@@ -151,12 +151,12 @@ class StateFile:
             raise
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
-        """A file of something else is not touched, and neither is one of a newer scheduler."""
-        [(made_by,)] = connection.execute("PRAGMA application_id")
+        """Refuse the file of another program or of a newer scheduler, without changing it."""
+        [(application_id,)] = connection.execute("PRAGMA application_id")
         [(version,)] = connection.execute("PRAGMA user_version")
-        [(things,)] = connection.execute("SELECT count(*) FROM sqlite_schema")
-        if things and made_by != APPLICATION_ID:
-            raise StateForeignError("holds something else")
+        [(object_count,)] = connection.execute("SELECT count(*) FROM sqlite_schema")
+        if object_count and application_id != APPLICATION_ID:
+            raise StateForeignError("belongs to another program")
         if version > VERSION:
             raise StateForeignError(f"has version {version}; this scheduler knows {VERSION}")
 

@@ -1,4 +1,4 @@
-"""A registered task in a living scheduler."""
+"""The scheduled tasks of a running scheduler, and the writer that persists their records."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from gnomon.ports.runtime import Clock
 
 
 class ScheduledTask:
-    """What is kept of a task, and what it takes to run it."""
+    """The record of a task with its callback and its occurrences."""
 
     __slots__ = ("callback", "due_at", "due_since", "number", "occurrences", "record")
 
@@ -21,19 +21,19 @@ class ScheduledTask:
         self.record = record
         self.callback = callback
         self.occurrences = occurrences
-        #: Where it stands on the agenda.
+        #: Its instant in the queue.
         self.due_at = 0
-        #: Since when it could have been started: what lateness is counted from.
+        #: The instant from which lateness is counted: due, and free to start.
         self.due_since = 0
 
 
-#: How long to wait before a write that failed is tried again, and how often the last one is tried.
+#: The delay before a failed write is retried, and the number of attempts at the last write.
 RETRY_SECONDS = 1.0
 _FINAL_TRIES = 3
 
 
 class StateWriter:
-    """Keeps the state in step with the slots. What is not written yet is written with whatever is next."""
+    """Writes the records of tasks to the state. Each write includes all records that are still unwritten."""
 
     def __init__(self, state: State, clock: Clock, publisher: EventPublisher) -> None:
         self._state = state
@@ -44,25 +44,25 @@ class StateWriter:
         self._write_lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
-    def enqueue(self, slot: ScheduledTask) -> None:
-        """The slot's record, as it is when its turn comes, will be written."""
-        self._unwritten[slot.number] = slot
+    def enqueue(self, task: ScheduledTask) -> None:
+        """Write the task's record soon, as it is at that time."""
+        self._unwritten[task.number] = task
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_loop())
 
     async def write_now(self, marks: dict[int, TaskRecord]) -> None:
-        """These records, in place of those in the slots, and all that was noted are durable; or nothing is."""
+        """Write the queued records in one transaction; those in `marks` replace the records of their tasks."""
         async with self._write_lock:
-            noted, self._unwritten = self._unwritten, {}
-            records = {number: slot.record for number, slot in noted.items()} | marks
+            queued, self._unwritten = self._unwritten, {}
+            records = {number: task.record for number, task in queued.items()} | marks
             try:
                 await self._state.write([(number, encode(record)) for number, record in records.items()])
             except BaseException:
-                self._unwritten = noted | self._unwritten
+                self._unwritten = queued | self._unwritten
                 raise
 
     async def finish(self) -> None:
-        """All is written, or it was tried often enough."""
+        """Write all queued records; give up after a few attempts."""
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait({self._writing})
@@ -71,7 +71,7 @@ class StateWriter:
                 return
             try:
                 await self.write_now({})
-            except Exception as error:  # noqa: BLE001 - whatever the state is made of
+            except Exception as error:  # noqa: BLE001 - a State may raise anything
                 self._publisher.write_failed(error)
                 if tries_left:
                     await self._clock.sleep(RETRY_SECONDS)
@@ -82,6 +82,6 @@ class StateWriter:
         while self._unwritten:
             try:
                 await self.write_now({})
-            except Exception as error:  # noqa: BLE001 - whatever the state is made of
+            except Exception as error:  # noqa: BLE001 - a State may raise anything
                 self._publisher.write_failed(error)
                 await self._clock.sleep(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""The theory of the declarative scheduler as code: traces, and a checker that says what is wrong with one."""
+"""The formal theory of the declarative scheduler as code: traces, and a checker that finds violations in them."""
 
 from gnomon.declarative.theory.automata import Automata
 from gnomon.declarative.theory.checker import check

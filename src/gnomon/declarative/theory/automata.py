@@ -1,4 +1,4 @@
-"""The three state machines of the specification, as a judge of the events that a scheduler tells."""
+"""The three state machines of the specification, as a checker of the events that a scheduler publishes."""
 
 from collections.abc import Iterable
 
@@ -25,8 +25,8 @@ _TASK = {
     ("awaiting-retry", "TaskRetryStarted"): "running",
     ("awaiting-retry", "TaskRetryPreempted"): "preempted",
 }
-#: What the scheduler must be doing while polling or a task does this.
-_MEANWHILE = {
+#: The states of the scheduler in which an event of polling or of a task may occur.
+_ALLOWED_DURING = {
     "PollingStarted": {"initializing"},
     "PollingStopRequested": {"stopping"},
     "PollingStopped": {"stopping"},
@@ -39,7 +39,7 @@ _MEANWHILE = {
 
 
 class Automata:
-    """Follows the events of one state, through as many schedulers as have it one after the other."""
+    """Checks the events of all schedulers that use one state, one after the other."""
 
     def __init__(self) -> None:
         self.violations: list[TraceViolation] = []
@@ -48,11 +48,11 @@ class Automata:
         self._preempted: str | None = None
 
     def see(self, name: str, task: str | None, at: int) -> None:
-        """The next event."""
-        if self._scheduler not in _MEANWHILE.get(name, {self._scheduler}):
-            self._blame(at, f"{name} while the scheduler is {self._scheduler}")
+        """Check the next event."""
+        if self._scheduler not in _ALLOWED_DURING.get(name, {self._scheduler}):
+            self._report(at, f"{name} while the scheduler is {self._scheduler}")
         if self._preempted is not None and (name, task) != ("TaskRunStarted", self._preempted):
-            self._blame(at, f"{name} between the preemption of {self._preempted} and its start")
+            self._report(at, f"{name} between the preemption of {self._preempted} and its start")
         self._preempted = task if name == "TaskRetryPreempted" else None
         if task is not None:
             self._tasks[task] = self._moved(_TASK, self._tasks.get(task, "awaiting-run"), name, at)
@@ -61,12 +61,12 @@ class Automata:
         else:
             self._scheduler = self._moved(_SCHEDULER, self._scheduler, name, at)
             if name == "SchedulerStopped" and (self._polling != "inactive" or "running" in self._tasks.values()):
-                self._blame(at, "stopped while something goes on")
+                self._report(at, "stopped while polling or a task is active")
 
     def crash(self, unwritten: Iterable[str] = ()) -> None:
-        """The scheduler died; its tasks will be found where they were, and those that ran will run again.
+        """Note that the scheduler died: tasks that were running will run again.
 
-        So will those whose end was told but not yet written.
+        `unwritten` names tasks whose end was published but not yet written: they will run again, too.
         """
         self._tasks |= dict.fromkeys(unwritten, "running")
         self._scheduler, self._polling, self._preempted = "uninitialized", "inactive", None
@@ -75,15 +75,15 @@ class Automata:
         }
 
     def registered(self, names: Iterable[str]) -> None:
-        """Only these are registered from here on; what was taken out has no history any more."""
+        """Note the tasks that are registered now. The history of all others is deleted."""
         kept = set(names)
         self._tasks = {name: state for name, state in self._tasks.items() if name in kept}
 
     def _moved(self, table: dict[tuple[str, str], str], state: str, name: str, at: int) -> str:
         if (state, name) not in table:
-            self._blame(at, f"{name} while {state}")
+            self._report(at, f"{name} while {state}")
             return next((after for (_, event), after in table.items() if event == name), state)
         return table[state, name]
 
-    def _blame(self, at: int, text: str) -> None:
+    def _report(self, at: int, text: str) -> None:
         self.violations.append(TraceViolation("events", at, text))

@@ -1,4 +1,4 @@
-"""When a task is due, found by looking at every minute. It shares no code with the scheduler."""
+"""The due times of a task, found by testing every minute. It shares no code with the scheduler."""
 
 import re
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class CronRule:
-    """A strict expression, read in the plainest way; ValueError if it is none."""
+    """A strict cron expression, parsed in the simplest way; ValueError if it is invalid."""
 
     def __init__(self, expression: str) -> None:
         words = [word for word in re.split(r"[ \t]+", expression) if word]
@@ -26,7 +26,7 @@ class CronRule:
             raise ValueError(expression)
 
     def on(self, day: int, month: int, weekday: int) -> bool:
-        """Whether that day is one of its days."""
+        """Whether the day matches the expression."""
         if month not in self.months:
             return False
         if self.any_day or self.any_weekday:
@@ -50,12 +50,12 @@ def _numbers(word: str, limits: tuple[int, int]) -> frozenset[int]:
 
 @lru_cache(maxsize=1024)
 def parse_rule(expression: str) -> CronRule:
-    """The rule that the expression writes."""
+    """The rule of the expression."""
     return CronRule(expression)
 
 
 def is_valid(expression: str) -> bool:
-    """Whether it is in the language, and can be due at all."""
+    """Whether the expression is valid and has any occurrence."""
     try:
         parse_rule(expression)
     except ValueError:
@@ -75,16 +75,16 @@ def _minutes(zone: str, start: int) -> list[tuple[int, int, int, tuple[int, int,
 
 @lru_cache(maxsize=8192)
 def _due_minutes(expression: str, zone: str, start: int) -> list[int]:
-    which = parse_rule(expression)
+    rule = parse_rule(expression)
     minutes = _minutes(zone, start)
-    days = {day for _, _, _, day in minutes if which.on(*day)}
+    days = {day for _, _, _, day in minutes if rule.on(*day)}
     if not days:
         return []
-    return [at for at, minute, hour, day in minutes if minute in which.minutes and hour in which.hours and day in days]
+    return [at for at, minute, hour, day in minutes if minute in rule.minutes and hour in rule.hours and day in days]
 
 
 def first_due(expression: str, zone: str, *, after: int, until: int) -> int | None:
-    """The first instant after `after`, and not after `until`, at which a civil minute begins that matches."""
+    """The first instant after `after`, and not after `until`, at which a matching civil minute begins."""
     for start in range((after + 1) // _DAY_MS * _DAY_MS, until + 1, _DAY_MS):
         for at in _due_minutes(expression, zone, start):
             if after < at <= until:
@@ -93,5 +93,5 @@ def first_due(expression: str, zone: str, *, after: int, until: int) -> int | No
 
 
 def minute_matches(expression: str, zone: str, at: int) -> bool:
-    """Whether the civil minute in progress matches."""
+    """Whether the civil minute that contains `at` matches."""
     return first_due(expression, zone, after=at - MINUTE_MS, until=at) is not None

@@ -1,4 +1,4 @@
-"""Watching a scheduler from outside: its calls and its callbacks, as a trace."""
+"""Record the calls and callbacks of a scheduler as a trace."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,12 +19,12 @@ from gnomon.declarative.theory.traces import (
 )
 
 _MILLISECOND = timedelta(milliseconds=1)
-#: What stands in a trace for something that is no registration at all.
+#: Stands in a trace for a value that is not a registration.
 _GARBAGE = TracedTask("", "", 0)
 
 
 class SchedulerProtocol(Protocol):
-    """What can be watched."""
+    """The public methods of a scheduler."""
 
     async def initialize(self, registrations: Any) -> None:  # noqa: ANN401 - a caller may hand over anything
         """See Scheduler.initialize."""
@@ -36,16 +36,16 @@ class SchedulerProtocol(Protocol):
 
 
 class Watched:
-    """A scheduler of which everything that can be seen is put into `trace`, for as long as it lives."""
+    """Wraps a scheduler, and appends its calls and callbacks to `trace`."""
 
     def __init__(self, scheduler: SchedulerProtocol, trace: list[Seen], now: Callable[[], int]) -> None:
         self._scheduler = scheduler
         self._trace = trace
         self._now = now
         self._initialising: int | None = None
-        #: What a process that died does later is not seen by anybody.
+        #: Cleared when the simulated process dies: later events are not recorded.
         self.alive = True
-        #: Set when the state is made to fail, which excuses an initialisation that does.
+        #: Set when a test makes the state fail, which permits an initialisation to fail.
         self.excused = False
 
     async def initialize(self, registrations: Any) -> None:  # noqa: ANN401 - a caller may hand over anything
@@ -65,7 +65,7 @@ class Watched:
             self._initialising = None if first else self._initialising
 
     def note_committed(self) -> None:
-        """An initialisation has written everything and will not live to return: it counts as one that did."""
+        """Record an initialisation that has committed as successful: its process dies before it returns."""
         if self._initialising is not None:
             self._see(InitOk(self._now(), self._initialising))
 
@@ -108,7 +108,7 @@ class Watched:
         return run
 
 
-#: Calls and runs have numbers of their own, whichever scheduler they belong to.
+#: Numbers of calls and runs, unique across all schedulers.
 _NUMBERS = itertools.count(1)
 
 

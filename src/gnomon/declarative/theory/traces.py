@@ -1,6 +1,6 @@
-"""What can be seen of a scheduler from outside: calls, starts, ends, crashes, each with the wall clock's instant.
+"""The observable behaviour of a scheduler: calls, starts, ends and crashes, each with its instant on the wall clock.
 
-The order of a trace is the order in which things happened. Instants follow it, except where the clock was set.
+A trace is in the order of events. Instants increase with it, except where the clock was set.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TracedTask:
-    """A registration as far as it can be seen."""
+    """The observable part of a registration."""
 
     name: str
     cron: str
@@ -17,14 +17,14 @@ class TracedTask:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Something was seen at an instant."""
+    """Base of all elements of a trace."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class InitCall(Seen):
-    """`initialize` is entered."""
+    """`initialize` is called."""
 
     call: int
     tasks: tuple[TracedTask, ...]
@@ -32,30 +32,30 @@ class InitCall(Seen):
 
 @dataclass(frozen=True, slots=True)
 class InitOk(Seen):
-    """That call returns."""
+    """The call returns."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class InitError(Seen):
-    """That call raises."""
+    """The call raises."""
 
     call: int
-    #: The state was made to fail, which excuses it.
+    #: Whether a test made the state fail, which permits the call to fail.
     excused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StopCall(Seen):
-    """`stop` is entered."""
+    """`stop` is called."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopReturn(Seen):
-    """That call returns."""
+    """The call returns."""
 
     call: int
 
@@ -70,49 +70,49 @@ class RunStart(Seen):
 
 @dataclass(frozen=True, slots=True)
 class RunOk(Seen):
-    """That invocation returns."""
+    """The invocation returns."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunError(Seen):
-    """That invocation raises."""
+    """The invocation raises."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Crash(Seen):
-    """The process dies, and everything in it."""
+    """The process dies."""
 
-    #: Tasks that count as interrupted although they were not running: their end was seen, and died with the process
-    #: before it was written; or they were written down as running, and the process died before they began.
+    #: Tasks that count as interrupted although they were not running: the process died after their end and before that
+    #: was written, or after they were marked as running and before they began.
     unwritten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Seen):
-    """The wall clock was set, or stood still with its machine; `at` is what it showed before."""
+    """The wall clock was set, or the machine was suspended; `at` is the time before."""
 
     to: int
 
 
 @dataclass(frozen=True, slots=True)
 class Excused(Seen):
-    """Until here the state was made to fail, so that nothing could be started in time."""
+    """Until now a test made the state fail, so that no task could be started in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class End(Seen):
-    """Nobody looked any further."""
+    """The end of the observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceViolation:
-    """Something that no correct scheduler does."""
+    """A violation of the theory."""
 
-    #: S1 to S6, L1 to L3, or EA for a trace that cannot be.
+    #: S1 to S6, L1 to L3, EA for an impossible trace, or `events` for an illegal transition.
     rule: str
     at: int
     text: str
