@@ -51,7 +51,7 @@ def test_a_token_that_would_be_refused_ends_with_1(prompt: CliPrompt) -> None:
 
     assert done.code == 1
     assert done.out[-1].startswith("counts")
-    assert "no: its iss is not the issuer that is trusted" in done.out[-1]
+    assert "no: its iss is not the trusted issuer" in done.out[-1]
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,10 @@ def test_clocks_may_differ_a_little(changes: dict[str, Any]) -> None:
         pytest.param({"tenant": "../other"}, "its tenant", id="a tenant that is a path"),
         pytest.param({"tenant": 5}, "its tenant", id="a tenant that is a number"),
         pytest.param({"tenant": ""}, "its tenant", id="a tenant without a name"),
-        pytest.param({"typ": "ID"}, "another kind", id="an identity token"),
-        pytest.param({"typ": "Refresh"}, "another kind", id="a refresh token"),
-        pytest.param({"token_use": "id"}, "another kind", id="an identity token of another make"),
-        pytest.param({"at_hash": "x"}, "another kind", id="what only identity tokens have"),
+        pytest.param({"typ": "ID"}, "not an access token", id="an identity token"),
+        pytest.param({"typ": "Refresh"}, "not an access token", id="a refresh token"),
+        pytest.param({"token_use": "id"}, "not an access token", id="an identity token of another make"),
+        pytest.param({"at_hash": "x"}, "not an access token", id="what only identity tokens have"),
     ],
 )
 def test_claims_that_prove_nothing_are_refused(changes: dict[str, Any], reason: str) -> None:

@@ -30,16 +30,16 @@ def _metrics(families: Sequence[MetricFamily], prefix: str) -> Iterator["Metric"
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     for family in families:
-        measure = family.measure
-        name, says, labels = prefix + measure.name, measure.help, measure.labels
-        if measure.kind is MetricKind.HISTOGRAM:
+        metric = family.metric
+        name, says, labels = prefix + metric.name, metric.help, metric.labels
+        if metric.kind is MetricKind.HISTOGRAM:
             histogram = HistogramMetricFamily(name, says, labels=labels)
             for values, sample in family.samples.items():
                 assert isinstance(sample, HistogramSample)  # noqa: S101 - a histogram has nothing else
-                histogram.add_metric(values, _cumulative(measure.buckets, sample.counts), sample.sum)
+                histogram.add_metric(values, _cumulative(metric.buckets, sample.counts), sample.sum)
             yield histogram
             continue
-        plain = (CounterMetricFamily if measure.kind is MetricKind.COUNTER else GaugeMetricFamily)(
+        plain = (CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily)(
             name, says, labels=labels
         )
         for values, number in family.samples.items():

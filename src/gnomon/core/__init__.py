@@ -1,1 +1,1 @@
-"""The pure part: no I/O, no clock, no dice. Time comes in as an argument."""
+"""The pure core: no I/O, no clock, no randomness. Time is an argument."""

@@ -1,8 +1,10 @@
-"""The audit trail: who changed what, and how a chain of hashes shows that nobody has changed that since.
+"""The audit trail: who changed what, in a chain of hashes that shows later tampering.
 
-Whatever an operator changes leaves an entry in the same transaction. A sealer comes behind and chains the entries: the
-hash of each covers the entry and the hash before it, so that nothing in the sealed part can be changed, removed, added
-or moved without breaking the chain. Whoever knows a hash that once was the last can tell whether the end was cut off.
+Every change by an operator writes an entry in the same transaction. The sealer chains the entries afterwards: the hash
+of each covers the entry and the hash before it, so that no sealed entry can be changed, removed, added or moved without
+breaking the chain. A hash that was once the last one proves that the end was not cut off.
+
+The digests are stored. Changing a key, a class name or an order in them would break existing chains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,17 +24,17 @@ from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
 from gnomon.core.runs.workflow import Workflow
 
-#: What the first entry of a chain follows.
+#: The hash before the first entry of a chain.
 GENESIS = "0" * 64
-#: What an entry may say beyond its fields, as JSON.
+#: The largest size of an entry's details as JSON.
 LONGEST_DETAILS = 1000
-#: How much of a request that was refused is written down.
+#: How much of a refused request is recorded.
 LONGEST_REQUEST = 200
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
 class Action(StrEnum):
-    """What an operator did."""
+    """The action of an operator."""
 
     REGISTER = "register"
     UPDATE = "update"
@@ -47,21 +49,21 @@ class Action(StrEnum):
     EMIT = "emit"
     SKIP = "skip"
     BACKFILL = "backfill"
-    #: Was not let do something.
+    #: A request was refused for lack of permission.
     REFUSE = "refuse"
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """Somebody changed something."""
+    """The record of one action."""
 
     at: int
     actor: str
     tenant: str
     action: str
-    #: What was changed: job, workflow, execution, dead_letter, event, backfill; and which. A request that was refused.
+    #: The kind of the changed object: job, workflow, execution, dead_letter, event, backfill; or a refused request.
     kind: str
     name: str
-    #: Digests of what was there before and after; None where there was nothing.
+    #: Digests of the object before and after; None where it did not exist.
     before: str | None = None
     after: str | None = None
     #: As JSON.
@@ -91,7 +93,7 @@ class ChainHead(Struct, frozen=True):
 
 
 def canonical(value: object) -> bytes:
-    """The value as JSON in one spelling: names in order, nothing between."""
+    """The value as canonical JSON: names in order, no white space."""
     return _CANONICAL.encode(value)
 
 
@@ -101,15 +103,15 @@ def digest(value: object) -> str:
 
 
 def schedule_digest(schedule: Schedule) -> str:
-    """The hash of what an operator has said about a schedule: its spec, and whether it is paused."""
+    """The hash of what operators define of a schedule: its spec, and whether it is paused."""
     return digest({**_spec_data(schedule.spec), "paused": schedule.paused_at is not None})
 
 
 def _spec_data(spec: Spec) -> dict[str, Any]:
     trigger = spec.trigger
-    # What it was made of, without what was worked out from it.
-    said = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.compare}
-    return asdict(spec) | {"trigger": {"kind": type(trigger).__name__, **said}}
+    # Only the fields that define the trigger, without derived ones.
+    values = {field.name: getattr(trigger, field.name) for field in fields(trigger) if field.compare}
+    return asdict(spec) | {"trigger": {"kind": type(trigger).__name__, **values}}
 
 
 def _details(**facts: object) -> str:
@@ -121,12 +123,12 @@ def _details(**facts: object) -> str:
 
 
 def registered_entry(schedule: Schedule, actor: str) -> AuditEntry:
-    """A job was added."""
+    """The entry of a new job."""
     return _of_job(Action.REGISTER, schedule, actor, schedule.created_at, after=schedule_digest(schedule))
 
 
 def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
-    """A job was changed, paused or resumed, or one of its coming ticks was skipped, moved or put back."""
+    """The entry of a job that was changed, paused or resumed, or had a tick skipped, moved or restored."""
     action = Action.UPDATE
     if before.spec != after.spec and replace(before.spec, exceptions=after.spec.exceptions) == after.spec:
         action = Action.SKIP
@@ -140,17 +142,17 @@ def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> Au
 
 
 def _exceptions(before: Spec, after: Spec, now: int) -> dict[str, object]:
-    """Which coming ticks are skipped, moved or put back."""
-    old = {one.planned_at: one for one in before.exceptions}
-    new = {one.planned_at: one for one in after.exceptions}
-    fresh = [one for at, one in sorted(new.items()) if old.get(at) != one]
+    """The coming ticks that are skipped, moved or restored by a change."""
+    old = {exception.planned_at: exception.moved_to for exception in before.exceptions}
+    new = {exception.planned_at: exception.moved_to for exception in after.exceptions}
+    added = [(at, to) for at, to in sorted(new.items()) if at not in old or old[at] != to]
     found = {
-        "skipped": [_iso(one.planned_at) for one in fresh if one.moved_to is None],
-        "moved": {_iso(one.planned_at): _iso(one.moved_to) for one in fresh if one.moved_to is not None},
-        # What is over is forgotten by itself.
+        "skipped": [_iso(at) for at, to in added if to is None],
+        "moved": {_iso(at): _iso(to) for at, to in added if to is not None},
+        # Exceptions of past ticks are dropped by themselves.
         "put_back": [_iso(at) for at in sorted(old) if at not in new and at > now],
     }
-    return {what: told for what, told in found.items() if told}
+    return {name: ticks for name, ticks in found.items() if ticks}
 
 
 def _iso(at: int) -> str:
@@ -158,7 +160,7 @@ def _iso(at: int) -> str:
 
 
 def deleted_entry(before: Schedule, actor: str, now: int) -> AuditEntry:
-    """A job is gone."""
+    """The entry of a deleted job."""
     return _of_job(Action.DELETE, before, actor, now, before=schedule_digest(before))
 
 
@@ -176,7 +178,7 @@ def _of_job(action: Action, schedule: Schedule, actor: str, now: int, **digests:
 
 
 def deployed_entry(workflow: Workflow, actor: str, now: int) -> AuditEntry:
-    """A version of a workflow was added."""
+    """The entry of a new workflow version."""
     return AuditEntry(
         at=now,
         actor=actor,
@@ -189,13 +191,13 @@ def deployed_entry(workflow: Workflow, actor: str, now: int) -> AuditEntry:
     )
 
 
-def launched_entry(wish: LaunchRequest, became: LaunchOutcome, now: int) -> AuditEntry | None:
-    """A run was wanted by somebody and admitted; None if it was not, or had been before."""
-    if became not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
+def launched_entry(request: LaunchRequest, outcome: LaunchOutcome, now: int) -> AuditEntry | None:
+    """The entry of a requested run that was started or queued; None for any other outcome."""
+    if outcome not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
         return None
-    run = wish.run
+    run = request.run
     of_job = run.schedule_id is not None
-    given = None if wish.input is None else sha256(wish.input).hexdigest()
+    input_hash = None if request.input is None else sha256(request.input).hexdigest()
     return AuditEntry(
         at=now,
         actor=run.user_id,
@@ -203,13 +205,13 @@ def launched_entry(wish: LaunchRequest, became: LaunchOutcome, now: int) -> Audi
         action=(Action.TRIGGER if run.replay_of is None else Action.REPLAY).value,
         kind="job" if of_job else "workflow",
         name=run.schedule_id if run.schedule_id is not None else run.workflow_id,
-        after=digest([run.run_id, run.workflow_id, run.workflow_version, given]),
-        details=_details(execution=run.run_id, became=became, forced=wish.force or None, dead_letter=run.replay_of),
+        after=digest([run.run_id, run.workflow_id, run.workflow_version, input_hash]),
+        details=_details(execution=run.run_id, became=outcome, forced=request.force or None, dead_letter=run.replay_of),
     )
 
 
 def cancelled_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
-    """The end of a run was asked for."""
+    """The entry of a request to cancel a run."""
     return AuditEntry(
         at=now,
         actor=actor,
@@ -228,7 +230,7 @@ def _run_data(run: Run) -> dict[str, object]:
 
 
 def resolved_entry(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
-    """A dead letter was dealt with."""
+    """The entry of a resolved dead letter."""
     return AuditEntry(
         at=now,
         actor=by,
@@ -242,7 +244,7 @@ def resolved_entry(dead_letter_id: str, tenant: str, by: str, now: int) -> Audit
 
 
 def emitted_entry(event: ExternalEvent) -> AuditEntry:
-    """An event was emitted."""
+    """The entry of an emitted event."""
     return AuditEntry(
         at=event.emitted_at,
         actor=event.actor,
@@ -256,7 +258,7 @@ def emitted_entry(event: ExternalEvent) -> AuditEntry:
 
 
 def backfilled_entry(backfill: Backfill) -> AuditEntry:
-    """Planned times of the past are to be run after all."""
+    """The entry of a new backfill."""
     return AuditEntry(
         at=backfill.created_at,
         actor=backfill.actor,
@@ -270,7 +272,7 @@ def backfilled_entry(backfill: Backfill) -> AuditEntry:
 
 
 def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEntry:
-    """Nothing more of a backfill is to start."""
+    """The entry of a cancelled backfill."""
     return AuditEntry(
         at=now,
         actor=actor,
@@ -285,7 +287,7 @@ def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEnt
 
 
 def refused_entry(request: str, reason: str, *, actor: str, tenant: str, now: int) -> AuditEntry:
-    """Somebody asked for what they may not do."""
+    """The entry of a request that was refused for lack of permission."""
     return AuditEntry(
         at=now,
         actor=actor,
@@ -301,39 +303,39 @@ def refused_entry(request: str, reason: str, *, actor: str, tenant: str, now: in
 
 
 def chain_hash(prev_hash: str, entry: AuditEntry) -> str:
-    """The hash of an entry that follows another."""
+    """The hash of an entry, given the hash of the entry before it."""
     return sha256(canonical([prev_hash, *asdict(entry).values()])).hexdigest()
 
 
 def seal_entries(head: ChainHead, unsealed: Sequence[StoredAuditEntry]) -> list[StoredAuditEntry]:
-    """The entries with their places in the chain, after its last one."""
+    """The entries with their places in the chain after `head`."""
     done = []
-    for kept in unsealed:
-        own = chain_hash(head.hash, kept.entry)
-        done.append(replace(kept, seq=head.seq + 1, prev_hash=head.hash, hash=own))
+    for stored in unsealed:
+        own = chain_hash(head.hash, stored.entry)
+        done.append(replace(stored, seq=head.seq + 1, prev_hash=head.hash, hash=own))
         head = ChainHead(head.seq + 1, own)
     return done
 
 
 class ChainBreak(Struct, frozen=True):
-    """Something is wrong with the chain, and where."""
+    """A broken place in the chain, and the reason."""
 
     seq: int
     reason: str
 
 
 def verify_chain(head: ChainHead, entries: Iterable[StoredAuditEntry]) -> tuple[ChainHead, list[ChainBreak]]:
-    """What is wrong with the entries that follow, in their order; and the last of them."""
+    """The new head after the entries, and every break among them; the entries come in order."""
     found = []
-    for kept in entries:
-        seq, own = kept.seq or 0, kept.hash or ""
+    for stored in entries:
+        seq, own = stored.seq or 0, stored.hash or ""
         if seq != head.seq + 1:
             found.append(ChainBreak(head.seq + 1, _missing(head.seq + 1, seq - 1)))
-        elif kept.prev_hash != head.hash:
+        elif stored.prev_hash != head.hash:
             found.append(
                 ChainBreak(seq, f"entry {seq} does not follow the one before it: one was added, removed or moved")
             )
-        if chain_hash(kept.prev_hash or "", kept.entry) != own:
+        if chain_hash(stored.prev_hash or "", stored.entry) != own:
             found.append(ChainBreak(seq, f"entry {seq} was changed"))
         head = ChainHead(seq, own)
     return head, found

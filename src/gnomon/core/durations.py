@@ -1,4 +1,4 @@
-"""Spans as people write them: `30s`, `1h30m`, `250ms`, or a number of seconds."""
+"""Durations as people write them: `30s`, `1h30m`, `250ms`, or a number of seconds."""
 
 import re
 
@@ -7,16 +7,16 @@ from gnomon.errors import FieldError
 
 _HOUR_MS = 60 * MINUTE_MS
 _UNITS = {"d": DAY_MS, "h": _HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
-_SPOKEN = {"d": DAY_MS, "h": _HOUR_MS, "min": MINUTE_MS, "s": SECOND_MS}
+_LONG_UNITS = {"d": DAY_MS, "h": _HOUR_MS, "min": MINUTE_MS, "s": SECOND_MS}
 #: Each unit at most once, the larger before the smaller.
 _WRITTEN = re.compile("".join(f"(?:(?P<{unit}>[0-9]{{1,12}}){unit}(?![a-z]))?" for unit in _UNITS))
 _BARE = re.compile(r"[0-9]{1,12}")
-#: A century: nothing that is planned takes longer.
+#: The longest duration: a century.
 LONGEST_MS: int = 36_525 * DAY_MS
 
 
 def duration_ms(field: str, value: object, *, low: int = 0, high: int = LONGEST_MS) -> int:
-    """The span in milliseconds, from `low` to `high`."""
+    """The duration in milliseconds; raise FieldError unless it is from `low` to `high`."""
     span = _from_text(field, value) if isinstance(value, str) else _from_number(field, value)
     if not low <= span <= high:
         raise FieldError(field, value, f"must be from {duration_text(low)} to {duration_text(high)}")
@@ -24,7 +24,7 @@ def duration_ms(field: str, value: object, *, low: int = 0, high: int = LONGEST_
 
 
 def duration_text(span_ms: int) -> str:
-    """The span as `duration_ms` reads it, in the largest units that fit."""
+    """The duration as `duration_ms` reads it, in the largest units that fit."""
     words = []
     for unit, length in _UNITS.items():
         count, span_ms = divmod(span_ms, length)
@@ -34,13 +34,13 @@ def duration_text(span_ms: int) -> str:
 
 
 def span_text(span_ms: int) -> str:
-    """The span as a person says it, in its two largest units: `350 ms`, `4.2 s`, `3 h 20 min`."""
+    """The duration for people, in its two largest units: `350 ms`, `4.2 s`, `3 h 20 min`."""
     if span_ms < SECOND_MS:
         return f"{span_ms} ms"
     if span_ms < MINUTE_MS:
         return f"{span_ms / SECOND_MS:.1f} s"
     words: list[str] = []
-    for unit, length in _SPOKEN.items():
+    for unit, length in _LONG_UNITS.items():
         count, span_ms = divmod(span_ms, length)
         if count and len(words) < 2:
             words.append(f"{count} {unit}")

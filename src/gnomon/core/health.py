@@ -1,7 +1,7 @@
-"""Whether a node is well: every component by itself, and what follows for those who ask.
+"""The health of a node: the condition of every component, and readiness and liveness of the whole.
 
-A job that fails is the job's illness, and nothing here. A store that does not answer, a service that cannot do its
-work, and a ledger whose mark does not move, are ours.
+A failing job does not affect health. A store that does not answer, a service that cannot work, and a ledger whose
+mark does not move, do.
 """
 
 from collections.abc import Sequence
@@ -9,32 +9,32 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-#: How long after a failure that nobody expected a component counts as ill.
+#: How long a component counts as failed after an unexpected error.
 UNEXPECTED_ERROR_MS = 10_000
-#: Beyond two ticks, how long nothing need be heard of the ledger.
+#: How long the ledger may stand still beyond two ticks.
 _GRACE_MS = 5_000
-#: How long a ticker may be silent before its process is better started again.
+#: How long a ticker may be silent before its process should be restarted.
 _HUNG_SECONDS = 60.0
 
 
 class HealthCondition(StrEnum):
-    """How a component is."""
+    """The condition of a component."""
 
     OK = "ok"
-    #: It has nothing to do here: another node does it.
+    #: It has nothing to do on this node: another node does it.
     IDLE = "idle"
     ERROR = "error"
 
 
 class ComponentStatus(Struct, frozen=True):
-    """What a component shows at a moment."""
+    """The condition of a component at a moment, with a message."""
 
     condition: HealthCondition
     message: str = ""
 
 
 class ComponentHealth(Struct, frozen=True, kw_only=True):
-    """A component, and since when it has been in its condition."""
+    """A component, and the time since which it has had its condition."""
 
     name: str
     condition: HealthCondition
@@ -43,36 +43,36 @@ class ComponentHealth(Struct, frozen=True, kw_only=True):
 
 
 class NodeHealth(Struct, frozen=True, kw_only=True):
-    """A node as a whole."""
+    """The health of a whole node."""
 
     at: int
     components: tuple[ComponentHealth, ...]
-    #: Whoever sends it work may do so.
+    #: It accepts work.
     ready: bool
-    #: It is worth keeping; if not, only a new process will do.
+    #: It works; if not, only a restart of the process helps.
     alive: bool
 
     @property
     def condition(self) -> HealthCondition:
         """The worst of all components."""
-        ill = any(one.condition is HealthCondition.ERROR for one in self.components)
-        return HealthCondition.ERROR if ill else HealthCondition.OK
+        failed = any(component.condition is HealthCondition.ERROR for component in self.components)
+        return HealthCondition.ERROR if failed else HealthCondition.OK
 
 
 class LedgerStall(Struct, frozen=True):
-    """What has been due for longest, and since when it has been that."""
+    """The oldest due fire, and the time since which it has been the oldest."""
 
     oldest_due_at: int
     since_at: int
 
 
 def ledger_stall_limit_ms(tick_ms: int) -> int:
-    """How long the mark of the ledger may stand still while something is due."""
+    """How long the mark of the ledger may stand still while a fire is due."""
     return 2 * tick_ms + _GRACE_MS
 
 
 def update_stall(before: LedgerStall | None, oldest_due_at: int | None, now: int) -> LedgerStall | None:
-    """What has been due for longest, now; None if nothing is due. A mark that moves begins anew."""
+    """The stall with the oldest due fire now; None if nothing is due. A mark that moves starts a new stall."""
     if oldest_due_at is None:
         return None
     if before is not None and before.oldest_due_at == oldest_due_at:
@@ -83,7 +83,7 @@ def update_stall(before: LedgerStall | None, oldest_due_at: int | None, now: int
 def ledger_status(
     found: LedgerStall | None, overdue: int, *, set_aside: int, now: int, limit_ms: int
 ) -> ComponentStatus:
-    """Whether marks move. What was set aside because it cannot be planned holds up nobody, and is not counted."""
+    """The status of the ledger: whether marks move. Schedules set aside as unplannable are not counted."""
     if found is None or overdue <= set_aside or now - found.since_at <= limit_ms:
         return ComponentStatus(HealthCondition.OK)
     late = (now - found.oldest_due_at) // 1000
@@ -93,29 +93,29 @@ def ledger_status(
 
 
 def ticker_status(condition: HealthCondition, silent_seconds: float, *, limit_ms: int) -> ComponentStatus:
-    """Whether ticks are looked at."""
+    """The status of the ticker: whether its passes succeed."""
     if silent_seconds * 1000 > limit_ms:
         return ComponentStatus(
-            HealthCondition.ERROR, f"no look at what is due has succeeded for {silent_seconds:.0f} s"
+            HealthCondition.ERROR, f"no pass over due schedules has succeeded for {silent_seconds:.0f} s"
         )
     if condition is HealthCondition.ERROR:
-        return ComponentStatus(condition, "the last look at what is due has failed")
+        return ComponentStatus(condition, "the last pass over due schedules failed")
     return ComponentStatus(condition)
 
 
 def is_hung(condition: HealthCondition, silent_seconds: float) -> bool:
-    """Whether the ticker stands still without saying that anything failed: nothing but a new process will help."""
+    """Whether the ticker stands still without reporting an error: only a restart of the process helps."""
     return condition is not HealthCondition.ERROR and silent_seconds > _HUNG_SECONDS
 
 
 def update_components(
-    before: Sequence[ComponentHealth], signs: Sequence[tuple[str, ComponentStatus]], *, now: int
+    before: Sequence[ComponentHealth], statuses: Sequence[tuple[str, ComponentStatus]], *, now: int
 ) -> tuple[ComponentHealth, ...]:
-    """The components by their signs; one whose condition is what it was has been so for as long as before."""
-    known = {one.name: one for one in before}
+    """The components with their new statuses; an unchanged condition keeps its `since_at`."""
+    known = {component.name: component for component in before}
     made = []
-    for name, sign in signs:
+    for name, status in statuses:
         old = known.get(name)
-        since_at = old.since_at if old is not None and old.condition is sign.condition else now
-        made.append(ComponentHealth(name=name, condition=sign.condition, message=sign.message, since_at=since_at))
+        since_at = old.since_at if old is not None and old.condition is status.condition else now
+        made.append(ComponentHealth(name=name, condition=status.condition, message=status.message, since_at=since_at))
     return tuple(made)

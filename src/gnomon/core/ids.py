@@ -1,4 +1,4 @@
-"""Names that follow from what they name, so that every node computes the same ones and none needs dice."""
+"""Deterministic ids: every node computes the same id for the same tick, run and task, without randomness."""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -16,33 +16,33 @@ def tick_key(schedule_id: str, planned_at: int) -> bytes:
 
 
 def idempotency_key(run: Run) -> str:
-    """The same for every attempt of a run, and for no other run."""
+    """The idempotency key of a run: the same for every attempt, and different from that of any other run."""
     if run.source is Source.CRON and run.schedule_id is not None:
         return tick_key(run.schedule_id, run.planned_at).hex()
     return run.idempotency_key or run.run_id
 
 
 def hash_fraction(key: bytes) -> float:
-    """A number in [0, 1) fixed by `key`."""
+    """A number in [0, 1) that follows from `key`."""
     return (int.from_bytes(key[:8], "big") >> 11) / 2**53
 
 
 def shard_of(uid: ScheduleUid) -> int:
-    """The virtual shard of a schedule: fixed for its life."""
+    """The virtual shard of a schedule, which never changes."""
     return sha256(uid.encode()).digest()[0]
 
 
 def run_id(uid: ScheduleUid, planned_at: int) -> RunId:
-    """The one run that a tick can have: its planned time, then its schedule.
+    """The id of the only run that a tick can have: its planned time, then its schedule.
 
-    Runs made together stand together in every index, in the order in which schedules come due; with digests for ids
-    a storm would rewrite a page of the database for each of them.
+    Runs created together are neighbours in every index, in the order in which schedules come due; with digests as ids
+    a burst of ticks would rewrite a database page for each of them.
     """
     return RunId(f"run_{planned_at & (1 << 48) - 1:012x}{uid.removeprefix('sch_')}")
 
 
 def task_id(run: RunId, step: str) -> TaskId:
-    """The one task that a step of a run can have."""
+    """The id of the only task that a step of a run can have."""
     return TaskId(f"task_{run[4:]}{_digest(step)}")
 
 

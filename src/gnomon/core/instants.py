@@ -1,4 +1,8 @@
-"""Instants as whole numbers since 1970 in UTC: seconds for the arithmetic of calendars, milliseconds in the ledger."""
+"""Instants as whole numbers since 1970 in UTC: seconds for calendar arithmetic, milliseconds in the ledger.
+
+Also the detection of steps of the wall clock: the clock was set, or the machine slept, if the wall clock and the
+monotonic clock disagree about the elapsed time.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -9,7 +13,7 @@ from gnomon.errors import UsageError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_SECONDS = 86_400
 
-#: The first and the last second that a `datetime` can show.
+#: The first and the last second that a `datetime` can represent.
 FIRST_SECOND = int((datetime.min.replace(tzinfo=UTC) - EPOCH).total_seconds())
 LAST_SECOND = int((datetime.max.replace(tzinfo=UTC, microsecond=0) - EPOCH).total_seconds())
 #: Later than any instant, in milliseconds.
@@ -26,7 +30,7 @@ def second_of(instant: datetime) -> int:
 
 
 class _Midnights(dict[int, datetime]):
-    """Day since 1970 to the instant it begins. Forgets them all once they are many."""
+    """A cache from the day since 1970 to the instant it begins. It is cleared when it gets large."""
 
     def __missing__(self, day: int) -> datetime:
         if len(self) >= 4096:
@@ -41,9 +45,9 @@ _SECONDS = tuple(timedelta(seconds=second) for second in range(60))
 
 
 def instant_at(second: int) -> datetime | None:
-    """The instant at the beginning of `second`, None if the calendar does not reach that far.
+    """The instant at the beginning of `second`; None if the calendar does not reach that far.
 
-    Adding what was made before takes a third of the time of `datetime.fromtimestamp`.
+    Adding cached values takes a third of the time of `datetime.fromtimestamp`.
     """
     day = second // DAY_SECONDS
     second -= day * DAY_SECONDS
@@ -66,7 +70,7 @@ def ms_of(instant: datetime) -> int:
 
 
 def instant_of(ms: int) -> datetime:
-    """The instant at the beginning of a millisecond; the last one there is, if the calendar ends before."""
+    """The instant at the beginning of a millisecond; outside the calendar, its nearest end."""
     second, rest = divmod(ms, 1000)
     instant = instant_at(second)
     if instant is None:
@@ -75,7 +79,7 @@ def instant_of(ms: int) -> datetime:
 
 
 def in_zone(instant: datetime, zone: str) -> datetime:
-    """The instant as clocks in the zone show it; in its own, where the calendar ends before it does."""
+    """The instant in the zone; unchanged if its local time lies outside the calendar."""
     try:
         return instant.astimezone(ZoneInfo(zone))
     except OverflowError:
@@ -83,24 +87,26 @@ def in_zone(instant: datetime, zone: str) -> datetime:
 
 
 def naive_instant_error(instant: object) -> Exception:
-    """The error to raise for something that names no instant."""
+    """The error for a value that is not an aware datetime."""
     if isinstance(instant, datetime):
         return UsageError(f"instant {instant.isoformat()} has no time zone: add one, such as tzinfo=UTC")
     return TypeError(f"an instant must be an aware datetime, not {type(instant).__name__}")
 
+
+# ---- steps of the wall clock ---------------------------------------------------------------------
 
 #: Less than this is ordinary drift and rounding.
 CLOCK_STEP_TOLERANCE_MS = 2000
 
 
 class ClockReading(NamedTuple):
-    """Both clocks at one moment."""
+    """The wall clock and the monotonic clock at one moment."""
 
     wall_ms: int
     elapsed: float
 
 
 def clock_step_ms(before: ClockReading, after: ClockReading) -> int:
-    """By how many milliseconds the wall clock moved beyond the time that elapsed; 0 if nothing notable happened."""
+    """By how many milliseconds the wall clock moved beyond the elapsed time; 0 if within the tolerance."""
     moved = after.wall_ms - before.wall_ms - round((after.elapsed - before.elapsed) * 1000)
     return moved if abs(moved) > CLOCK_STEP_TOLERANCE_MS else 0

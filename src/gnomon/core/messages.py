@@ -1,7 +1,7 @@
-"""What servers and workers write to each other: tasks on their way, and what workers report.
+"""The messages between servers and remote workers: tasks in one direction, reports in the other.
 
-Readers take what they know and ignore the rest, so that versions can speak with their neighbours. A worker tells
-outcomes and never what follows from them, and nothing here holds a secret: those are still names.
+Readers ignore unknown fields, so that adjacent versions can talk to each other. A worker reports outcomes; the server
+decides what follows from them. No message holds a secret: secrets are still references.
 """
 
 from collections.abc import Mapping
@@ -20,36 +20,36 @@ from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Work
 from gnomon.errors import FieldError
 
 SCHEMA = "hanzo.mq.v1"
-#: The most bytes of a message: a server of NATS takes a megabyte, with all that is written around it.
+#: The largest message in bytes: NATS accepts a megabyte, including headers.
 MAX_MESSAGE_BYTES = 1000 * 1000
 _EXECUTE, _REPORT = "scheduler.execute", "scheduler.report"
-#: A name for the steps that a worker need not know.
+#: Stands for all other steps of a workflow, which a worker need not know.
 _OTHERS = Step(name="others")
-#: More than any server may be told about at once.
+#: The longest snooze that a server accepts.
 _LONGEST_SNOOZE_MS = 366 * 24 * 60 * 60_000
 T = TypeVar("T")
 
 
 class Envelope(Struct, Generic[T], frozen=True, kw_only=True):
-    """What every message is wrapped in."""
+    """The envelope of every message."""
 
     schema: str
     id: str
     type: str
     source: str
-    #: When it was written, for people: nothing is decided by it.
+    #: When it was written, for people only: no decision depends on it.
     timestamp: str
     data: T
 
 
 class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task on its way to a worker, under one attempt."""
+    """A task for a worker, with the number of its attempt."""
 
     job_name: str
     execution_id: str
     function: str
     input: Mapping[str, Any] = {}
-    #: Which try it is, counted from 1.
+    #: The number of the attempt, from 1.
     attempt: int = 1
     #: In seconds; None for the worker's own default.
     timeout: float | None = None
@@ -57,13 +57,13 @@ class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: str = ONLY_STEP
     fence: int
     tenant: str = "default"
-    #: After this instant it must not be started: by then somebody else may have been asked to.
+    #: The worker must not start it after this instant: the server may have dispatched it again by then.
     deadline: int
     idempotency_key: str = ""
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     isolation: Isolation = Isolation.NONE
     command: str = ""
-    #: Whether its job has other steps, and the names of what its step is given beside the input of the run.
+    #: Whether its job has other steps, and the names of the inputs that its step adds to the input of the run.
     one_of_many: bool = False
     own_input: tuple[str, ...] = ()
     workflow_id: str = ""
@@ -71,31 +71,31 @@ class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_id: str = ""
     source: Source = Source.API
     planned_at: int = 0
-    #: Whether the job has a schedule; else its name is that of its workflow.
+    #: Whether the job has a schedule; otherwise its name is that of its workflow.
     scheduled: bool = False
 
 
 class StartedReport(Struct, frozen=True, gc=False):
-    """A worker is about to begin with an attempt."""
+    """A worker is about to start an attempt."""
 
     task_id: TaskId
     fence: int
 
 
 class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of an attempt, as its worker tells it."""
+    """The outcome of an attempt, as its worker reports it."""
 
     task_id: TaskId
     fence: int
     result: Result
     error: str | None = None
-    #: What the function returned, as it stands in JSON.
+    #: The return value of the function, as raw JSON.
     output: Raw | UnsetType = UNSET
     snooze_ms: int = 0
     logs: tuple[LogLine, ...] = ()
 
     def outcome(self) -> AttemptOutcome:
-        """The same as those know it who decide what follows."""
+        """The outcome in the form that the server decides on."""
         return AttemptOutcome(
             result=self.result,
             error=self.error,
@@ -106,7 +106,7 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one worker has to say, in the order in which it is to be heard: beginnings first."""
+    """The reports of one worker; started attempts are processed before ended ones."""
 
     worker: str
     started: tuple[StartedReport, ...] = ()
@@ -122,7 +122,7 @@ _WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
 
 
 def task_message_of(held: Assignment, *, deadline: int) -> TaskMessage:
-    """What a worker must know to carry out an assignment."""
+    """The message with everything that a worker needs to run an assignment."""
     run, task, step = held.run, held.task, held.step
     return TaskMessage(
         job_name=run.schedule_id or run.workflow_id,
@@ -151,71 +151,71 @@ def task_message_of(held: Assignment, *, deadline: int) -> TaskMessage:
     )
 
 
-def assignment_of(order: TaskMessage) -> Assignment:
-    """The assignment as far as a worker must know it: enough to run it, and to say what came of it."""
-    run, step = _run_of(order), _step_of(order)
+def assignment_of(message: TaskMessage) -> Assignment:
+    """The assignment with as much as a worker needs to run it and to report its outcome."""
+    run, step = _run_of(message), _step_of(message)
     workflow = Workflow(
         workflow_id=run.workflow_id,
         version=run.workflow_version,
-        steps=(step, _OTHERS) if order.one_of_many else (step,),
-        tenant=order.tenant,
-        delivery=order.delivery,
+        steps=(step, _OTHERS) if message.one_of_many else (step,),
+        tenant=message.tenant,
+        delivery=message.delivery,
     )
-    return Assignment(task=_task_of(order), run=run, workflow=workflow, step=step, input=order.input)
+    return Assignment(task=_task_of(message), run=run, workflow=workflow, step=step, input=message.input)
 
 
-def _run_of(order: TaskMessage) -> Run:
+def _run_of(message: TaskMessage) -> Run:
     return Run(
-        run_id=RunId(order.execution_id),
-        tenant=order.tenant,
+        run_id=RunId(message.execution_id),
+        tenant=message.tenant,
         schedule_uid=None,
-        schedule_id=order.job_name if order.scheduled else None,
-        workflow_id=order.workflow_id or order.job_name,
-        workflow_version=order.workflow_version,
-        user_id=order.user_id,
-        source=order.source,
+        schedule_id=message.job_name if message.scheduled else None,
+        workflow_id=message.workflow_id or message.job_name,
+        workflow_version=message.workflow_version,
+        user_id=message.user_id,
+        source=message.source,
         status=RunStatus.RUNNING,
         queued=False,
-        planned_at=order.planned_at,
-        fire_at=order.planned_at,
-        created_at=order.planned_at,
-        idempotency_key=order.idempotency_key or None,
+        planned_at=message.planned_at,
+        fire_at=message.planned_at,
+        created_at=message.planned_at,
+        idempotency_key=message.idempotency_key or None,
     )
 
 
-def _task_of(order: TaskMessage) -> Task:
+def _task_of(message: TaskMessage) -> Task:
     return Task(
-        task_id=TaskId(order.task_id),
-        tenant=order.tenant,
-        run_id=RunId(order.execution_id),
-        step=order.step,
+        task_id=TaskId(message.task_id),
+        tenant=message.tenant,
+        run_id=RunId(message.execution_id),
+        step=message.step,
         state=TaskState.RUNNING,
         wait_reason=WaitReason.READY,
-        available_at=order.planned_at,
-        created_at=order.planned_at,
-        attempts=order.attempt - 1,
-        fence=order.fence,
+        available_at=message.planned_at,
+        created_at=message.planned_at,
+        attempts=message.attempt - 1,
+        fence=message.fence,
     )
 
 
-def _step_of(order: TaskMessage) -> Step:
+def _step_of(message: TaskMessage) -> Step:
     return Step(
-        name=order.step,
-        function=order.function,
-        command=order.command,
-        input={name: order.input.get(name) for name in order.own_input},
-        timeout_ms=None if order.timeout is None else round(order.timeout * 1000),
-        isolation=order.isolation,
+        name=message.step,
+        function=message.function,
+        command=message.command,
+        input={name: message.input.get(name) for name in message.own_input},
+        timeout_ms=None if message.timeout is None else round(message.timeout * 1000),
+        isolation=message.isolation,
     )
 
 
-def encode_task_message(order: TaskMessage, *, source: str, now: int) -> bytes:
-    """An order as it travels."""
-    return _message(_EXECUTE, order.task_id, source, now, order)
+def encode_task_message(message: TaskMessage, *, source: str, now: int) -> bytes:
+    """The task message in its envelope, as JSON."""
+    return _message(_EXECUTE, message.task_id, source, now, message)
 
 
 def decode_task_message(body: bytes) -> TaskMessage:
-    """The order in a message; FieldError says what is wrong with it."""
+    """The task message in an envelope; raise FieldError if it cannot be read."""
     return _read(_TASK_MESSAGE_DECODER, body, _EXECUTE).data
 
 
@@ -223,7 +223,7 @@ def decode_task_message(body: bytes) -> TaskMessage:
 
 
 def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
-    """What came of an assignment, as it is told."""
+    """The report about the outcome of an assignment."""
     return EndedReport(
         task_id=held.task.task_id,
         fence=held.task.fence,
@@ -236,36 +236,36 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
 
 
 def encode_worker_report(reports: WorkerReport, *, message_id: str, now: int) -> bytes:
-    """Reports as they travel.
+    """The reports in their envelope, as JSON.
 
-    If they fit into no message, what tasks have said is left out, so that what came of them arrives; and if that does
-    not fit either, that it is too much.
+    If they are too large for a message, the logs are left out, so that the outcomes arrive. If that is not enough, a
+    large outcome is replaced by an error that says so.
     """
     body = _message(_REPORT, message_id, reports.worker, now, reports)
-    for shorter in (_without_logs, _without_too_much):
+    for shorter in (_without_logs, _without_output):
         if len(body) > MAX_MESSAGE_BYTES:
             reports = msgspec.structs.replace(reports, ended=tuple(map(shorter, reports.ended)))
             body = _message(_REPORT, message_id, reports.worker, now, reports)
     return body
 
 
-def _without_logs(one: EndedReport) -> EndedReport:
-    return msgspec.structs.replace(one, logs=())
+def _without_logs(report: EndedReport) -> EndedReport:
+    return msgspec.structs.replace(report, logs=())
 
 
-def _without_too_much(one: EndedReport) -> EndedReport:
-    size = len(_ENCODER.encode(one))
+def _without_output(report: EndedReport) -> EndedReport:
+    size = len(_ENCODER.encode(report))
     if size < MAX_MESSAGE_BYTES // 2:
-        return one
-    error = f"what came of it fits into no message: {size} bytes"
-    return EndedReport(task_id=one.task_id, fence=one.fence, result=Result.GAVE_UP, error=error)
+        return report
+    error = f"its outcome is too large for a message: {size} bytes"
+    return EndedReport(task_id=report.task_id, fence=report.fence, result=Result.GAVE_UP, error=error)
 
 
 def decode_worker_report(body: bytes) -> Envelope[WorkerReport]:
-    """The reports in a message, wrapped as they came; FieldError says what is wrong with it."""
+    """The reports with their envelope; raise FieldError if they cannot be read."""
     found = _read(_WORKER_REPORT_DECODER, body, _REPORT)
     if found.source != found.data.worker:
-        raise FieldError("source", found.source, f"speaks for {found.data.worker}")
+        raise FieldError("source", found.source, f"is not the worker of the report, {found.data.worker}")
     checked_key("id", found.id)
     return found
 

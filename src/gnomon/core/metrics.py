@@ -13,7 +13,7 @@ OTHER_LABEL = "other"
 
 
 class MetricKind(StrEnum):
-    """How a metric is read."""
+    """The type of a metric."""
 
     #: Grows as long as the process lives. Its name ends in `_total`.
     COUNTER = "counter"
@@ -52,8 +52,8 @@ def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ..
 
 
 METRICS: Mapping[str, Metric] = {
-    one.name: one
-    for one in (
+    metric.name: metric
+    for metric in (
         _counter("executions", "Executions that have ended.", "job", "status", "trigger"),
         _counter("retries", "Attempts that are followed by a retry.", "job"),
         _counter("dead_letters", "Dead letters created.", "job"),
@@ -91,20 +91,20 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def exposed_name(measure: Metric, prefix: str) -> str:
-    """The name under which a query finds it."""
-    return f"{prefix}{measure.name}{'_total' if measure.kind is MetricKind.COUNTER else ''}"
+def exposed_name(metric: Metric, prefix: str) -> str:
+    """The name of the metric in the exposition."""
+    return f"{prefix}{metric.name}{'_total' if metric.kind is MetricKind.COUNTER else ''}"
 
 
 class HistogramSample(Struct, frozen=True):
-    """How many numbers fell under each bound of a histogram and not under the one before, and their sum."""
+    """The number of values between each bound of a histogram and the one before, and the sum of the values."""
 
     counts: tuple[int, ...]
     sum: float
 
 
 class MetricFamily(Struct, frozen=True):
-    """A measure with its numbers by their labels."""
+    """A metric with its samples by label values."""
 
-    measure: Metric
+    metric: Metric
     samples: Mapping[tuple[str, ...], float | HistogramSample]

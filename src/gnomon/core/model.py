@@ -1,8 +1,8 @@
-"""The nouns of the ledger: frozen values, equal when their contents are equal.
+"""The domain model: schedules, decisions, ticks, runs, tasks and attempts as frozen values.
 
-Instants are whole milliseconds since 1970 in UTC and end in `_at`; spans are whole milliseconds and end in `_ms`.
-That is how they stand in the store and on the wire, and nothing is gained by anything else in between. None of them can
-be part of a cycle, so the garbage collector need not look at them (gc=False).
+Instants are whole milliseconds since 1970 in UTC and end in `_at`; spans are whole milliseconds and end in `_ms`, as
+in the store and on the wire. None of the values can be part of a reference cycle, so the garbage collector need not
+track them (gc=False).
 """
 
 from enum import StrEnum
@@ -21,13 +21,13 @@ TaskId = NewType("TaskId", str)
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
-#: Who has tasks in hand that no worker needs to carry out: those that wait for items, or for another run.
+#: The worker of attempts that no worker runs: tasks that wait for their items, or for another run.
 ENGINE = "gnomon"
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
 class Overlap(StrEnum):
-    """What to do about a tick while an earlier run of its schedule goes on."""
+    """The policy for a tick that comes due while an earlier run of its schedule is open."""
 
     SKIP = "skip"
     ALLOW = "allow"
@@ -38,7 +38,7 @@ class Overlap(StrEnum):
 
 
 class Catchup(StrEnum):
-    """Which of several ticks that came due together become runs."""
+    """The policy for several overdue ticks: which of them become runs."""
 
     #: The newest, if it is late by no more than the grace.
     NONE = "none"
@@ -46,12 +46,12 @@ class Catchup(StrEnum):
     LATEST = "latest"
     #: Every one within the window.
     ALL = "all"
-    #: Every one within the window, laid out over the lookahead.
+    #: Every one within the window, spread over the lookahead.
     SPREAD = "spread"
 
 
 class TickKind(StrEnum):
-    """What became of a tick."""
+    """The decision on a tick."""
 
     FIRED = "fired"
     QUEUED = "queued"
@@ -61,7 +61,7 @@ class TickKind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why that became of it."""
+    """The reason of the decision on a tick."""
 
     ON_TIME = "on_time"
     LATE = "late"
@@ -71,7 +71,7 @@ class Reason(StrEnum):
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
     PAUSED = "paused"
-    #: An operator said so, of this tick alone.
+    #: An operator skipped or moved this single tick.
     SKIPPED_ONCE = "skipped_once"
     MOVED = "moved"
     NEWER_TICK = "newer_tick"
@@ -80,7 +80,7 @@ class Reason(StrEnum):
 
 
 class TickStatus(StrEnum):
-    """How a tick shows to those who ask for schedule runs."""
+    """The status of a tick, as the schedule API shows it."""
 
     ENQUEUED = "ENQUEUED"
     STARTED = "STARTED"
@@ -90,7 +90,7 @@ class TickStatus(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """How a run shows."""
+    """The status of a run."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -100,7 +100,7 @@ class RunStatus(StrEnum):
 
 
 class Source(StrEnum):
-    """What made a run."""
+    """The trigger of a run."""
 
     CRON = "cron"
     MANUAL = "manual"
@@ -111,52 +111,52 @@ class Source(StrEnum):
 
 
 class TickException(Struct, frozen=True, gc=False):
-    """What an operator said about one tick: that it is skipped, or moved."""
+    """One tick that an operator skipped or moved."""
 
     planned_at: int
-    #: The tick that there is instead, at a time at which there was none.
+    #: The new time, which must not be a planned time; None if the tick is skipped.
     moved_to: int | None = None
 
 
 class Spec(Struct, frozen=True, kw_only=True, gc=False):
-    """What an operator says about a schedule. Every change of it is a new revision."""
+    """The part of a schedule that operators define. Every change of it is a new revision."""
 
     trigger: Cron | Every | At | OnDemand | OnEvent
     workflow_id: str
     workflow_version: int = 1
     user_id: str = ""
-    #: The steps that wait for no other: their tasks are made together with the run.
+    #: The steps that depend on no other: their tasks are created together with the run.
     first_steps: tuple[str, ...] = (ONLY_STEP,)
-    #: Ticks before this are none; the first may be at it.
+    #: There are no ticks before this; the first may be at it.
     start_at: int | None = None
-    #: Ticks at or after this are none.
+    #: There are no ticks at or after this.
     end_at: int | None = None
     overlap: Overlap = Overlap.SKIP
     catchup: Catchup = Catchup.NONE
     #: How far a fire may be moved from its planned time, either way.
     jitter_ms: int = 0
-    #: Late by no more than this is late, not missed.
+    #: A tick that is late by no more than this is late, not missed.
     misfire_grace_ms: int = MINUTE_MS
     catchup_window_ms: int = DAY_MS
     #: How many ticks of one schedule may fire in one pass.
     catchup_cap: int = 100
     queue_limit: int = 100
     lookahead_ms: int = MINUTE_MS
-    #: Of a one-shot: gone once its run has succeeded, paused once it has failed.
+    #: For a one-shot: delete it once its run has succeeded, pause it once the run has failed.
     delete_after_run: bool = False
-    #: By planned time.
+    #: Skipped and moved ticks, by planned time.
     exceptions: tuple[TickException, ...] = ()
 
     @property
     def timezone(self) -> str:
-        """The zone whose clocks it goes by."""
+        """The time zone of the trigger."""
         return self.trigger.timezone if isinstance(self.trigger, Cron) else "UTC"
 
 
 class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     """A spec under a name, and how far its ticks have been decided."""
 
-    #: Given once and never again, whatever happens to the name.
+    #: Never used again, even if a new schedule gets the same name.
     uid: ScheduleUid
     tenant: str = "default"
     schedule_id: str
@@ -176,7 +176,7 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
-    """What became of one tick, or of a stretch of ticks for one and the same reason."""
+    """The decision on one tick, or on a range of ticks with the same kind and reason."""
 
     kind: TickKind
     reason: Reason
@@ -190,21 +190,21 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def starts_run(self) -> bool:
-        """Whether a run belongs to it."""
+        """Whether the decision starts or queues a run."""
         return self.fire_at is not None
 
 
 class Verdict(Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of a schedule's due ticks and where that leaves it: carried out whole, or not at all."""
+    """The decisions on a schedule's due ticks, and its state afterwards: written in one transaction."""
 
-    #: As it was read. If it has changed since, the verdict is void.
+    #: The schedule as it was read. If it has changed since, the verdict is void.
     schedule: Schedule
     decisions: tuple[Decision, ...]
     mark_at: int
     next_fire_at: int | None
     active_runs: int
     queued_runs: int
-    #: The runs under way are to be cancelled.
+    #: The open runs of the schedule are cancelled.
     replaces: bool = False
 
     @property
@@ -232,26 +232,26 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     created_at: int
     started_at: int | None = None
     completed_at: int | None = None
-    #: Someone asked for its end; it is not over until its tasks are.
+    #: When its cancellation was requested; the run is not over until its tasks are.
     cancel_requested_at: int | None = None
     #: Why it failed or was cancelled.
     error: str | None = None
-    #: What its caller named it by; a run of a tick is named by the tick.
+    #: The key of its caller; a run of a tick uses the key of the tick.
     idempotency_key: str | None = None
-    #: The dead letter that it tries again.
+    #: The dead letter that it replays.
     replay_of: str | None = None
-    #: The task that waits for its end, and how many such runs there are above it.
+    #: The task that waits for its end, and the depth of nested runs.
     parent_task: TaskId | None = None
     depth: int = 0
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether the run has ended."""
         return self.status not in (RunStatus.PENDING, RunStatus.RUNNING)
 
 
 class Task(Struct, frozen=True, kw_only=True, gc=False):
-    """One step of a run: what is checked, routed and dispatched."""
+    """One step of a run, or one item of a step: the unit that is admitted, routed and dispatched."""
 
     task_id: TaskId
     tenant: str
@@ -261,24 +261,24 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     wait_reason: WaitReason
     available_at: int
     created_at: int
-    #: Attempts that count: those that failed, ran out of time, or were lost.
+    #: The number of attempts that count: failed, timed out or lost.
     attempts: int = 0
-    #: The number of its last attempt: what comes under a lower one is too late.
+    #: The number of its last attempt: a report with a lower number is rejected.
     fence: int = 0
-    #: Attempts that were lost with their worker.
+    #: The number of attempts that were lost with their worker.
     losses: int = 0
-    #: How often nobody could take it.
+    #: How often routing found no worker.
     routings: int = 0
     #: What it waits for, or why it failed, in words.
     note: str | None = None
-    #: The task of which this is one item, and which one.
+    #: The task of which this is an item, and the number of the item.
     parent: TaskId | None = None
     item: int | None = None
-    #: It was not to run.
+    #: Its condition or rule excluded it.
     skipped: bool = False
     #: It never ran, because a step before it did not succeed.
     upstream_failed: bool = False
-    #: Of a task with items: how many are not over, and how many did not succeed.
+    #: For a task with items: how many are not over, and how many did not succeed.
     open_items: int = 0
     failed_items: int = 0
 
@@ -288,28 +288,28 @@ class Result(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: It failed and said that trying again is no use.
+    #: It failed and asked not to be retried.
     GAVE_UP = "gave_up"
     #: It asked to be called again later.
     SNOOZED = "snoozed"
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
-    #: Its worker has not been heard of.
+    #: The lease of its worker expired.
     LOST = "lost"
-    #: Its worker was told to stop in the middle of it, and said so.
+    #: Its worker was stopped during the attempt, and reported that.
     INTERRUPTED = "interrupted"
-    #: It was handed out, and its worker never asked to start.
+    #: It was dispatched, and its worker never started it.
     NEVER_STARTED = "never_started"
 
 
 class Attempt(Struct, frozen=True, kw_only=True, gc=False):
-    """One try of a task by one worker."""
+    """One attempt of a task by one worker."""
 
     task_id: TaskId
-    #: Grows with every attempt of a task, and fences what is reported about it.
+    #: The fencing token: it grows with every attempt of a task, and reports with an older one are rejected.
     number: int
     worker: str
-    #: Until when the worker's word counts without being renewed.
+    #: When the lease of the worker ends unless it is renewed.
     lease_until: int
     dispatched_at: int
     started_at: int | None = None
@@ -319,7 +319,7 @@ class Attempt(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LogLine(Struct, frozen=True, gc=False):
-    """Something that a task said while it ran."""
+    """A line that a task logged."""
 
     at: int
     level: str
@@ -327,7 +327,7 @@ class LogLine(Struct, frozen=True, gc=False):
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """A task that has failed for good, kept until someone has dealt with it."""
+    """A task that failed after all its attempts, kept until it is resolved."""
 
     dead_letter_id: str
     tenant: str
@@ -340,19 +340,19 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     reason: str
     attempts: int
     last_error: str | None
-    #: The input of the run, as JSON. Secrets in it are still names.
+    #: The input of the run, as JSON. Secrets in it are still references.
     input: bytes | None
     first_attempt_at: int
     last_attempt_at: int
     created_at: int
     resolved_at: int | None = None
     resolved_by: str | None = None
-    #: The newest run that tries it again.
+    #: The newest run that replays it.
     replayed_by: RunId | None = None
 
 
 class Tick(Struct, frozen=True, kw_only=True, gc=False):
-    """A decision as it stands in the ledger."""
+    """A decision as a row of the ledger."""
 
     uid: ScheduleUid
     tenant: str

@@ -1,44 +1,44 @@
-"""Pings: an address is called when a run starts and ends, so that whoever watches it notices when nothing comes."""
+"""Pings: a URL is called when a run starts and ends, so that an external monitor notices when runs stop."""
 
 from enum import StrEnum
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
-_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 1000, 60_000
+_FIRST_DELAY_MS, _LONGEST_DELAY_MS = 1000, 60_000
 
 
 class PingMoment(StrEnum):
-    """When to call."""
+    """The moment of a run at which a URL is called."""
 
     START = "start"
     SUCCESS = "success"
     FAILURE = "failure"
 
 
-#: What is called for each: what stands behind the address.
+#: The suffix that each moment appends to the path of the URL.
 PING_SUFFIXES = {PingMoment.START: "/start", PingMoment.SUCCESS: "", PingMoment.FAILURE: "/fail"}
 
 
 class Ping(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job wants to have called."""
+    """The URL that a job pings, and when."""
 
     url: str
     on: tuple[PingMoment, ...] = (PingMoment.SUCCESS, PingMoment.FAILURE)
 
     def at(self, moment: PingMoment) -> str | None:
-        """The address to call then; None if it is not to be."""
+        """The URL to call at that moment; None if there is no call."""
         return append_url_suffix(self.url, PING_SUFFIXES[moment]) if moment in self.on else None
 
 
-def append_url_suffix(url: str, ending: str) -> str:
-    """The address with more behind its path, before whatever is asked there."""
+def append_url_suffix(url: str, suffix: str) -> str:
+    """The URL with a suffix after its path, before the query."""
     path, mark, query = url.partition("?")
-    return f"{path.rstrip('/') if ending else path}{ending}{mark}{query}"
+    return f"{path.rstrip('/') if suffix else path}{suffix}{mark}{query}"
 
 
 def is_http_url(url: str) -> bool:
-    """Whether it can be called: nothing in it could be taken for more than an address."""
+    """Whether it is a plain HTTP URL, without characters that could be misread as more."""
     try:
         parts = urlsplit(url)
         named = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -48,7 +48,7 @@ def is_http_url(url: str) -> bool:
 
 
 def redacted_url(url: str) -> str:
-    """The address without what makes it one's own: who knows a ping address can ping."""
+    """The URL with its host only: anyone who knows a ping URL can ping."""
     try:
         parts = urlsplit(url)
         return urlunsplit((parts.scheme, parts.hostname or "", "/…", "", "")) if parts.hostname else "…"
@@ -57,5 +57,5 @@ def redacted_url(url: str) -> str:
 
 
 def ping_retry_delay_ms(failures: int) -> int:
-    """How long to wait after so many failures in a row."""
-    return min(_FIRST_PAUSE_MS << min(failures - 1, 16), _LONGEST_PAUSE_MS)
+    """The delay before the next try after so many failures in a row."""
+    return min(_FIRST_DELAY_MS << min(failures - 1, 16), _LONGEST_DELAY_MS)

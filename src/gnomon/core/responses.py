@@ -1,6 +1,7 @@
-"""What is said to those who ask, by whichever door they come: the command line, the API and its client.
+"""The responses of the operations, shared by the API, its client and the command line.
 
-Instants are in UTC. What has a value only sometimes is None otherwise: every answer of a kind has the same fields.
+Instants are in UTC. A field without a value is None: every response of a kind has the same fields. The class names are
+the names of the OpenAPI schemas.
 """
 
 from datetime import datetime
@@ -12,14 +13,14 @@ T = TypeVar("T")
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """Base of them all."""
+    """The base of all responses."""
 
 
 class Page(Response, Generic[T], frozen=True, kw_only=True):
-    """Some of many."""
+    """One page of a list."""
 
     items: list[T]
-    #: Where to ask for more; None if there is none.
+    #: The cursor of the next page; None if this is the last.
     next: str | None = None
 
 
@@ -27,7 +28,7 @@ class Page(Response, Generic[T], frozen=True, kw_only=True):
 
 
 class JobSummary(Response, frozen=True, kw_only=True):
-    """A job as it is listed."""
+    """A job in a list."""
 
     job: str
     #: `active`, `paused` or `running`.
@@ -38,17 +39,17 @@ class JobSummary(Response, frozen=True, kw_only=True):
     #: None if it is paused, or nothing is planned.
     next_run_at: datetime | None
     paused: bool
-    #: How many executions have begun and are not over, and how many wait for those.
+    #: The number of active executions, and of those queued behind them.
     under_way: int
     queued: int
-    #: Of its workflow.
+    #: The version of its workflow.
     version: int
     functions: list[str]
     tags: list[str]
 
 
 class LedgerTick(Response, frozen=True, kw_only=True):
-    """What became of a planned time, or of several in a row for one reason."""
+    """The decision on a planned time, or on several in a row with the same reason."""
 
     job: str
     planned_at: datetime
@@ -63,7 +64,7 @@ class LedgerTick(Response, frozen=True, kw_only=True):
 
 
 class JobLock(Response, frozen=True, kw_only=True):
-    """Which execution keeps others of the same job from starting."""
+    """The lock of a job: the execution that prevents others from starting."""
 
     key: str
     execution_id: str
@@ -80,25 +81,25 @@ class TickMoved(Response, frozen=True, kw_only=True):
 
 
 class JobDetail(JobSummary, frozen=True, kw_only=True):
-    """All there is to know about a job."""
+    """A job with all its details."""
 
-    #: Of its schedule: every change makes it greater.
+    #: The revision of its schedule; every change increases it.
     revision: int
-    #: Names the job as it stands: another, once it has changed or was made anew.
+    #: Changes with every change of the job, and when it is deleted and created again.
     etag: str
     next_runs: list[datetime]
-    #: What says the same job again; None if its workflow is not registered.
+    #: The fields that define the job; None if its workflow is not registered.
     definition: dict[str, Any] | None
     last_ticks: list[LedgerTick]
-    #: Those that are not over.
+    #: The ids of open executions.
     executions: list[str]
-    #: Of single ticks to come.
+    #: Coming ticks that are skipped or moved.
     exceptions: list[TickMoved]
     lock: JobLock | None
 
 
 class JobApplied(Response, frozen=True, kw_only=True):
-    """What became of a job that was registered."""
+    """The result of registering a job."""
 
     job: str
     #: `created`, `changed` or `unchanged`.
@@ -106,17 +107,17 @@ class JobApplied(Response, frozen=True, kw_only=True):
     revision: int
     version: int
     next_run_at: datetime | None
-    #: What was understood: the schedule in words, and as cron; None if cron cannot say it.
+    #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str = ""
     cron: str | None = None
 
 
 class PlannedFire(Response, frozen=True, kw_only=True):
-    """A planned time to come."""
+    """A coming planned time."""
 
     job: str
     utc: datetime
-    #: The same instant on the clocks of the job's time zone.
+    #: The same instant in the job's time zone.
     local: str
     timezone: str
     schedule: str
@@ -126,7 +127,7 @@ class PlannedFire(Response, frozen=True, kw_only=True):
 
 
 class Execution(Response, frozen=True, kw_only=True):
-    """An execution as it is listed."""
+    """An execution in a list."""
 
     execution_id: str
     #: The job, or the workflow if it was run without one.
@@ -148,24 +149,24 @@ class Execution(Response, frozen=True, kw_only=True):
 
 
 class AttemptDetail(Response, frozen=True, kw_only=True):
-    """One try of a step."""
+    """One attempt of a step."""
 
     attempt: int
     worker: str
     dispatched_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    #: How it ended; None while it goes on.
+    #: How it ended; None while it is open.
     result: str | None
     error: str | None
 
 
 class WorkDetail(Response, frozen=True, kw_only=True):
-    """What has become of a step, or of one of its items."""
+    """The state of a step, or of one of its items."""
 
     state: str
     waits_for: str | None = None
-    #: When its time comes, if it waits for nothing else.
+    #: When it can start, if it waits for a time only.
     waits_until: datetime | None = None
     skipped: bool = False
     upstream_failed: bool = False
@@ -177,7 +178,7 @@ class WorkDetail(Response, frozen=True, kw_only=True):
 
 
 class ItemDetail(WorkDetail, frozen=True, kw_only=True):
-    """One item of a step that is done for each."""
+    """One item of a step with `foreach`."""
 
     item: int | None
 
@@ -188,51 +189,51 @@ class StepDetail(WorkDetail, frozen=True, kw_only=True):
     step: str
     depends_on: list[str] = []
     when: str | None = None
-    #: What must hold besides.
+    #: The condition under which it runs.
     condition: str | None = None
     #: The execution that it started and waits for.
     execution_id: str | None = None
-    #: The first hundred, and how many are in which state; None if it is not done for each of several.
+    #: The first hundred items, and the number of items by state; None for a step without `foreach`.
     items: list[ItemDetail] | None = None
     item_counts: dict[str, int] | None = None
 
 
 class ExecutionDetail(Execution, frozen=True, kw_only=True):
-    """All there is to know about an execution."""
+    """An execution with all its details."""
 
     input: Any
     parent_task: str | None
-    #: When somebody asked for its end.
+    #: When its cancellation was requested.
     cancel_requested_at: datetime | None
     steps: list[StepDetail]
 
 
 class LogEntry(Response, frozen=True, kw_only=True):
-    """A line that a step has said."""
+    """A line that a step logged."""
 
     at: datetime
     level: str
     step: str
-    #: Which of its items; None if it has none.
+    #: The number of the item; None if the step has none.
     item: int | None
-    #: The first that it has said is 1.
+    #: The number of the line, from 1.
     line: int
     text: str
 
 
 class Started(Response, frozen=True, kw_only=True):
-    """What a wish for an execution came to."""
+    """The result of a request to start an execution."""
 
     execution_id: str
-    #: `started`, `queued`, or `already` if the same key asked before.
+    #: `started`, `queued`, or `already` if a request with the same key came before.
     became: str
 
 
 class Ended(Response, frozen=True, kw_only=True):
-    """What a wish for the end of an execution came to."""
+    """The result of a request to cancel an execution."""
 
     execution_id: str
-    #: `cancelled`, or `asked` while what runs has been told to stop.
+    #: `cancelled`, or `asked` while running attempts have been asked to stop.
     became: str
 
 
@@ -240,7 +241,7 @@ class Ended(Response, frozen=True, kw_only=True):
 
 
 class DeadLetterSummary(Response, frozen=True, kw_only=True):
-    """A dead letter as it is listed."""
+    """A dead letter in a list."""
 
     dead_letter_id: str
     job: str
@@ -260,15 +261,15 @@ class DeadLetterSummary(Response, frozen=True, kw_only=True):
 
 
 class DeadLetterDetail(DeadLetterSummary, frozen=True, kw_only=True):
-    """A dead letter and all that was tried."""
+    """A dead letter with its attempts."""
 
     attempt_history: list[AttemptDetail]
-    #: Whether its execution is still there.
+    #: Whether its execution is still stored.
     kept: bool
 
 
 class Replay(Response, frozen=True, kw_only=True):
-    """What became of one of many replays."""
+    """The result of one of several replays."""
 
     dead_letter_id: str
     job: str
@@ -282,7 +283,7 @@ class Replay(Response, frozen=True, kw_only=True):
 
 
 class ScheduleRegistered(Response, frozen=True, kw_only=True):
-    """What registering a schedule answers."""
+    """The result of registering a schedule."""
 
     schedule_id: str
     next_run_at: datetime | None
@@ -295,7 +296,7 @@ class ScheduleDetail(Response, frozen=True, kw_only=True):
     workflow_id: str
     version: int
     user_id: str
-    #: In words.
+    #: The schedule in words.
     schedule: str
     timezone: str
     start_at: datetime | None
@@ -312,13 +313,13 @@ class ScheduleDetail(Response, frozen=True, kw_only=True):
 
 
 class Launched(Response, frozen=True, kw_only=True):
-    """Whether the run launcher could start what it was asked for."""
+    """Whether the run launcher started the run."""
 
     started: bool
 
 
 class WorkflowDeployed(Response, frozen=True, kw_only=True):
-    """What a deployment came to."""
+    """The result of a deployment."""
 
     workflow_id: str
     version: int
@@ -338,7 +339,7 @@ class WorkflowSummary(Response, frozen=True, kw_only=True):
 
 
 class EventEntry(Response, frozen=True, kw_only=True):
-    """What became of an event for one job."""
+    """The effect of an event on one job."""
 
     job: str
     became: str
@@ -348,7 +349,7 @@ class EventEntry(Response, frozen=True, kw_only=True):
 
 
 class EventDetail(Response, frozen=True, kw_only=True):
-    """An event and what became of it for every job that listens."""
+    """An event, and its effect on every job that listens to it."""
 
     event_id: str
     name: str
@@ -360,19 +361,19 @@ class EventDetail(Response, frozen=True, kw_only=True):
 
 
 class WorkerDetail(Response, frozen=True, kw_only=True):
-    """A worker that is alive."""
+    """A live worker."""
 
     worker: str
     pool: str
     slots: int
-    #: How many tasks it had in hand when it was last heard of.
+    #: The number of its tasks at its last heartbeat.
     in_hand: int
     started_at: datetime
-    #: When it was last heard of.
+    #: The time of its last heartbeat.
     seen_at: datetime
-    #: It finishes what it has, and takes nothing more.
+    #: It finishes its tasks and takes no new ones.
     draining: bool
-    #: How busy its machine is, in percent; null for what cannot be told.
+    #: The load of its machine in percent; null if unknown.
     cpu: int | None
     gpu: int | None
     labels: dict[str, str]
@@ -381,7 +382,7 @@ class WorkerDetail(Response, frozen=True, kw_only=True):
 
 
 class TicksSwallowed(Response, frozen=True, kw_only=True):
-    """The planned times that a pause swallowed."""
+    """The planned times that a pause suppressed."""
 
     count: int
     first_at: datetime | None
@@ -389,10 +390,10 @@ class TicksSwallowed(Response, frozen=True, kw_only=True):
 
 
 class JobResumed(JobDetail, frozen=True, kw_only=True):
-    """A job that goes on, and what became of its pause."""
+    """A resumed job, and the ticks of its pause."""
 
     swallowed: TicksSwallowed
-    #: How many of those run after all.
+    #: How many of those ticks run after all.
     runs: int
 
 
@@ -400,7 +401,7 @@ class JobResumed(JobDetail, frozen=True, kw_only=True):
 
 
 class BackfillDetail(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "to"}):
-    """A stretch of the past that is run after all, and how far that has come."""
+    """A backfill and its progress."""
 
     backfill_id: str
     job: str
@@ -410,7 +411,7 @@ class BackfillDetail(Response, frozen=True, kw_only=True, rename={"from_at": "fr
     state: str
     max_parallel: int
     again: bool
-    #: How many planned times there are; of how many a run was made, and how many had one before.
+    #: The number of planned times; of those that got a run, and of those that had one before.
     planned: int
     fired: int
     skipped: int
@@ -433,7 +434,7 @@ class BackfillPreview(Response, frozen=True, kw_only=True):
 
 
 class PlannedField(Response, frozen=True, kw_only=True):
-    """A field that would say something else; null where it says nothing."""
+    """A field whose value would change; null where it has none."""
 
     field: str
     before: Any
@@ -441,18 +442,18 @@ class PlannedField(Response, frozen=True, kw_only=True):
 
 
 class PlannedChange(Response, frozen=True, kw_only=True):
-    """What would become of one fire."""
+    """The change of one fire."""
 
     #: `added`, `removed` or `moved`.
     fate: str
     before: datetime | None
     after: datetime | None
-    #: Whether clocks are changed on its day.
+    #: Whether clocks change on its day.
     clock_change: bool
 
 
 class PlannedFires(Response, frozen=True, kw_only=True):
-    """What would become of the fires of a job."""
+    """The changes of the fires of a job."""
 
     before: int
     after: int
@@ -460,13 +461,13 @@ class PlannedFires(Response, frozen=True, kw_only=True):
     added: int
     removed: int
     moved: int
-    #: Up to where they were compared one by one.
+    #: The time up to which fires were compared one by one.
     compared_until: datetime
     changes: list[PlannedChange]
 
 
 class PlannedOddDay(Response, frozen=True, kw_only=True):
-    """A day on which clocks are changed, and what that does to the fires."""
+    """A day with a clock change, and its effect on the fires."""
 
     at: datetime
     timezone: str
@@ -474,14 +475,14 @@ class PlannedOddDay(Response, frozen=True, kw_only=True):
 
 
 class JobPlan(Response, frozen=True, kw_only=True):
-    """What would become of one job."""
+    """The planned changes of one job."""
 
     job: str
     change: str
-    #: It is paused, and stays so.
+    #: The job is paused and stays paused.
     stays_paused: bool
     timezone: str
-    #: Of a job that would be removed: what goes on to its end, and what would be cancelled.
+    #: For a job that would be deleted: executions that would finish, and queued ones that would be cancelled.
     under_way: int
     queued: int
     fields: list[PlannedField]
@@ -490,11 +491,11 @@ class JobPlan(Response, frozen=True, kw_only=True):
 
 
 class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "until"}):
-    """What would become of some jobs, and of their fires."""
+    """The planned changes of several jobs and of their fires."""
 
     from_at: datetime
     until_at: datetime
-    #: How many jobs would be created, changed, left alone and removed.
+    #: How many jobs would be created, changed, left unchanged and removed.
     jobs: dict[str, int]
     fires: dict[str, int]
     plan: list[JobPlan]
@@ -504,17 +505,17 @@ class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from"
 
 
 class AuditRecord(Response, frozen=True, kw_only=True):
-    """Somebody changed something."""
+    """An entry of the audit trail."""
 
     number: int
     at: datetime
     actor: str
     tenant: str
     action: str
-    #: What was changed, and which.
+    #: The kind and name of the changed object.
     kind: str
     name: str
-    #: Digests of what was there.
+    #: Digests of the object before and after.
     before: str | None
     after: str | None
     details: dict[str, Any]
@@ -528,24 +529,24 @@ class AuditRecord(Response, frozen=True, kw_only=True):
 
 
 class Component(Response, frozen=True, kw_only=True):
-    """How one part of the scheduler is."""
+    """The health of one component."""
 
     component: str
     #: `ok`, `idle` or `error`.
     status: str
-    #: Empty for those who may not look at anything else.
+    #: Empty for callers without permission to read.
     message: str
-    #: Since when it has been so.
+    #: The time since which it has had this status.
     since_at: datetime
 
 
 class HealthReport(Response, frozen=True, kw_only=True):
-    """How the scheduler is."""
+    """The health of the node."""
 
-    #: `error` if any of its parts is.
+    #: `error` if any component has an error.
     status: str
     version: str
-    #: Whether it can be worked with, and whether the process is worth keeping.
+    #: Whether it accepts work, and whether the process works at all.
     ready: bool
     alive: bool
     checked_at: datetime
@@ -556,7 +557,7 @@ class HealthReport(Response, frozen=True, kw_only=True):
 
 
 class StreamChange(Response, frozen=True, kw_only=True):
-    """Something that changed, as the stream tells it."""
+    """A change in the stream of changes."""
 
     #: `tick`, `execution`, `task` or `dead_letter`.
     kind: str
@@ -564,12 +565,15 @@ class StreamChange(Response, frozen=True, kw_only=True):
     at: datetime
     job: str | None
     execution_id: str | None
-    #: All that is told of it.
+    #: The fields of the change.
     facts: dict[str, Any]
 
 
+# ---- explanations --------------------------------------------------------------------------------
+
+
 class WhyDecision(Response, frozen=True, kw_only=True):
-    """The row of the ledger that an explanation reads."""
+    """The ledger entry behind an explanation."""
 
     kind: str
     reason: str
@@ -581,7 +585,7 @@ class WhyDecision(Response, frozen=True, kw_only=True):
 
 
 class WhyAttempt(Response, frozen=True, kw_only=True):
-    """What a worker has tried."""
+    """An attempt by a worker."""
 
     step: str
     item: int | None
@@ -595,14 +599,14 @@ class WhyAttempt(Response, frozen=True, kw_only=True):
 
 
 class WhyMoment(Response, frozen=True, kw_only=True):
-    """Why a job did what it did at a moment, or did nothing."""
+    """The explanation of one moment of a job."""
 
     at: datetime
-    #: The same instant on the clocks of the schedule.
+    #: The same instant in the time zone of the schedule.
     local: str
     kind: str
     reason: str
-    #: The answer in words.
+    #: The explanation in words.
     sentence: str
     waits: list[str]
     schedule: str
@@ -616,15 +620,15 @@ class WhyMoment(Response, frozen=True, kw_only=True):
 
 
 class WhyAnswer(Response, frozen=True, kw_only=True):
-    """Why, of one moment or of the last few."""
+    """The explanations of one moment, or of the latest ones."""
 
     job: str
     schedule: str
     timezone: str
     explanations: list[WhyMoment]
-    #: How many more there are within the moment that was asked about.
+    #: How many more subjects there are at the requested moment.
     more: int
-    #: History before this is no longer kept; None if all of it is.
+    #: History before this is no longer stored; None if all of it is.
     forgotten_before: datetime | None
-    #: What comes next; None if a moment was asked about.
+    #: The next tick; None if the request was about a moment.
     coming: WhyMoment | None

@@ -1,4 +1,4 @@
-"""How long what happened is kept: what may go, and what has to stay because something else still rests on it."""
+"""The retention of history: what may be deleted, and what must stay because something else depends on it."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -9,7 +9,7 @@ from gnomon.core.runs.external_events import EventEffect, EventEffectKind
 
 
 class RetainedSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule that has a history, whether it is still there or not."""
+    """A schedule with history, existing or deleted."""
 
     uid: ScheduleUid
     tenant: str
@@ -19,80 +19,82 @@ class RetainedSchedule(Struct, frozen=True, kw_only=True):
     mark_at: int
     catchup_window_ms: int
     deleted_at: int | None = None
-    #: The planned times of the oldest run and the oldest tick that are kept, and of the newest tick.
+    #: The planned times of the oldest stored run, the oldest stored tick and the newest tick.
     oldest_run_at: int | None = None
     oldest_tick_at: int | None = None
     newest_tick_at: int | None = None
 
 
 class RetentionHorizons(Struct, frozen=True):
-    """Instants before which things may go."""
+    """The instants before which history may be deleted."""
 
-    #: Runs that ended before this.
+    #: Runs that ended before this may be deleted.
     runs_at: int
-    #: Keys by which something is known to have been done already, if they are older than this.
+    #: Idempotency keys older than this may be deleted.
     keys_at: int
 
 
 def retention_horizons(days: int, *, dedupe_ms: int, now: int, catchup_window_ms: int = 0) -> RetentionHorizons:
-    """How far back things are kept under a retention of so many days.
+    """The horizons under a retention of so many days.
 
-    A key outlives whatever could ask for the same thing again: a caller who repeats himself, a tick that is caught up.
+    A key outlives everything that could repeat its request: a caller who retries, a tick that is caught up.
     """
-    kept_ms = days * DAY_MS
-    return RetentionHorizons(now - kept_ms, now - max(kept_ms, dedupe_ms, catchup_window_ms))
+    retention_ms = days * DAY_MS
+    return RetentionHorizons(now - retention_ms, now - max(retention_ms, dedupe_ms, catchup_window_ms))
 
 
-def run_expired(run: Run, kept: RetentionHorizons) -> bool:
-    """Whether the run ended long enough ago. One that a caller named is also the proof that it was asked for."""
+def run_expired(run: Run, horizons: RetentionHorizons) -> bool:
+    """Whether the run ended long enough ago. A run with a caller's key also proves that the key was used."""
     if run.completed_at is None or not run.over:
         return False
-    return run.completed_at < (kept.runs_at if run.idempotency_key is None else min(kept.runs_at, kept.keys_at))
+    return run.completed_at < (
+        horizons.runs_at if run.idempotency_key is None else min(horizons.runs_at, horizons.keys_at)
+    )
 
 
-def needed_by_dead_letter(run: Run, letters: Iterable[DeadLetter], under_way: Collection[str]) -> bool:
+def needed_by_dead_letter(run: Run, letters: Iterable[DeadLetter], open_runs: Collection[str]) -> bool:
     """Whether a dead letter still needs the run.
 
-    That of a run without a job does, until someone has dealt with it: the letter alone does not say what to run again.
-    So does one that is being tried again.
+    An unresolved letter of a run without a job does: the letter alone does not say what to run again. So does a letter
+    that is being replayed.
     """
     return any(
-        letter.resolved_at is None and (run.schedule_uid is None or letter.replayed_by in under_way)
+        letter.resolved_at is None and (run.schedule_uid is None or letter.replayed_by in open_runs)
         for letter in letters
     )
 
 
 def select_expired_ticks(
-    past: RetainedSchedule, ticks: Sequence[Tick], kept: RetentionHorizons, runs: Collection[str]
+    schedule: RetainedSchedule, ticks: Sequence[Tick], horizons: RetentionHorizons, runs: Collection[str]
 ) -> list[Tick]:
-    """The ticks whose keys nobody can ask for again; `runs` are those of their runs that are still there.
+    """The ticks whose keys cannot be requested again; `runs` are those of their runs that still exist.
 
-    The mark of a schedule never goes back, whatever the clock does, so that nothing up to it is decided a second time
-    even without its tick. All the same the newest tick stays: it says what the mark rests on. The ticks of a schedule
-    that is gone all go in the end, as its uid is never given again.
+    The mark of a schedule never goes back, whatever the clock does, so that no tick up to it is decided a second time
+    even if its entry is deleted. The newest tick still stays: it explains the mark. The ticks of a deleted schedule
+    are all deleted in the end, as its uid is never used again.
     """
     return [
         tick
         for tick in ticks
-        if tick.decision.last_at < kept.keys_at
-        and tick.decided_at < kept.keys_at
-        and tick.decision.last_at <= past.mark_at
+        if tick.decision.last_at < horizons.keys_at
+        and tick.decided_at < horizons.keys_at
+        and tick.decision.last_at <= schedule.mark_at
         and tick.run_id not in runs
-        and (past.deleted_at is not None or tick.decision.planned_at != past.newest_tick_at)
+        and (schedule.deleted_at is not None or tick.decision.planned_at != schedule.newest_tick_at)
     ]
 
 
-def dead_letter_expired(letter: DeadLetter, kept_at: int, under_way: Collection[str]) -> bool:
-    """Whether someone dealt with the dead letter long enough ago. Until then it stays, however old it is."""
-    return letter.resolved_at is not None and letter.resolved_at < kept_at and letter.replayed_by not in under_way
+def dead_letter_expired(letter: DeadLetter, horizon_at: int, open_runs: Collection[str]) -> bool:
+    """Whether the dead letter was resolved long enough ago. An unresolved one stays, however old it is."""
+    return letter.resolved_at is not None and letter.resolved_at < horizon_at and letter.replayed_by not in open_runs
 
 
 def event_expired(entries: Iterable[EventEffect]) -> bool:
-    """Whether nothing more will come of an event that is old enough."""
+    """Whether an event that is old enough waits in no batch."""
     return all(entry.kind is not EventEffectKind.GATHERED for entry in entries)
 
 
-def schedule_expired(past: RetainedSchedule, kept: RetentionHorizons) -> bool:
-    """Whether nothing is left of a schedule but that it was there."""
-    gone = past.deleted_at is not None and past.deleted_at < kept.keys_at
-    return gone and past.oldest_run_at is None and past.oldest_tick_at is None
+def schedule_expired(schedule: RetainedSchedule, horizons: RetentionHorizons) -> bool:
+    """Whether a deleted schedule has no runs and ticks left."""
+    deleted = schedule.deleted_at is not None and schedule.deleted_at < horizons.keys_at
+    return deleted and schedule.oldest_run_at is None and schedule.oldest_tick_at is None

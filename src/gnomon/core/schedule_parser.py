@@ -1,4 +1,4 @@
-"""From what people write to a trigger: cron, a macro, a sentence, or one instant."""
+"""The parser of schedules as people write them: cron, a macro, an English sentence, or one instant."""
 
 import re
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _MACRO = re.compile(r"@[a-z]", re.IGNORECASE)
 #: Go's cron has intervals among its macros.
 _EVERY = re.compile(r"@(every\s.*)", re.IGNORECASE | re.DOTALL)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)")
-#: How `At.describe` begins.
+#: The beginning of `At.describe`.
 _ONCE = re.compile(r"once\s+at\s+(?=\d{4}-)", re.IGNORECASE)
 _LONGEST = 1000
 
@@ -21,10 +21,10 @@ _LONGEST = 1000
 def parse_schedule(
     text: str, *, timezone: str | None = None, dialect: Dialect = "standard", dst: Dst | None = None
 ) -> Cron | Every | At:
-    """The trigger that `text` names; CronError says what was not understood.
+    """The trigger that `text` describes; raise CronError if it describes none.
 
-    A zone named in the text counts; `timezone` is for texts that name none, and must not contradict it.
-    An interval is laid from 1970 until `Every.anchored` gives it a start of its own.
+    `timezone` applies to texts that name no zone, and must not contradict one in the text.
+    An interval counts from 1970 until `Every.anchored` gives it an anchor.
     """
     if not isinstance(text, str):
         raise CronError(repr(text), field="expression", reason="must be a text")
@@ -32,7 +32,7 @@ def parse_schedule(
         known_zone(timezone)
     dst = Dst() if dst is None else dst
     check_dst(dst)
-    # Files and shells leave line ends around a text; within it they would mean nothing.
+    # Files and shells leave line ends around a text.
     text = text.strip("\r\n")
     if dialect != "standard" or _looks_like_cron(text):
         return _cron(text, timezone, dialect, dst)
@@ -78,7 +78,7 @@ def _sentence(text: str, timezone: str | None, dst: Dst) -> Cron | Every:
     try:
         return Cron(meaning.expression, zone, "standard", dst)
     except CronError as error:
-        # The sentence is what was said; its reader has never seen the expression.
+        # The author wrote the sentence and has never seen the expression.
         raise _refused(text, error.reason) from None
 
 
@@ -99,7 +99,7 @@ def _instant(text: str, written: str, timezone: str | None) -> datetime:
 
 
 def _placed(text: str, instant: datetime, timezone: str) -> datetime:
-    """The instant in UTC; in the zone, if it names none itself."""
+    """The instant in UTC; without an offset it is a wall time of the zone."""
     if instant.tzinfo is not None:
         return instant.astimezone(UTC)
     placed = instant.replace(tzinfo=ZoneInfo(timezone)).astimezone(UTC)

@@ -1,23 +1,23 @@
-"""Every subject that we speak on over NATS, in one table, and the names of what keeps the messages.
+"""The NATS subjects, and the names of the streams and consumers.
 
-    mq.scheduled.{job}                   a task for the default pool; kept until a worker has reported what came of it
+    mq.scheduled.{job}                   a task for the default pool; stored until a worker has reported its outcome
     mq.scheduled.{job}.pool.{pool}       a task for another pool
-    mq.scheduler.direct.{worker}         a task for one worker alone; kept by nobody, answered once that worker has it
-    mq.scheduler.complete.report.{worker}     what a worker has begun, and what came of it; kept until written down
-    mq.scheduler.complete.heartbeat.{worker}  a worker is alive; answered with what it is to stop
-    mq.scheduler.complete.grant.{worker}      a worker asks whether it may start; answered with what it may
-    mq.scheduler.dead.{stream}           a message that nobody can make anything of; kept for people
+    mq.scheduler.direct.{worker}         a task for one worker only; not stored, acknowledged by that worker
+    mq.scheduler.complete.report.{worker}     started and ended attempts of a worker; stored until processed
+    mq.scheduler.complete.heartbeat.{worker}  a worker is alive; the reply lists attempts that it must stop
+    mq.scheduler.complete.grant.{worker}      a worker asks whether it may start attempts; the reply lists those it may
+    mq.scheduler.dead.{stream}           an unreadable message; stored for operators
 
-A dot in a name would be a border in a subject, so there it is written `~`, which no name has. Nothing is read from a
-subject but who may listen to it: what counts stands in the message.
+A dot would split a subject, so a dot in a name is written `~`, which no name contains. A subject only decides who
+receives a message; everything else is in the message.
 """
 
 import re
 
 DEFAULT_POOL = "default"
-#: What the names of workers begin with that are reached over the bus: only their slots are sent tasks.
+#: The prefix of the ids of remote workers: only they are sent tasks over NATS.
 REMOTE_WORKER_PREFIX = "field"
-#: The streams, and who reads what workers report.
+#: The streams, and the consumer group of the servers that read reports.
 WORK, REPORTS, DEAD = "GNOMON_WORK", "GNOMON_REPORTS", "GNOMON_DEAD"
 SCHEDULERS = "schedulers"
 _EXECUTORS = "job-executors"
@@ -27,55 +27,55 @@ REPORT_SUBJECTS = "mq.scheduler.complete.report.*"
 HEARTBEATS = "mq.scheduler.complete.heartbeat.*"
 GRANTS = "mq.scheduler.complete.grant.*"
 DEAD_SUBJECTS = "mq.scheduler.dead.*"
-#: How long a server may take over reports before another one gets them: so short that they are written down, whoever
-#: dies, before what they are about passes for lost.
+#: How long a server may take to process reports before another one gets them: so short that the reports are written,
+#: whichever server dies, before their attempts count as lost.
 _REPORT_SHARE, _REPORT_MS = 6, 1_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_~-]")
 
 
 def work_subject(job: str, pool: str = DEFAULT_POOL) -> str:
-    """Where a task of the job is sent to workers of the pool."""
-    every = f"mq.scheduled.{_token(job)}"
-    return every if pool == DEFAULT_POOL else f"{every}.pool.{_token(pool)}"
+    """The subject of tasks of the job for workers of the pool."""
+    base = f"mq.scheduled.{_token(job)}"
+    return base if pool == DEFAULT_POOL else f"{base}.pool.{_token(pool)}"
 
 
 def consumer_name(pool: str = DEFAULT_POOL) -> str:
-    """The group of consumers that workers of a pool share."""
+    """The consumer that the workers of a pool share."""
     return _EXECUTORS if pool == DEFAULT_POOL else f"{_EXECUTORS}-{_token(pool)}"
 
 
 def pool_subjects(pool: str = DEFAULT_POOL) -> str:
-    """All that is sent to workers of a pool, and nothing that is sent to others."""
+    """The subject filter for all tasks of a pool, and for no others."""
     return "mq.scheduled.*" if pool == DEFAULT_POOL else f"mq.scheduled.*.pool.{_token(pool)}"
 
 
 def direct_subject(worker: str) -> str:
-    """Where a task is sent that is for this worker alone."""
+    """The subject of tasks for this worker only."""
     return f"mq.scheduler.direct.{_token(worker)}"
 
 
 def report_subject(worker: str) -> str:
-    """Where a worker says what it has begun and what came of it."""
+    """The subject of a worker's reports."""
     return f"mq.scheduler.complete.report.{_token(worker)}"
 
 
 def heartbeat_subject(worker: str) -> str:
-    """Where a worker says that it is alive."""
+    """The subject of a worker's heartbeats."""
     return f"mq.scheduler.complete.heartbeat.{_token(worker)}"
 
 
 def grant_subject(worker: str) -> str:
-    """Where a worker asks whether it may start."""
+    """The subject on which a worker asks for permission to start attempts."""
     return f"mq.scheduler.complete.grant.{_token(worker)}"
 
 
 def report_ack_wait_ms(lease_ms: int) -> int:
-    """How long a server may take over reports before another one gets them."""
+    """How long a server may take to process reports before another one gets them."""
     return max(_REPORT_MS, lease_ms // _REPORT_SHARE)
 
 
 def dead_subject(stream: str) -> str:
-    """Where messages of a stream are kept that nobody can make anything of."""
+    """The subject of unreadable messages of a stream."""
     return f"mq.scheduler.dead.{stream}"
 
 

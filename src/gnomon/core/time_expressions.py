@@ -1,7 +1,9 @@
-"""A moment as people name it: `2026-03-29T02:30`, `yesterday 14:30`, `mon 02:00`, `02:00`.
+"""Times as people write them: moments (`2026-03-29T02:30`, `yesterday 14:30`, `mon 02:00`) and simulated outages.
 
-What names no zone is meant on the clocks of a zone that is given. Such a time can come twice, when clocks are put back,
-and then there are two moments; or never, when they are put forward.
+A time without an offset is a wall time of the given zone. Such a time can come twice, when clocks are put back, and
+then there are two moments; or never, when they are put forward.
+
+An outage (`mon 02:00-04:00`) is a range of time in which a simulated scheduler does not run.
 """
 
 import re
@@ -17,7 +19,7 @@ from gnomon.core.model import MINUTE_MS, SECOND_MS
 from gnomon.core.timezones import zone
 from gnomon.errors import FieldError
 
-_WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday".split()
+_WEEKDAYS = tuple("monday tuesday wednesday thursday friday saturday sunday".split())
 _SHAPE = re.compile(
     r"(?:(?P<day>[a-z]+|\d{4}-\d{2}-\d{2})(?:\s+|t))?"
     r"(?P<time>\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?)(?P<offset>\s*(?:z|utc|[+-]\d{2}:?\d{2}))?",
@@ -27,11 +29,11 @@ _EXAMPLES = 'is no moment such as 2026-03-29T02:30, "yesterday 14:30", "mon 02:0
 
 
 class TimeRange(Struct, frozen=True):
-    """A moment as exactly as it was named: a minute, a second or a millisecond, its last millisecond included."""
+    """A moment as exact as its text: a minute, a second or a millisecond; the last millisecond is included."""
 
     first_at: int
     last_at: int
-    #: The wall time that was named, if clocks skipped it; the moment is then the one at which they did.
+    #: The wall time of the text, if clocks skipped it; the moment is then that of the clock change.
     skipped: str | None = None
 
 
@@ -41,11 +43,10 @@ def exact_time_range(at: int) -> TimeRange:
 
 
 def parse_time_ranges(text: str, timezone: str, *, now: int) -> tuple[TimeRange, ...]:
-    """The moment that the text names, seen from now; both of them, if its time comes twice that day."""
-    said = text.strip()
-    if said.lower() == "now":
+    """The moment that the text names, relative to now; two moments if the wall time comes twice that day."""
+    if text.strip().lower() == "now":
         return (exact_time_range(now),)
-    shape = _SHAPE.fullmatch(said)
+    shape = _SHAPE.fullmatch(text.strip())
     if shape is None:
         raise _refused(text, _EXAMPLES)
     try:
@@ -58,35 +59,35 @@ def _placed(shape: re.Match[str], timezone: str, now: int) -> tuple[TimeRange, .
     clock = datetime.strptime(shape["time"], _clock_shape(shape)).time()  # noqa: DTZ007 - a time of day has no zone
     length = 1 if shape["fraction"] else SECOND_MS if shape["second"] else MINUTE_MS
 
-    def on(day: date) -> tuple[TimeRange, ...]:
-        return _on_the_clocks(datetime.combine(day, clock), timezone, length)
+    def on(at: date) -> tuple[TimeRange, ...]:
+        return _on_the_clocks(datetime.combine(at, clock), timezone, length)
 
-    said = (shape["day"] or "").lower()
+    day = (shape["day"] or "").lower()
     if shape["offset"]:
-        if not said[:1].isdigit():
-            raise ValueError(said)
+        if not day[:1].isdigit():
+            raise ValueError(day)
         offset = shape["offset"].strip().replace("utc", "Z").replace("UTC", "Z")
-        return (_lasting(ms_of(datetime.fromisoformat(f"{said}T{clock.isoformat()}{offset}")), length),)
-    if said[:1].isdigit():
-        return on(date.fromisoformat(said))
-    return _on_a_day(said, instant_of(now).astimezone(ZoneInfo(timezone)).date(), on, now)
+        return (_lasting(ms_of(datetime.fromisoformat(f"{day}T{clock.isoformat()}{offset}")), length),)
+    if day[:1].isdigit():
+        return on(date.fromisoformat(day))
+    return _on_a_day(day, instant_of(now).astimezone(ZoneInfo(timezone)).date(), on, now)
 
 
 def _clock_shape(shape: re.Match[str]) -> str:
     return "%H:%M" + (":%S" if shape["second"] else "") + (".%f" if shape["fraction"] else "")
 
 
-def _on_a_day(said: str, today: date, on: Callable[[date], tuple[TimeRange, ...]], now: int) -> tuple[TimeRange, ...]:
-    """On a day that is named from here: a weekday, or none, is the last one on which the time was not yet to come."""
+def _on_a_day(day: str, today: date, on: Callable[[date], tuple[TimeRange, ...]], now: int) -> tuple[TimeRange, ...]:
+    """The moment on a relative day. A weekday, or no day, means the latest one on which the time has passed."""
     named = {"today": 0, "yesterday": -1, "tomorrow": 1}
-    if said in named:
-        return on(today + timedelta(named[said]))
+    if day in named:
+        return on(today + timedelta(named[day]))
     back = 0
-    if said:
-        [weekday] = [number for number, name in enumerate(_WEEKDAY_NAMES) if said in (name, name[:3])]
+    if day:
+        [weekday] = [number for number, name in enumerate(_WEEKDAYS) if day in (name, name[:3])]
         back = (today.weekday() - weekday) % 7
     found = on(today - timedelta(back))
-    return found if found[0].first_at <= now else on(today - timedelta(back + (7 if said else 1)))
+    return found if found[0].first_at <= now else on(today - timedelta(back + (7 if day else 1)))
 
 
 def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[TimeRange, ...]:
@@ -97,7 +98,7 @@ def _on_the_clocks(wall: datetime, timezone: str, length: int) -> tuple[TimeRang
     if first == second:
         return (_lasting(first, length),)
     known = zone(timezone)
-    assert known is not None  # noqa: S101 - a schedule goes by it
+    assert known is not None  # noqa: S101 - a schedule uses it
     changed_at = known.span_at(second_of(instant_of(first))).start * SECOND_MS
     return (TimeRange(changed_at, changed_at, f"{wall:%H:%M}" if length == MINUTE_MS else f"{wall:%H:%M:%S}"),)
 
@@ -112,8 +113,10 @@ def _refused(text: str, reason: str) -> FieldError:
     return FieldError("at", text, reason)
 
 
-_OUTAGE_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY = "|".join(_OUTAGE_DAYS)
+# ---- outages -------------------------------------------------------------------------------------
+
+_SHORT_DAYS = [name[:3] for name in _WEEKDAYS]
+_DAY = "|".join(_SHORT_DAYS)
 _WEEKLY = re.compile(
     rf"(?:(?P<days>(?:{_DAY})(?:[,-](?:{_DAY}))*)\s+)?(?P<first>\d\d?:\d\d)\s*-\s*(?P<last>\d\d?:\d\d)", re.IGNORECASE
 )
@@ -121,27 +124,27 @@ _HINT = "is no outage such as mon 02:00-04:00, 23:30-00:30 or 2027-03-28T01:00Z/
 
 
 class Outage(Struct, frozen=True, order=True):
-    """A stretch of time in which nothing is decided: `from_at` belongs to it, `until_at` does not."""
+    """A range of time in which no tick is decided: `from_at` is included, `until_at` is not."""
 
     from_at: int
     until_at: int
 
 
-def outages(said: Iterable[str], *, zone: str, after: int, until: int, field: str = "outage") -> tuple[Outage, ...]:
-    """Every outage between `after` and `until`, in order; those that touch are one. Wall times are the zone's."""
+def outages(texts: Iterable[str], *, zone: str, after: int, until: int, field: str = "outage") -> tuple[Outage, ...]:
+    """Every outage between `after` and `until`, in order; adjacent ones are merged. `zone` is that of wall times."""
     known_zone(zone)
-    found = [one for text in said for one in _read(field, text.strip(), zone, after, until)]
-    clipped = [Outage(max(one.from_at, after), min(one.until_at, until)) for one in found]
-    return _joined(sorted(one for one in clipped if one.from_at < one.until_at))
+    found = [outage for text in texts for outage in _read(field, text.strip(), zone, after, until)]
+    clipped = [Outage(max(outage.from_at, after), min(outage.until_at, until)) for outage in found]
+    return _joined(sorted(outage for outage in clipped if outage.from_at < outage.until_at))
 
 
 def _joined(found: Sequence[Outage]) -> tuple[Outage, ...]:
     joined: list[Outage] = []
-    for one in found:
-        if joined and one.from_at <= joined[-1].until_at:
-            joined[-1] = Outage(joined[-1].from_at, max(joined[-1].until_at, one.until_at))
+    for outage in found:
+        if joined and outage.from_at <= joined[-1].until_at:
+            joined[-1] = Outage(joined[-1].from_at, max(joined[-1].until_at, outage.until_at))
         else:
-            joined.append(one)
+            joined.append(outage)
     return tuple(joined)
 
 
@@ -161,26 +164,26 @@ def _read(field: str, text: str, zone: str, after: int, until: int) -> list[Outa
     found: list[Outage] = []
     while (begin := _at(day, begins, zone)) < until:
         if day.weekday() in days:
-            # What ends before it begins ends on the next day.
+            # An outage whose end is before its beginning ends on the next day.
             end = _at(day + timedelta(days=ends <= begins), ends, zone)
             found.append(Outage(begin, end))
         day += timedelta(days=1)
     return found
 
 
-def _weekdays(said: str | None) -> frozenset[int]:
-    if said is None:
+def _weekdays(names: str | None) -> frozenset[int]:
+    if names is None:
         return frozenset(range(7))
     found: set[int] = set()
-    for part in said.lower().split(","):
-        ends = [_OUTAGE_DAYS.index(name) for name in part.split("-")]
+    for part in names.lower().split(","):
+        ends = [_SHORT_DAYS.index(name) for name in part.split("-")]
         found |= {day % 7 for day in range(ends[0], ends[-1] + (1 if ends[-1] >= ends[0] else 8))}
     return frozenset(found)
 
 
-def _wall_time(field: str, text: str, said: str) -> time:
+def _wall_time(field: str, text: str, clock: str) -> time:
     try:
-        return time.fromisoformat(said.zfill(5))
+        return time.fromisoformat(clock.zfill(5))
     except ValueError:
         raise FieldError(field, text, _HINT) from None
 
@@ -189,9 +192,9 @@ def _at(day: date, at: time, zone: str) -> int:
     return ms_of(datetime.combine(day, at, tzinfo=ZoneInfo(zone)))
 
 
-def _instant(field: str, text: str, said: str, zone: str) -> int:
+def _instant(field: str, text: str, part: str, zone: str) -> int:
     try:
-        instant = datetime.fromisoformat(said.strip())
+        instant = datetime.fromisoformat(part.strip())
     except ValueError:
         raise FieldError(field, text, _HINT) from None
     return ms_of(instant if instant.tzinfo is not None else instant.replace(tzinfo=ZoneInfo(zone)))

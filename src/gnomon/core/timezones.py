@@ -1,9 +1,9 @@
-"""Time zones as spans: stretches of time in which a zone's offset from UTC does not change.
+"""Time zones as spans: ranges of time in which the UTC offset of a zone does not change.
 
-`zoneinfo` answers for one instant at a time; schedules ask "until when?". So the changes are looked up once,
-by probing `zoneinfo` every other day and at the end, in windows of eight and a half years made when first
-asked for. That finds every change, because no zone has ever had two of them within four days (a test holds
-the installed zone data to that), and no clock has ever been moved by more than one day.
+`zoneinfo` answers for one instant at a time, but schedules need to know until when an offset holds. So the changes
+are found once, by probing `zoneinfo` every other day and at the end, in windows of eight and a half years that are
+built on first use. That finds every change, because no zone has ever had two of them within four days (a test checks
+the installed zone data), and no clock has ever been moved by more than one day.
 """
 
 import re
@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
 
-#: Names that `zoneinfo` would load although they depend on the host, or count leap seconds.
+#: Names that `zoneinfo` would load, but that depend on the host or count leap seconds.
 _NOT_ZONES = re.compile(r"(localtime|posixrules|Factory|right/.*|posix/.*)")
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
 
@@ -28,7 +28,7 @@ _PROBE = 2 * DAY_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """A stretch of time, `start` included and `end` not, with one offset from UTC.
+    """A range of time with one UTC offset; `start` is included, `end` is not.
 
     A span may end, and the next begin, without a change of the clock.
     """
@@ -38,11 +38,11 @@ class OffsetSpan:
     offset: int
     #: By how many seconds the clock was put forward at `start`, so that wall times were skipped.
     skipped: int
-    #: By how many seconds it was put back at `start`, so that wall times come a second time.
+    #: By how many seconds the clock was put back at `start`, so that wall times come a second time.
     repeated: int
-    #: When the first whole minute of wall time begins: where skipped times may be made up for.
+    #: The first whole minute of wall time, at which skipped times may fire.
     resumes: int
-    #: From here on nothing about this span is special until its end.
+    #: From here to its end, the span has no skipped or repeated wall times.
     settled: int
     #: The days since 1970, in UTC, that lie wholly between `settled` and `end`.
     first_day: int
@@ -50,13 +50,13 @@ class OffsetSpan:
 
 
 class Zone:
-    """A time zone, as spans. Immutable to the eye; it remembers what it looked up."""
+    """A time zone as spans. It caches its spans, and is immutable otherwise."""
 
     def __init__(self, name: str, rules: tzinfo) -> None:
         self.name = name
         self._rules = rules
         self._windows: dict[int, tuple[list[int], list[OffsetSpan]]] = {}
-        #: The span found last: most questions are about the present.
+        #: The span found last: most lookups are about the present.
         self.recent = _span(0, 0, 0, 0)
 
     def span_at(self, second: int) -> OffsetSpan:
@@ -66,17 +66,17 @@ class Zone:
             spans = self._spans(number)
             self._windows[number] = [span.start for span in spans], spans
         starts, spans = self._windows[number]
-        # Another thread may set `recent` at any moment: what is returned must not be read from there.
+        # Another thread may set `recent` at any moment, so the result must not be read from it.
         span = self.recent = spans[bisect_right(starts, second) - 1]
         return span
 
     def _spans(self, number: int) -> list[OffsetSpan]:
-        """The spans of a window, looking back far enough that none begins within a repeated stretch."""
+        """The spans of a window, starting early enough that none begins within repeated wall times."""
         start, end = number * _WINDOW - _PROBE, (number + 1) * _WINDOW
         spans = []
         before = offset = self._offset(start)
         probed = start
-        # The window is no whole number of paces, so its last second is probed besides.
+        # The window is no multiple of the probe interval, so its last second is probed too.
         for probe in (*range(start + _PROBE, end - 1, _PROBE), end - 1):
             after = self._offset(probe)
             if after != offset:
@@ -96,7 +96,7 @@ class Zone:
         return high
 
     def _offset(self, second: int) -> int:
-        # Two days short of the calendar's ends, where local time could fall off them.
+        # Stay two days away from the ends of the calendar, so that local time stays inside.
         within = min(max(second, FIRST_SECOND + _PROBE), LAST_SECOND - _PROBE)
         local = datetime.fromtimestamp(within, UTC).astimezone(self._rules)
         return int((local.utcoffset() or timedelta()).total_seconds())
@@ -126,7 +126,7 @@ def _admissible(name: str) -> bool:
 
 
 def nearest_zone(name: str) -> str | None:
-    """The name of a real zone that looks like `name`, or is that of the place it names."""
+    """The name of an existing zone that is similar to `name`, or that of the place it names."""
     known, spelled = _spellings(), name[:64].lower().replace(" ", "_")
     if spelled in known:
         return known[spelled]
@@ -136,7 +136,7 @@ def nearest_zone(name: str) -> str | None:
 
 
 def zone_of_place(name: str) -> str | None:
-    """The zone of a place that people name without its continent; a slip of one letter or two is forgiven."""
+    """The zone of a place named without its continent; one or two wrong letters are tolerated."""
     spelled, places = name[:64].lower().replace(" ", "_"), _places()
     near = [spelled] if spelled in places else get_close_matches(spelled, places, n=1, cutoff=0.85)
     return places[near[0]] if near else None
@@ -144,12 +144,12 @@ def zone_of_place(name: str) -> str | None:
 
 @cache
 def _spellings() -> dict[str, str]:
-    """Every admissible name by its lower-case spelling."""
+    """Every valid name by its lower-case spelling."""
     return {name.lower(): name for name in sorted(available_timezones()) if _admissible(name)}
 
 
 @cache
 def _places() -> dict[str, str]:
-    """The last part of every name, in lower case, to the first name that ends so; continents before the rest."""
+    """The first zone for each last part of a name, in lower case; zones of continents take precedence."""
     names = sorted(_spellings().values(), key=lambda name: (name.split("/")[0] not in _CONTINENTS, name))
     return {name.rpartition("/")[2].lower(): name for name in reversed(names)}

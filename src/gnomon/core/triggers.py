@@ -1,9 +1,12 @@
-"""When a schedule fires. A trigger is a value: it has no position, so it can be asked about any moment."""
+"""The triggers besides cron: `Every`, `At`, `OnDemand` and `OnEvent`.
 
-from collections.abc import Iterator
+A trigger is a value without a position, so it can be asked about any instant. Every trigger, `Cron` included, has
+`next_after`, `previous_before`, `matches`, `count` and `describe`; instants are in UTC.
+"""
+
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -20,33 +23,9 @@ _UNITS = {
 }
 
 
-class Trigger(Protocol):
-    """Anything that can say when it fires."""
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """The first fire after `instant`, in UTC; None if no more will come."""
-        ...
-
-    def previous_before(self, instant: datetime) -> datetime | None:
-        """The last fire before `instant`, in UTC; None if there was none."""
-        ...
-
-    def matches(self, instant: datetime) -> bool:
-        """Whether it fires at `instant`."""
-        ...
-
-    def count(self, *, after: datetime, until: datetime) -> int:
-        """How many fires lie after `after` and up to `until`."""
-        ...
-
-    def describe(self) -> str:
-        """One English sentence."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Fires on a grid laid from `anchor`, so that a late fire never shifts the ones after it."""
+    """Fires on a grid from `anchor`, so that a late fire never shifts the ones after it."""
 
     period: timedelta
     anchor: datetime = EPOCH
@@ -66,12 +45,12 @@ class Every:
         return replace(self, anchor=anchor)
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first fire after `instant`; the anchor itself is the first of all."""
+        """The first fire after `instant`; the anchor itself is the first fire."""
         since = _since(instant, self.anchor)
         return self._at(since // self.period + 1 if since >= timedelta() else 0)
 
     def previous_before(self, instant: datetime) -> datetime | None:
-        """The last fire before `instant`; None up to the anchor."""
+        """The last fire before `instant`; None at and before the anchor."""
         since = _since(instant, self.anchor)
         return self._at(-(-since // self.period) - 1) if since > timedelta() else None
 
@@ -89,13 +68,13 @@ class Every:
 
     def describe(self) -> str:
         """The period in its largest unit."""
-        return f"every {self._spoken()}, counted from its start"
+        return f"every {self._period_text()}, counted from its start"
 
-    def _spoken(self) -> str:
+    def _period_text(self) -> str:
         for name, unit in _UNITS.items():
             if not self.period % unit:
                 count = self.period // unit
-                # "every day" alone would be a time of day.
+                # "every day" would be read as a time of day.
                 return f"{count}{name}s" if count > 1 else name.strip() if name != " day" else "24 hours"
         return f"{self.period // timedelta(milliseconds=1)}ms"
 
@@ -116,19 +95,19 @@ class At:
         object.__setattr__(self, "instant", _in_utc(self.instant, field="instant"))
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The one fire, if it is still to come."""
+        """The only fire, if it is after `instant`."""
         return self.instant if _since(instant, self.instant) < timedelta() else None
 
     def previous_before(self, instant: datetime) -> datetime | None:
-        """The one fire, if it is over."""
+        """The only fire, if it is before `instant`."""
         return self.instant if _since(instant, self.instant) > timedelta() else None
 
     def matches(self, instant: datetime) -> bool:
-        """Whether `instant` is the one."""
+        """Whether it fires at `instant`."""
         return not _since(instant, self.instant)
 
     def count(self, *, after: datetime, until: datetime) -> int:
-        """1 if the one fire lies after `after` and up to `until`, else 0."""
+        """1 if the only fire lies after `after` and up to `until`, else 0."""
         return int(_since(after, self.instant) < timedelta() <= _since(until, self.instant))
 
     def describe(self) -> str:
@@ -137,7 +116,7 @@ class At:
 
 
 class UnplannedTrigger:
-    """Fires at no time that can be foretold."""
+    """The base of triggers without planned times."""
 
     __slots__ = ()
 
@@ -152,35 +131,35 @@ class UnplannedTrigger:
         return None
 
     def matches(self, instant: datetime) -> bool:
-        """Never."""
+        """False: nothing is planned."""
         del instant
         return False
 
     def count(self, *, after: datetime, until: datetime) -> int:
-        """None at all."""
+        """0: nothing is planned."""
         del after, until
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemand(UnplannedTrigger):
-    """Never fires by itself: its job runs when someone, or an event, asks for it."""
+    """Never fires by itself: its job runs when it is triggered."""
 
     def describe(self) -> str:
-        """That it waits to be asked."""
+        """A clause that follows "the job runs"."""
         return "only when it is triggered"
 
 
 @dataclass(frozen=True, slots=True)
 class OnEvent(UnplannedTrigger):
-    """Fires when something happens, not at any time: for each event, after a silence, or for many at once."""
+    """Fires when an event arrives: for each event, after a silence, or for a batch."""
 
     event: str
-    #: What the event's body must have, as canonical JSON.
+    #: The values that the body of the event must have, as canonical JSON.
     where: str = "{}"
-    #: How long it must have been silent.
+    #: The silence after the last event, after which all of them start one run.
     debounce_ms: int | None = None
-    #: How many events make a batch, and how long its first one waits.
+    #: The size of a batch, and how long its first event waits.
     most: int | None = None
     batch_ms: int | None = None
 
@@ -191,34 +170,26 @@ class OnEvent(UnplannedTrigger):
 
     @property
     def wait_ms(self) -> int:
-        """How long an event waits for others."""
+        """How long an event waits for others; 0 if it does not."""
         return self.debounce_ms or self.batch_ms or 0
 
     @property
     def condition(self) -> dict[str, Any]:
-        """What the event's body must have."""
+        """The values that the body of the event must have, by path."""
         found: dict[str, Any] = msgspec.json.decode(self.where)
         return found
 
     def describe(self) -> str:
-        """What it waits for."""
-        what = f"when {self.event} happens"
+        """A clause that follows "the job runs"."""
+        clause = f"when {self.event} happens"
         if self.where != "{}":
-            what += f" with {self.where}"
+            clause += f" with {self.where}"
         if self.debounce_ms is not None:
-            what += f", once it has been silent for {self.debounce_ms / 1000:g} s"
+            clause += f", once it has been silent for {self.debounce_ms / 1000:g} s"
         elif self.batch_ms is not None:
-            most = f" or {self.most} of them" if self.most is not None else ""
-            what += f", together after {self.batch_ms / 1000:g} s{most}"
-        return what
-
-
-def fire_times(trigger: Trigger, *, after: datetime, until: datetime) -> Iterator[datetime]:
-    """Every fire after `after` and up to `until`, oldest first."""
-    instant = trigger.next_after(after)
-    while instant is not None and instant <= until:
-        yield instant
-        instant = trigger.next_after(instant)
+            size = f" or {self.most} of them" if self.most is not None else ""
+            clause += f", together after {self.batch_ms / 1000:g} s{size}"
+        return clause
 
 
 def _since(instant: datetime, start: datetime) -> timedelta:
@@ -229,7 +200,7 @@ def _since(instant: datetime, start: datetime) -> timedelta:
 
 
 def _in_utc(instant: datetime, *, field: str) -> datetime:
-    """The instant in UTC, to the millisecond: what is finer could not be kept."""
+    """The instant in UTC, truncated to milliseconds: the store cannot hold more."""
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise CronError(str(instant), field=field, reason="must be a datetime with a time zone")
     try:

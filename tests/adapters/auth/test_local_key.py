@@ -230,7 +230,7 @@ def test_a_token_of_somebody_else_can_be_looked_at(settings: Settings, clock: Vi
 
     found = inspect_token(settings, token(), clock=clock)
 
-    assert (found.ours, found.refused) == (False, "its iss is not the issuer that is trusted")
+    assert (found.ours, found.refused) == (False, "its iss is not the trusted issuer")
 
 
 async def test_many_in_one_process_have_the_same_key(settings: Settings) -> None:

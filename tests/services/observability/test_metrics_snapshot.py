@@ -66,7 +66,7 @@ class SnapshotFixture:
         self.exhibit = MetricsSnapshot(self.meter, vitals, self.told, self.clock)
 
     async def families(self) -> dict[str, MetricFamily]:
-        return {family.measure.name: family for family in await self.exhibit.families()}
+        return {family.metric.name: family for family in await self.exhibit.families()}
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class JwtAuthenticator:
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
-            raise TokenRefused("its alg is none of those that are taken")
+            raise TokenRefused("its alg is not accepted")
         ring = await issuer.keys.ring(found.kid, found.algorithm)
         self._check_signature(token, found, ring)
         return _caller(verify_claims(found.claims, issuer.rules, now=self._clock.now()))
@@ -56,7 +56,7 @@ class JwtAuthenticator:
         for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
             if issuer.rules.issuer in ("", named):
                 return issuer
-        raise TokenRefused("its iss is not the issuer that is trusted")
+        raise TokenRefused("its iss is not the trusted issuer")
 
     def _check_signature(self, token: str, found: ParsedToken, ring: KeyRing) -> None:
         digest = sha256(token.encode()).digest()

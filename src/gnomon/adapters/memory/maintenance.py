@@ -297,7 +297,7 @@ class MemoryInvariants:
         last = _position(found[limit - 1]) if len(found) > limit else None
         page = found if last is None else [run for run in found if _position(run) <= last]
         diagnosed = {run.run_id: self._diagnosed(run) for run in page}
-        return StuckRunsPage({name: one.ailment for name, one in diagnosed.items() if one is not None}, last)
+        return StuckRunsPage({name: one.reason for name, one in diagnosed.items() if one is not None}, last)
 
     def _diagnosed(self, run: Run) -> StuckRun | None:
         steps = [task for task in self._rules.tasks_of(run.run_id) if task.parent is None]
@@ -317,7 +317,7 @@ class MemoryInvariants:
         graph = self._rules.workflow_of(run)
         if graph is None:
             self._rules.end_run(run, RunStatus.FAILED, "its workflow is gone", now)
-        elif found.ailment is StuckReason.STEP_NOT_ENDED:
+        elif found.reason is StuckReason.STEP_NOT_ENDED:
             for task in found.steps:
                 self._end_step(task, graph, now)
         else:

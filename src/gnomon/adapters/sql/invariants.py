@@ -53,7 +53,7 @@ _LOWEST = -(1 << 62)
 def stuck_runs(conn: sa.Connection, before_at: int, after: OpenRunPosition, limit: int) -> StuckRunsPage:
     """See StuckRuns.stuck_runs."""
     runs, further = _page(conn, before_at, after, limit)
-    found = {run.run_id: stuck.ailment for run, _, stuck in _diagnosed(conn, runs) if stuck is not None}
+    found = {run.run_id: stuck.reason for run, _, stuck in _diagnosed(conn, runs) if stuck is not None}
     return StuckRunsPage(found, further)
 
 
@@ -124,7 +124,7 @@ def repair_runs(conn: sa.Connection, run_ids: Collection[RunId], now: int) -> Se
         repaired.append(run.run_id)
         if graph is None:
             ended.append(EndedRun(run, RunStatus.FAILED, "its workflow is gone", now))
-        elif stuck.ailment is StuckReason.STEP_NOT_ENDED:
+        elif stuck.reason is StuckReason.STEP_NOT_ENDED:
             ended_steps += [
                 EngineTaskEnd(task, run, graph, _outcome(conn, task, run, graph, now), now) for task in stuck.steps
             ]

@@ -4,7 +4,8 @@ Days: a month is determined by its first weekday and its length, so 28 masks des
 days are built from them on first use. A block holds, for each of its days, the distance to the next matching
 day (0: this one matches), so that finding the next matching day is a look-up, whatever the rule.
 
-Times of day: a table for each of hour, minute and second gives the first admitted value at or after a number.
+Times of day: a table for each of hour, minute and second gives the first admitted value at or after a number. Wall
+time is a plain count of seconds, as if every day had 86,400 of them and no clock were ever changed.
 
 To search backwards, mirror the numbers: day `n` becomes `~n`. The previous day is then the next one, and one
 search serves both directions.

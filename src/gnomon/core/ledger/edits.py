@@ -215,7 +215,11 @@ def missed_ticks(schedule: Schedule, *, now: int) -> MissedTicks:
 
 
 def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
-    """The verdict with which a pause ends; raise FieldError if it would start more than MAX_RESUMED_TICKS runs."""
+    """The verdict with which a pause ends; raise FieldError if it would start more than MAX_RESUMED_TICKS runs.
+
+    The chosen ticks run because the operator asked for them: no catch-up window, grace or queue limit holds them back.
+    Where the schedule does not allow overlap, they still run one after the other.
+    """
     verdict, ticks = verdict_before_edit(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
     chosen = _chosen(schedule, ticks.unskipped, choice, now)
     if not chosen:

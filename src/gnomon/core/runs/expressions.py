@@ -3,8 +3,8 @@
 References pass data between steps: `${steps.extract.output.path}`, `${input.mode}`, `${item}`, `${run.planned_at}`.
 A text that consists of exactly one reference becomes the value itself; references inside a longer text become text.
 
-A condition is a Python expression restricted to paths, constants, comparisons, `and`, `or` and `not`. It is
-interpreted, never executed.
+A condition such as `steps.check.output.rows > 0 and input.mode == "full"` is a Python expression restricted to paths,
+plain values, comparisons, `in`, `and`, `or` and `not`. It is interpreted, never executed; nothing can be called.
 """
 
 import ast
