@@ -149,3 +149,54 @@ found[0] = 1
 @pytest.mark.parametrize("path", modules("app"), ids=name_of)
 def test_composition_passes_collaborators_to_constructors(path: Path) -> None:
     assert foreign_assignments(ast.parse(path.read_text())) == set()
+
+
+MAX_PORT_METHODS = 8
+
+
+def port_methods(tree: ast.AST) -> dict[str, list[str]]:
+    """The methods that each protocol of a module declares itself. The properties of a bundle are parts, not methods."""
+    protocols = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split("[")[0] == "Protocol" for base in node.bases)
+    ]
+    return {
+        protocol.name: [
+            node.name
+            for node in protocol.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and "property" not in map(ast.unparse, node.decorator_list)
+        ]
+        for protocol in protocols
+    }
+
+
+def test_every_method_of_a_port_is_counted() -> None:
+    source = """
+class Port(Protocol[T]):
+    @property
+    def part(self): ...
+    def plain(self): ...
+    async def awaited(self): ...
+class NoPort:
+    def plain(self): ...
+"""
+    assert port_methods(ast.parse(source)) == {"Port": ["plain", "awaited"]}
+
+
+@pytest.mark.parametrize("path", modules("ports"), ids=name_of)
+def test_a_port_has_few_methods(path: Path) -> None:
+    wide = {
+        name: found
+        for name, found in port_methods(ast.parse(path.read_text())).items()
+        if len(found) > MAX_PORT_METHODS
+    }
+
+    assert wide == {}
+
+
+def test_only_the_code_that_opens_stores_names_the_sql_store() -> None:
+    named = {name_of(path) for path in modules() if "gnomon.adapters.sql.store.SqlStore" in imports(path)}
+
+    assert {name for name in named if not name.startswith("adapters/sql/")} == {"app/stores.py"}
