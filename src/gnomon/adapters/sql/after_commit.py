@@ -67,14 +67,14 @@ class AfterCommitTransactions:
         self._activity_observers = [one for one in observers if isinstance(one, ActivityObserver)]
         self._hint = hint
 
-    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
+    async def write(self, body: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
 
         def collecting(conn: sa.Connection) -> tuple[T, _Notices]:
             notices = _Notices()
             conn.info[_NOTICES] = notices
             try:
-                return job(conn), notices
+                return body(conn), notices
             finally:
                 del conn.info[_NOTICES]
 
@@ -93,9 +93,9 @@ class AfterCommitTransactions:
             for notice in notices.activity:
                 notice(observer)
 
-    async def read(self, job: TransactionBody[T]) -> T:
+    async def read(self, body: TransactionBody[T]) -> T:
         """See Transactions.read."""
-        return await self._engine.read(job)
+        return await self._engine.read(body)
 
     def now(self, conn: sa.Connection) -> int:
         """See Transactions.now."""

@@ -20,7 +20,7 @@ from gnomon.adapters.sql.errors import (
     translate_error,
 )
 from gnomon.adapters.sql.transactions import (
-    MOST_TOGETHER,
+    MAX_BATCH,
     PATIENCE_MS,
     TransactionBody,
     TransactionResult,
@@ -92,7 +92,7 @@ _LIMIT = (
 _LONGEST = 5
 #: So many write at once: whoever asks while one commits need not wait for it.
 _WRITERS = 2
-#: How often a job is run again whose transaction the server gave up for the sake of another.
+#: How often a body is run again whose transaction the server gave up for the sake of another.
 _RETRIES = 3
 #: How those who write see what others do meanwhile.
 _TRANSACTIONS = "READ COMMITTED"
@@ -174,7 +174,7 @@ def _timeout_parameters(patience_ms: int, *, sharing: int, local: bool) -> tuple
 
 
 class _PostgresWrite(NamedTuple):
-    job: TransactionBody[Any]
+    body: TransactionBody[Any]
     answer: "asyncio.Future[Any]"
 
 
@@ -204,34 +204,34 @@ class PostgresTransactions:
         """See Transactions.now."""
         return int(conn.execute(_NOW).scalar_one())
 
-    async def read(self, job: TransactionBody[T]) -> T:
+    async def read(self, body: TransactionBody[T]) -> T:
         """See Transactions.read."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
         try:
-            return await self._read(job)
+            return await self._read(body)
         except Exception as error:
             failure = translate_error(error)
             if failure is error:
                 raise
             raise failure from error
 
-    async def _read(self, job: TransactionBody[T]) -> T:
+    async def _read(self, body: TransactionBody[T]) -> T:
         try:
             async with self._engine.connect() as conn:
-                return await conn.run_sync(job)
+                return await conn.run_sync(body)
         except sa.exc.DBAPIError as error:
             if not connection_closed(error):
                 raise
         # Whoever only reads has done nothing yet, and need not know that the server had closed the connection.
         async with self._engine.connect() as conn:
-            return await conn.run_sync(job)
+            return await conn.run_sync(body)
 
-    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
+    async def write(self, body: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
-        asked = _PostgresWrite(job, asyncio.get_running_loop().create_future())
+        asked = _PostgresWrite(body, asyncio.get_running_loop().create_future())
         if apart:
             self._spawn_writer(self._write([asked]))
         else:
@@ -262,39 +262,39 @@ class PostgresTransactions:
         try:
             while self._pending_writes:
                 await self._write(
-                    [self._pending_writes.popleft() for _ in range(min(len(self._pending_writes), MOST_TOGETHER))]
+                    [self._pending_writes.popleft() for _ in range(min(len(self._pending_writes), MAX_BATCH))]
                 )
         finally:
             self._active_writers -= 1
 
     async def _write(self, batch: Sequence[_PostgresWrite]) -> None:
-        outcomes = await self._run([asked.job for asked in batch])
+        outcomes = await self._run([asked.body for asked in batch])
         resolve_futures([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
 
-    async def _run(self, jobs: list[TransactionBody[Any]]) -> list[TransactionResult]:
-        outcomes = await self._run_batch(jobs)
-        return [await self._retry_on_conflict(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+    async def _run(self, bodies: list[TransactionBody[Any]]) -> list[TransactionResult]:
+        outcomes = await self._run_batch(bodies)
+        return [await self._retry_on_conflict(body, outcome) for body, outcome in zip(bodies, outcomes, strict=True)]
 
-    async def _retry_on_conflict(self, job: TransactionBody[Any], outcome: TransactionResult) -> TransactionResult:
-        """What comes of the job when it is run again, if the server gave it up for the sake of another.
+    async def _retry_on_conflict(self, body: TransactionBody[Any], outcome: TransactionResult) -> TransactionResult:
+        """What comes of the body when it is run again, if the server gave it up for the sake of another.
 
-        Alone a job takes few locks, and mostly in the order in which others do; but a statement on many rows locks
-        them in the order in which the server finds them. So even a lone job may be a victim, and more than once.
+        Alone a body takes few locks, and mostly in the order in which others do; but a statement on many rows locks
+        them in the order in which the server finds them. So even a lone body may be a victim, and more than once.
         """
         for _ in range(_RETRIES):
             if not _is_conflict(outcome):
                 break
-            [outcome] = await self._run_batch([job])
+            [outcome] = await self._run_batch([body])
         return outcome
 
-    async def _run_batch(self, jobs: list[TransactionBody[Any]]) -> list[TransactionResult]:
+    async def _run_batch(self, bodies: list[TransactionBody[Any]]) -> list[TransactionResult]:
         try:
             async with self._writing.connect() as conn:
-                outcomes = await conn.run_sync(run_batch, jobs, self._begin)
+                outcomes = await conn.run_sync(run_batch, bodies, self._begin)
                 self.commits += 1
                 return outcomes
-        except Exception as error:  # noqa: BLE001 - it is handed to those who wait
-            return [TransactionResult(error=lost_transaction_error(error)) for _ in jobs]
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            return [TransactionResult(error=lost_transaction_error(error)) for _ in bodies]
 
     def _begin(self, conn: sa.Connection, sharing: int) -> None:
         """Until the end of this transaction neither we wait for others for ever, nor they for us.

@@ -1,6 +1,6 @@
 """SQLite: one thread writes, a few read beside it, and a lock beside the file says whose scheduler it is.
 
-Every transaction of the writer takes along all jobs that have piled up, so that many writers share one flush of
+Every transaction of the writer takes along all bodies that have piled up, so that many writers share one flush of
 the disk. Reads go to connections of their own: under WAL they see what is committed and wait for nobody.
 """
 
@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql.errors import lost_transaction_error, translate_error
 from gnomon.adapters.sql.transactions import (
-    MOST_TOGETHER,
+    MAX_BATCH,
     TransactionBody,
     TransactionResult,
     resolve_futures,
@@ -102,7 +102,7 @@ def _execute_pragma(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the
 
 
 class _SqliteWrite(NamedTuple):
-    job: TransactionBody[Any]
+    body: TransactionBody[Any]
     loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Any]"
 
@@ -128,29 +128,29 @@ class SqliteTransactions:
         """See Transactions.now."""
         return self._now()
 
-    async def read(self, job: TransactionBody[T]) -> T:
+    async def read(self, body: TransactionBody[T]) -> T:
         """See Transactions.read."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, job)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, body)
 
-    def _read(self, job: TransactionBody[T]) -> T:
+    def _read(self, body: TransactionBody[T]) -> T:
         try:
             with self._reading.connect() as conn:
-                return job(conn)
+                return body(conn)
         except Exception as error:
             failure = translate_error(error)
             if failure is error:
                 raise
             raise failure from error
 
-    async def write(self, job: TransactionBody[T], *, apart: bool = False) -> T:
+    async def write(self, body: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write. On a file there is one who writes."""
         del apart
         if self._closing:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
-        asked = _SqliteWrite(job, loop, loop.create_future())
+        asked = _SqliteWrite(body, loop, loop.create_future())
         self._pending_writes.put(asked)
         answer: T = await asked.answer
         return answer
@@ -203,7 +203,7 @@ class SqliteTransactions:
     def _drain_queue(self, first: _SqliteWrite) -> tuple[list[_SqliteWrite], bool]:
         """The first and all that have piled up behind it; whether there is nothing more to come."""
         batch = [first]
-        while len(batch) < MOST_TOGETHER:
+        while len(batch) < MAX_BATCH:
             try:
                 asked = self._pending_writes.get_nowait()
             except queue.Empty:
@@ -216,14 +216,14 @@ class SqliteTransactions:
     def _run(self, batch: list[_SqliteWrite]) -> list[TransactionResult]:
         try:
             with self._writing.connect() as conn:
-                outcomes = run_batch(conn, [asked.job for asked in batch])
+                outcomes = run_batch(conn, [asked.body for asked in batch])
                 self.commits += 1
                 self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
                     # Whatever it was, a new connection has not seen it.
                     conn.invalidate()
                 return outcomes
-        except Exception as error:  # noqa: BLE001 - it is handed to those who wait
+        except Exception as error:  # noqa: BLE001 - the callers get it
             return [TransactionResult(error=lost_transaction_error(error)) for _ in batch]
 
     def _note_changes(self, conn: sa.Connection) -> None:
