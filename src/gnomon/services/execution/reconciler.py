@@ -12,8 +12,8 @@ from gnomon.errors import Unavailable
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.services.coordination import Singleton
+from gnomon.services.execution.completions import placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
-from gnomon.services.execution.worker import placeholder_assignment
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff
 

@@ -11,20 +11,24 @@ from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import has_other_successors, immediate_successors
-from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.completions import (
+    CompletionWriter,
+    drain_runner,
+    load_assignment,
+    placeholder_assignment,
+)
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.handover import LocalDispatch, Outputs
 from gnomon.services.execution.worker_registration import WorkerRegistration
-from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff
-from gnomon.services.telemetry import emit_attempt_ended
 
 #: What was taken, and when we asked for it.
 _TakenAt = tuple[ReadyTask, float]
@@ -32,9 +36,6 @@ _TakenAt = tuple[ReadyTask, float]
 _RENEWALS = 3
 #: The longest and the shortest time between two looks at whether our lease still holds.
 _WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
-#: How often a worker that stops looks for what has ended, and how often it tries to report the last of it.
-_DRAIN_POLL_SECONDS = 0.05
-_LAST_TRIES = 40
 #: How many bodies are begun without a break.
 _YIELD_EVERY = 100
 
@@ -70,6 +71,7 @@ class Worker:
         self.registration = WorkerRegistration(
             settings.worker, worker, started_at=clock.now(), measure_load=measure_load, alone=alone
         )
+        self._completions = CompletionWriter(place.attempts, events, self._limits)
         self._held: dict[AttemptRef, Assignment] = {}
         self._wake = wake
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
@@ -173,42 +175,14 @@ class Worker:
         endings = tuple(self._unreported)
         if not endings:
             return
-        try:
-            counted = await self._place.attempts.report(endings)
-        except Unavailable:
-            raise
-        except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
-            counted = frozenset().union(*[await self._report_alone(one) for one in endings])
+        counted = await self._completions.write(endings, self._held)
         self._unreported = self._unreported[len(endings) :]
         if any(
             not one.over or (one.graph is not None and (one.task_id, one.fence) not in passed_on) for one in endings
         ):
             self._wake_dispatcher()
-        for one in endings:
-            held = one.task_id, one.fence
-            assignment = self._held.pop(held, None)
-            if held in counted:
-                emit_attempt_ended(self._events, one, assignment)
-            else:
-                self._events.emit("late_result", task=one.task_id, fence=one.fence, result=one.result)
-
-    async def _report_alone(self, one: TaskCompletion) -> frozenset[AttemptRef]:
-        """The ending, or, if the store cannot keep it, that it could not be kept."""
-        try:
-            return await self._place.attempts.report([one])
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
-            assignment = self._held.get((one.task_id, one.fence))
-            self._events.emit("result_refused", task=one.task_id, run=one.run_id, error=repr(error))
-            if assignment is None:
-                return frozenset()
-            outcome = AttemptOutcome(
-                result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}"
-            )
-            return await self._place.attempts.report(
-                [complete_attempt(assignment, outcome, now=one.ended_at, limits=self._limits)]
-            )
+        ended = {ref: self._held.pop(ref) for one in endings if (ref := (one.task_id, one.fence)) in self._held}
+        await self._completions.announce(endings, counted, ended)
 
     async def _take(self, *, along: bool = False) -> bool:
         free = self._settings.slots - self._in_use() - len(self._to_start)
@@ -293,18 +267,13 @@ class Worker:
     async def _assignment(self, waiting: ReadyTask) -> tuple[Assignment, str | None]:
         """What is to be done, and why it cannot be done here, if so."""
         run = waiting.run
-        request = self.admission_cache.taken(waiting.task.task_id, waiting.task.fence) or await admission_request(
-            self._workflow_cache, waiting
-        )
-        if request is None:
-            known = placeholder_assignment(waiting)
-            return known, f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
-        step = request.step
-        assignment = Assignment(
-            task=waiting.task, run=run, workflow=request.workflow, step=step, input=request.input, given=waiting.input
-        )
-        if step.function not in self._runner.functions:
-            return assignment, f"no_workers: {self.worker} has no function {step.function!r}"
+        assignment = await load_assignment(self._workflow_cache, waiting, self.admission_cache)
+        if assignment is None:
+            missing = f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
+            return placeholder_assignment(waiting), missing
+        function = assignment.step.function
+        if function not in self._runner.functions:
+            return assignment, f"no_workers: {self.worker} has no function {function!r}"
         return assignment, None
 
     async def _release(self) -> None:
@@ -377,34 +346,17 @@ class Worker:
         """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
         self._draining = True
         self.register_again()
-        closing = asyncio.ensure_future(
-            self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
+        # The gate has its usual time to answer.
+        await drain_runner(
+            self._runner,
+            self._settings,
+            self._clock,
+            self.step,
+            reported=lambda: not self._unreported and not self._outputs,
+            waiting=lambda: bool(self._outputs),
         )
-        while not closing.done():
-            await self.step()
-            await asyncio.wait([closing], timeout=_DRAIN_POLL_SECONDS)
-        await closing
-        await self._report_last()
         self._outputs.close()
         try:
             await self._place.workers.deregister(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)
-
-    async def _report_last(self) -> None:
-        """Report what has ended; the gate has its usual time to answer, and the store has a few tries."""
-        tries = 0
-        while tries < _LAST_TRIES:
-            await self.step()
-            if not self._unreported and not self._outputs:
-                return
-            tries += not self._outputs
-            await self._clock.sleep(_DRAIN_POLL_SECONDS)
-
-
-def placeholder_assignment(waiting: ReadyTask) -> Assignment:
-    """An assignment of a task whose definition cannot be had: enough to say how it ended."""
-    step = Step(name=waiting.task.step, function="")
-    run = waiting.run
-    workflow = Workflow(workflow_id=run.workflow_id, version=run.workflow_version, steps=(step,))
-    return Assignment(task=waiting.task, run=run, workflow=workflow, step=step, input={})

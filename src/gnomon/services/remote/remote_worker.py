@@ -30,6 +30,7 @@ from gnomon.ports.execution import Runner
 from gnomon.ports.messaging import InboundMessage, StartGrant, StartRequest, WorkerBus
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
+from gnomon.services.execution.completions import drain_runner
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.loop import Backoff
 from gnomon.services.remote.heartbeat import HeartbeatHooks, HeartbeatSender
@@ -76,8 +77,6 @@ _HEARTBEAT_SECONDS = 1.0
 #: How long one pull waits, and a worker that has no room or no server.
 _PULL_MS = 500
 _IDLE_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
-_LAST_TRIES = 40
 #: What it has done lately: whatever comes of it again is not for us.
 _MAX_DONE = 100_000
 #: For so long after it was sent a task is begun without being granted.
@@ -410,18 +409,7 @@ class RemoteWorker:
         with suppress(Unavailable):
             await self._accept_deliveries(await self._queue.stop_pulling())
         await self.heartbeat.send(at_once=True)
-        closing = asyncio.ensure_future(
-            self._runner.close(drain_ms=self._settings.drain_ms, grace_ms=self._settings.kill_grace_ms)
-        )
-        while not closing.done():
-            await self._once()
-            await asyncio.wait([closing], timeout=_LOOK_SECONDS)
-        await closing
-        for _ in range(_LAST_TRIES):
-            await self._once()
-            if not self._held:
-                break
-            await self._clock.sleep(_LOOK_SECONDS)
+        await drain_runner(self._runner, self._settings, self._clock, self._once, reported=lambda: not self._held)
         with suppress(Unavailable):
             await self.heartbeat.deregister()
 

@@ -32,14 +32,13 @@ from gnomon.ports.messaging import (
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
+from gnomon.services.execution.completions import CompletionWriter, load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.handover import LocalDispatch
-from gnomon.services.execution.worker import placeholder_assignment
-from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.task_publisher import TaskPublisher
-from gnomon.services.telemetry import emit_attempt_ended
 
 #: How no body ends by itself: of what another has begun it means nothing.
 _NOT_EXECUTED = frozenset((Result.NEVER_STARTED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))
@@ -107,6 +106,7 @@ class ResultConsumer:
         # Who has died with a report must not keep it from others for longer than the bus does.
         self._in_flight_ms = min(IN_FLIGHT_MS, report_ack_wait_ms(self._lease_ms))
         self._limits = give_up_limits(settings.execution)
+        self._completions = CompletionWriter(place.attempts, events, self._limits)
         self._publisher = publisher
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         self._on_started, self._on_workers_changed = on_started, on_workers_changed
@@ -262,7 +262,7 @@ class ResultConsumer:
         unreleased: dict[AttemptRef, Finished] = {}
         async for held, (end, worker) in yield_between_batches(list(ended.items()), _YIELD_EVERY):
             if held not in known:
-                self._late(held, end.result)
+                self._completions.announce_late(held, end.result)
                 continue
             finished = Finished(known[held], self._outcome(end, worker))
             released = self._outputs.release_now(finished)
@@ -288,21 +288,10 @@ class ResultConsumer:
         unknown = [one for one in held if one not in known]
         if unknown:
             for waiting in await self._place.attempts.assigned_tasks(unknown):
-                known[waiting.task.task_id, waiting.task.fence] = await self._assignment(waiting)
+                known[waiting.task.task_id, waiting.task.fence] = await load_assignment(
+                    self._workflow_cache, waiting
+                ) or placeholder_assignment(waiting)
         return known
-
-    async def _assignment(self, waiting: ReadyTask) -> Assignment:
-        request = await admission_request(self._workflow_cache, waiting)
-        if request is None:
-            return placeholder_assignment(waiting)
-        return Assignment(
-            task=waiting.task,
-            run=waiting.run,
-            workflow=request.workflow,
-            step=request.step,
-            input=request.input,
-            given=waiting.input,
-        )
 
     def _outcome(self, ended: EndedReport, worker: str) -> AttemptOutcome:
         outcome = ended.outcome()
@@ -324,7 +313,8 @@ class ResultConsumer:
                 outputs[one.task_id] = one.output
 
         async def write() -> None:
-            await self._count(endings, known)
+            counted = await self._completions.write(endings, known)
+            await self._completions.announce(endings, counted, known)
 
         if self._write_and_admit is not None and following:
             await self._write_and_admit(following, write, outputs)
@@ -332,39 +322,6 @@ class ResultConsumer:
             await write()
         if any(one.graph is not None or not one.over for one in endings):
             self._wake_dispatcher()
-
-    async def _count(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
-        try:
-            counted = await self._place.attempts.report(endings)
-        except Unavailable:
-            raise
-        except Exception:  # noqa: BLE001 - one that cannot be kept must not hold up the others: each by itself, then
-            alone = [await self._alone(one, known[one.task_id, one.fence]) for one in endings]
-            counted = frozenset[AttemptRef]().union(*alone)
-        async for one in yield_between_batches(endings, _YIELD_EVERY):
-            held = one.task_id, one.fence
-            if held in counted:
-                emit_attempt_ended(self._events, one, known[held])
-            else:
-                self._late(held, one.result)
-
-    async def _alone(self, one: TaskCompletion, held: Assignment) -> frozenset[AttemptRef]:
-        """The ending, or, if the store cannot keep it, that it could not be kept."""
-        try:
-            return await self._place.attempts.report([one])
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the task must not stay as it is
-            self._events.emit("result_refused", task=one.task_id, run=one.run_id, error=repr(error))
-            outcome = AttemptOutcome(
-                result=Result.GAVE_UP, error=f"what came of it cannot be kept: {type(error).__name__}"
-            )
-            return await self._place.attempts.report(
-                [complete_attempt(held, outcome, now=one.ended_at, limits=self._limits)]
-            )
-
-    def _late(self, held: AttemptRef, result: Result) -> None:
-        self._events.emit("late_result", task=held[0], fence=held[1], result=result)
 
     # ---- who is alive, and what may start ----------------------------------------------------
 

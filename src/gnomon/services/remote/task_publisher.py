@@ -21,9 +21,9 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, TakeFilter
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.completions import load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
-from gnomon.services.execution.worker import placeholder_assignment
-from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
+from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.pool_capacity import CACHE_SECONDS, CACHE_WHEN_FULL_SECONDS, PoolCapacity
 
@@ -317,7 +317,7 @@ class TaskPublisher:
         back: list[tuple[Assignment, AttemptOutcome]] = []
         count = len(self._to_send)
         async for one in yield_between_batches(self._to_send[:count], _YIELD_EVERY):
-            assignment = await self._assignment(one.waiting)
+            assignment = await load_assignment(self._workflow_cache, one.waiting, self.admission_cache)
             if assignment is None:
                 back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
@@ -343,22 +343,6 @@ class TaskPublisher:
             self.capacity.directed_sent(held, taken.pool, taken.to)
         elif taken.pool != DEFAULT_POOL:
             self.sent.pools[held] = taken.pool
-
-    async def _assignment(self, waiting: ReadyTask) -> Assignment | None:
-        task = waiting.task
-        request = self.admission_cache.taken(task.task_id, task.fence) or await admission_request(
-            self._workflow_cache, waiting
-        )
-        if request is None:
-            return None
-        return Assignment(
-            task=task,
-            run=waiting.run,
-            workflow=request.workflow,
-            step=request.step,
-            input=request.input,
-            given=waiting.input,
-        )
 
     # ---- sending -----------------------------------------------------------------------------
 
