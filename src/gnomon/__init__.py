@@ -13,7 +13,9 @@ from gnomon.runners.workflow_builder import index, item, step, workflow
 from gnomon.version import __version__
 
 if TYPE_CHECKING:
-    from gnomon.app.operations import Operations, load_settings, read_jobs
+    from gnomon.app.files import read_jobs
+    from gnomon.app.operations import Operations
+    from gnomon.app.settings import load_settings
     from gnomon.client import AsyncClient, Client
     from gnomon.config.settings import Settings
 
@@ -54,8 +56,8 @@ _LAZY = {
     "Client": "gnomon.client",
     "Operations": "gnomon.app.operations",
     "Settings": "gnomon.config.settings",
-    "load_settings": "gnomon.app.operations",
-    "read_jobs": "gnomon.app.operations",
+    "load_settings": "gnomon.app.settings",
+    "read_jobs": "gnomon.app.files",
 }
 
 

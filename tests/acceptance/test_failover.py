@@ -14,7 +14,7 @@ from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.node import Node
-from gnomon.app.operations import schedule_defaults
+from gnomon.app.settings import schedule_defaults
 from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.jobs.job import read_job

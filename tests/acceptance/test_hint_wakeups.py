@@ -10,7 +10,8 @@ from gnomon.adapters.host import SystemClock
 from gnomon.app import node as node_module
 from gnomon.app import worker as worker_module
 from gnomon.app.node import Node
-from gnomon.app.operations import Operations, schedule_defaults
+from gnomon.app.operations import Operations
+from gnomon.app.settings import schedule_defaults
 from gnomon.app.worker import WorkerOptions, WorkerProcess
 from gnomon.config.settings import Settings, load
 from gnomon.core.jobs.job import read_job

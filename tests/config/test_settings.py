@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.app.operations import load_settings
+from gnomon.app.settings import load_settings
 from gnomon.config.sections import AuthSettings, MetricsSettings, NatsSettings, SecretsSettings, ServerSettings
 from gnomon.config.settings import _BOUNDS, Settings, load, load_with_origins
 from gnomon.core.durations import duration_text

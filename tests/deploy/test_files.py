@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gnomon.app.operations import read_jobs_file
+from gnomon.app.files import read_jobs_file
 from gnomon.config.settings import Settings, load
 from gnomon.core.durations import duration_ms
 

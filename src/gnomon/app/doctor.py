@@ -6,7 +6,8 @@ from gnomon.adapters.host import SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.migrator import SCHEMA
 from gnomon.app.observability import free_bytes
-from gnomon.app.stores import redact_password, require_database_file
+from gnomon.app.settings import redact_password
+from gnomon.app.stores import require_database_file
 from gnomon.config.settings import Settings
 from gnomon.core.health import ledger_stall_limit_ms
 from gnomon.errors import Unavailable, UsageError

@@ -1,8 +1,7 @@
 """Gnomon inside a Python program."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
     from gnomon.app.server import BackgroundScheduler, ServerOptions
     from gnomon.config.settings import Settings
     from gnomon.ports.runtime import Events
-
-#: The settings of the schedulers in this process.
-_ACTIVE_SETTINGS: list["Settings"] = []
 
 
 def run(
@@ -83,28 +79,20 @@ def emit(
     import getpass
 
     from gnomon.app.operations import Operations
+    from gnomon.app.settings import served_settings
 
-    settings = _ACTIVE_SETTINGS[-1] if _ACTIVE_SETTINGS and database is None else _load_settings(database, None)
+    served = served_settings() if database is None else None
+    settings = served or _load_settings(database, None)
 
     async def emitted() -> str:
-        async with Operations.open(settings, make=False) as office:
-            return (await office.events.emit(name, body, actor=actor or getpass.getuser(), key=key)).event.event_id
+        async with Operations.open(settings, make=False) as operations:
+            return (await operations.events.emit(name, body, actor=actor or getpass.getuser(), key=key)).event.event_id
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(emitted())
     raise UsageError("gnomon.emit waits for the database: in a coroutine, await asyncio.to_thread(gnomon.emit, ...)")
-
-
-@contextmanager
-def serving_settings(settings: "Settings") -> Iterator[None]:
-    """Meanwhile, what is emitted in this process goes to the database of these settings."""
-    _ACTIVE_SETTINGS.append(settings)
-    try:
-        yield
-    finally:
-        _ACTIVE_SETTINGS.remove(settings)
 
 
 def _server_options(
@@ -124,7 +112,7 @@ def _server_options(
 
 
 def _load_settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":
-    from gnomon.app.operations import database_url
+    from gnomon.app.settings import database_url
     from gnomon.config.settings import load
 
     flags = dict(settings or {})

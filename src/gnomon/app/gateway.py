@@ -11,7 +11,8 @@ from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.api.local import LocalRequest, handle_locally
 from gnomon.api.route import ApiServices
-from gnomon.app.operations import Operations, schedule_defaults
+from gnomon.app.operations import Operations
+from gnomon.app.settings import schedule_defaults
 from gnomon.client.transport import ApiRequest
 from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates

@@ -1,4 +1,4 @@
-"""Those who keep the house in order: built here, so that a node need only start them."""
+"""The maintenance services of a node: they clean, repair, check, seal and ping."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.services.maintenance.run_repairer import RunRepairer
 
-#: What stands for no archive at all.
+#: The setting for no archive at all.
 _NO_ARCHIVE = "none"
 _FIRST_CLEANING_SECONDS = 300.0
 #: A lease lasts for so many steps, so that one node keeps it while it lives.
@@ -115,12 +115,17 @@ def build_cleaner(store: Store, settings: Settings, clock: Clock, events: Events
     return Cleaner(store.retention, store.jobs, open_archive(settings), clock, events, settings=settings, lease=lease)
 
 
+def archive_configured(settings: Settings) -> bool:
+    """Whether history can be removed: there is an archive for it, or the settings say that it needs none."""
+    return open_archive(settings) is not None
+
+
 def open_archive(settings: Settings) -> Archive | None:
-    """Where history is kept before it is removed; None if nobody said so and there is no file to be beside."""
-    said = settings.execution.archive_dir
-    if said == _NO_ARCHIVE:
+    """The archive of history before it is removed; None if the settings name none and there is no database file."""
+    folder = settings.execution.archive_dir
+    if folder == _NO_ARCHIVE:
         return NoArchive()
-    if said:
-        return FolderArchive(Path(said))
+    if folder:
+        return FolderArchive(Path(folder))
     path = sqlite_path(settings.database.url)
     return None if path is None else FolderArchive(Path(f"{path}.archive"))

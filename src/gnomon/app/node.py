@@ -16,8 +16,8 @@ from gnomon.app.execution import ExecutionServices, LocalExecution, RemoteDispat
 from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import Maintenance, build_pinger
 from gnomon.app.observability import EventObservers, Observability
-from gnomon.app.operations import schedule_defaults
-from gnomon.app.stores import ConnectedStore, redact_password
+from gnomon.app.settings import redact_password, schedule_defaults
+from gnomon.app.stores import ConnectedStore
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import msgspec
 
+from gnomon.adapters.event_sinks import ConsoleEvents, JsonEvents
 from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.systemd import SystemdNotifier
@@ -25,6 +26,11 @@ from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapsh
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.services.telemetry import EventListener, ObservedEvents
+
+
+def console_events(stream: TextIO, *, quiet: bool = False) -> Events:
+    """Events as lines for a person; if `quiet`, as JSON for a program."""
+    return JsonEvents(stream) if quiet else ConsoleEvents(stream)
 
 
 class Observable(Protocol):

@@ -20,11 +20,11 @@ from gnomon.adapters.files import file_digest, read_pools_file
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import DatabaseFileMonitor
-from gnomon.app.embedded import serving_settings
+from gnomon.app.files import read_declared_jobs, read_jobs_file
 from gnomon.app.node import Node
 from gnomon.app.observability import observed
-from gnomon.app.operations import read_declared_jobs, read_jobs_file
 from gnomon.app.runner import import_modules
+from gnomon.app.settings import serving
 from gnomon.app.stores import create_database_in_child
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.job import Job
@@ -78,7 +78,7 @@ async def serve(plan: ServerOptions, stop: asyncio.Event, *, ready: Callable[[No
             watched = [("jobs_file_sync", one.step) for one in keepers]
             watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(plan, node)]
             async with observed(node, stop, strict=plan.strict):
-                with serving_settings(plan.settings):
+                with serving(plan.settings):
                     ready(node)
                     services = [run_loop(name, step, stop=stop, events=node.events) for name, step in watched]
                     if facing is not None:

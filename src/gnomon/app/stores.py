@@ -91,13 +91,6 @@ async def migrate_database(settings: Settings) -> str:
     return await migrate(settings.database.url)
 
 
-def redact_password(url: str) -> str:
-    """The address of a database without its password."""
-    before, at, after = url.rpartition("@")
-    scheme, mark, user = before.partition("://")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
-
-
 def create_database_in_child(url: str) -> None:
     """Create a missing database file, with the newest schema, in a child process: its memory is never ours.
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gnomon.app.gateway import Gateway, RequestActor, open_local
-from gnomon.app.operations import Operations, database_url, load_settings
+from gnomon.app.operations import Operations
 from gnomon.app.remote_server import RemoteServer, choose_server, open_remote
+from gnomon.app.settings import database_url, load_settings
 from gnomon.cli.flags import parsed_server_flags
 from gnomon.client.transport import ApiRequest, iterate_items
 from gnomon.config.settings import Settings

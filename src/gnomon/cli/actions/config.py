@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, to_builtins
 
-from gnomon.app.operations import database_url, read_settings_with_origins
-from gnomon.app.stores import redact_password
+from gnomon.app.settings import database_url, read_settings_with_origins, redact_password
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target
 from gnomon.config.settings import Settings

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from gnomon.app.doctor import diagnose
-from gnomon.app.operations import archive_configured
+from gnomon.app.maintenance import archive_configured
 from gnomon.app.stores import migrate_database
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target, echo, with_operations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from gnomon.app.operations import read_import_file, read_yaml_documents
+from gnomon.app.files import read_import_file, read_yaml_documents
 from gnomon.cli.inputs import parse_start
 from gnomon.cli.output import printable
 from gnomon.core.cron import known_zone

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gnomon.app.files import read_jobs_file, read_jobs_with_source
 from gnomon.app.gateway import Gateway
-from gnomon.app.operations import read_jobs_file, read_jobs_with_source
 from gnomon.cli.actions.executions import summary_text
 from gnomon.cli.inputs import json_option, parse_start
 from gnomon.cli.output import (

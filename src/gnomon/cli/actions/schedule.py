@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 
-from gnomon.app.operations import read_jobs_file
+from gnomon.app.files import read_jobs_file
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnomon.app.node import Node
-from gnomon.app.operations import console_events, database_url, load_settings
+from gnomon.app.observability import console_events
 from gnomon.app.server import ServerOptions, serve, stop_on_signals, tune_gc, tune_thread_switching
-from gnomon.app.stores import redact_password
+from gnomon.app.settings import database_url, load_settings, redact_password
 from gnomon.cli.output import flush_or_discard_output
 from gnomon.ports.runtime import Events
 from gnomon.version import __version__

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gnomon.app.operations import console_events, read_settings_with_origins
+from gnomon.app.observability import console_events
 from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
 from gnomon.app.server import stop_on_signals, tune_gc, tune_thread_switching
-from gnomon.app.stores import redact_password
+from gnomon.app.settings import read_settings_with_origins, redact_password
 from gnomon.app.worker import WorkerOptions, WorkerProcess, run_worker
 from gnomon.cli.output import flush_or_discard_output
 from gnomon.config.settings import Settings
