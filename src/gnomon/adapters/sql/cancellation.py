@@ -1,7 +1,7 @@
 """Cancelling runs: on request, superseded by a newer run, or queued behind a schedule that was deleted.
 
-Tasks that nobody holds end at once, and so does a run without other tasks. A run with assigned tasks is marked, and its
-workers see the mark when they renew their leases.
+Tasks without an open attempt end at once, and so does a run without other tasks. A run with assigned tasks is marked,
+and its workers see the mark when they renew their leases.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

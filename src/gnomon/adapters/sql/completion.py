@@ -143,7 +143,7 @@ class ConcurrencyCounters:
         released: list[tuple[Run, int]] = []
         for uid, theirs in by_schedule.items():
             counts = self._counts[uid]
-            assert counts is not None  # noqa: S101 - asked above
+            assert counts is not None  # noqa: S101 - checked above
             released += _promote_queued(counts, theirs, queues.get(uid))
         self._release(released)
         self.write(by_schedule)
@@ -215,7 +215,7 @@ _SHOW = bulk.update_statement(schema.tick, ("status",), by=("uid", "planned_at",
 
 
 def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
-    """Start those of the runs that have not started."""
+    """Start the runs, except those that have started before."""
     names: list[str] = sorted({run.run_id for run in runs if run.started_at is None})
     if names:
         bulk.execute_statement(conn, _START, now, names)

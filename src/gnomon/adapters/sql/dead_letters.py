@@ -1,4 +1,4 @@
-"""What has failed for good."""
+"""Dead letters: tasks that have failed for good."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -56,7 +56,7 @@ _LIST = (
 
 
 class FailedTask(NamedTuple):
-    """A task that has failed for good: why there will be no more attempts, and how and when the last one ended."""
+    """A task that has failed for good: the reason, and the error and the time of its last attempt."""
 
     task_id: TaskId
     reason: str
@@ -65,21 +65,21 @@ class FailedTask(NamedTuple):
 
 
 def write(conn: sa.Connection, dead: Sequence[FailedTask]) -> None:
-    """Each of these tasks, whose end stands in the database already, has left its dead letter."""
+    """Write the dead letters of these tasks. The ends of the tasks are written before."""
     if not dead:
         return
     names: list[str] = sorted({one.task_id for one in dead})
-    found = {waiting.task.task_id: waiting for waiting in map(ready_task_of, bulk.fetch_rows(conn, _TASKS, names))}
-    tried: dict[str, list[Attempt]] = {name: [] for name in names}
+    found = {ready.task.task_id: ready for ready in map(ready_task_of, bulk.fetch_rows(conn, _TASKS, names))}
+    by_task: dict[str, list[Attempt]] = {name: [] for name in names}
     for attempt in attempts(conn, names):
-        tried[attempt.task_id].append(attempt)
-    letters = [_letter_of(one, found[one.task_id], tried[one.task_id]) for one in dead]
+        by_task[attempt.task_id].append(attempt)
+    letters = [_letter_of(one, found[one.task_id], by_task[one.task_id]) for one in dead]
     bulk.execute_many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
     notify_activity(conn, lambda observer: observer.dead_lettered([letter.job for letter in letters]))
 
 
-def _letter_of(one: FailedTask, of: ReadyTask, tried: Sequence[Attempt]) -> DeadLetter:
-    return dead_letter(of.task, of.run, tried, one.reason, one.error, of.input, now=one.at)
+def _letter_of(one: FailedTask, of: ReadyTask, of_task: Sequence[Attempt]) -> DeadLetter:
+    return dead_letter(of.task, of.run, of_task, one.reason, one.error, of.input, now=one.at)
 
 
 def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
@@ -106,7 +106,7 @@ def page(
 
 
 def lock_unresolved(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str]) -> list[str]:
-    """The ids of those that are not resolved, locked until the transaction ends."""
+    """The ids of the unresolved dead letters among these, locked until the end of the transaction."""
     return [name for (name,) in bulk.fetch_rows(conn, _UNRESOLVED, sorted(set(dead_letter_ids)), tenant)]
 
 

@@ -1,4 +1,8 @@
-"""Events from outside. Whoever decides about one begins by holding the schedules that listen, as all others do."""
+"""External events: the port EventLog.
+
+A transaction that decides about an event first locks the counters of the schedules that listen to it, like every
+transaction that starts runs.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,8 +50,8 @@ _GATHER = bulk.insert_statement(
 _NEXT = bulk.statement("SELECT due_at FROM gathering ORDER BY due_at, schedule_uid LIMIT 1")
 _DUE = bulk.statement("SELECT schedule_uid FROM gathering WHERE due_at <= ? ORDER BY due_at, schedule_uid LIMIT ?")
 _CLOSE = bulk.statement("DELETE FROM gathering WHERE schedule_uid IN KEYS AND due_at <= ? RETURNING schedule_uid")
-_THERE = bulk.statement("SELECT uid FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")
-_PUT_OFF = bulk.update_statement(schema.gathering, ("due_at",), by=("schedule_uid",))
+_EXISTING = bulk.statement("SELECT uid FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")
+_POSTPONE = bulk.update_statement(schema.gathering, ("due_at",), by=("schedule_uid",))
 _GATHERED = bulk.statement(
     f"SELECT {column_list(_ENTRY)}, {column_list(_EVENT)} FROM event_entry"  # noqa: S608
     " JOIN event ON event.event_id = event_entry.event_id"
@@ -60,8 +64,8 @@ _LIST = (
     .order_by(_event.emitted_at.desc(), _event.event_id.desc())
     .limit(sa.bindparam("limit"))
 )
-#: How long a gathering is put off whose schedule cannot be read here: somebody else may be able to.
-_PUT_OFF_MS = MINUTE_MS
+#: The delay of a batch whose schedule this program cannot read: a newer node may be able to.
+_POSTPONE_MS = MINUTE_MS
 
 
 # ---- emitting ------------------------------------------------------------------------------------
@@ -71,21 +75,21 @@ def emit(conn: sa.Connection, event: ExternalEvent, now: int, unreadable: Unread
     """See EventLog.emit."""
     if bulk.execute_returning_keys(conn, _KEEP, [astuple(event)], "event_id"):
         uids = [uid for (uid,) in bulk.fetch_rows(conn, _LISTENERS, event.tenant, event.name)]
-        # What was changed before they were held counts.
-        listening = [one for one in _held(conn, uids, unreadable) if _listens(one, event)]
-        decided = {one.uid: _first_look(one, event, now) for one in listening}
+        # The schedules are read after they were locked: a change until then counts.
+        listening = [one for one in _lock_schedules(conn, uids, unreadable) if _listens(one, event)]
+        decided = {one.uid: _effect_before_launch(one, event, now) for one in listening}
         waiting = [one for one in listening if decided[one.uid].kind is EventEffectKind.GATHERED]
-        full = _gather(conn, waiting, now)
+        full = _add_to_batches(conn, waiting, now)
         firing = [(one, [event]) for one in listening if not decided[one.uid].reason]
-        for uid, told in _started(conn, firing, now).items():
-            decided[uid] = replace(decided[uid], **told, decided_at=now)
+        for uid, fields in _launch_runs(conn, firing, now).items():
+            decided[uid] = replace(decided[uid], **fields, decided_at=now)
         bulk.execute_many(conn, _ADD_ENTRY, [_entry_row(decided[one.uid]) for one in listening])
         _close(conn, full, {one.uid: one for one in waiting}, now)
     return effects(conn, [event.event_id])
 
 
-def _held(conn: sa.Connection, uids: Sequence[str], unreadable: UnreadableSchedules) -> Sequence[Schedule]:
-    """Those of the schedules that are there and can be read, nobody else's to change."""
+def _lock_schedules(conn: sa.Connection, uids: Sequence[str], unreadable: UnreadableSchedules) -> Sequence[Schedule]:
+    """The schedules that exist and can be read, with their counters locked."""
     if not uids:
         return ()
     ConcurrencyCounters(conn, map(ScheduleUid, uids))
@@ -98,8 +102,8 @@ def _listens(schedule: Schedule, event: ExternalEvent) -> bool:
     return isinstance(trigger, OnEvent) and trigger.event == event.name
 
 
-def _first_look(schedule: Schedule, event: ExternalEvent, now: int) -> EventEffect:
-    """What becomes of the event; without a reason if that is for a run to say."""
+def _effect_before_launch(schedule: Schedule, event: ExternalEvent, now: int) -> EventEffect:
+    """The effect of the event on the schedule; its reason is empty if the launch of a run decides it."""
     trigger = _trigger(schedule)
     entry = EventEffect(
         event_id=event.event_id,
@@ -116,12 +120,12 @@ def _first_look(schedule: Schedule, event: ExternalEvent, now: int) -> EventEffe
 
 def _trigger(schedule: Schedule) -> OnEvent:
     trigger = schedule.spec.trigger
-    assert isinstance(trigger, OnEvent)  # noqa: S101 - it listens
+    assert isinstance(trigger, OnEvent)  # noqa: S101 - the schedule listens to events
     return trigger
 
 
-def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Sequence[ScheduleUid]:
-    """Each gathering has one event more. Those that are full come back."""
+def _add_to_batches(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Sequence[ScheduleUid]:
+    """Add an event to the batch of each schedule; return the schedules whose batch is full."""
     if not schedules:
         return ()
     names: list[str] = [one.uid for one in schedules]
@@ -135,26 +139,27 @@ def _gather(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Seq
     return [one.schedule_uid for one in after if one.due_at <= now]
 
 
-def _started(
-    conn: sa.Connection, wanted: Sequence[tuple[Schedule, Sequence[ExternalEvent]]], now: int
+def _launch_runs(
+    conn: sa.Connection, firing: Sequence[tuple[Schedule, Sequence[ExternalEvent]]], now: int
 ) -> Mapping[ScheduleUid, Mapping[str, Any]]:
-    """What became of the runs that each of the schedules was to start for its events, as an entry tells it."""
-    wishes = [launch_for_events(schedule, events, _given(conn, schedule), now=now) for schedule, events in wanted]
-    told: dict[ScheduleUid, Mapping[str, Any]] = {}
-    for (schedule, _), wish, launching in zip(wanted, wishes, launch(conn, wishes, now) if wishes else (), strict=True):
-        kind, reason = effect_of_launch(launching)
-        run_id = None if kind is EventEffectKind.SKIPPED else wish.run.run_id
-        told[schedule.uid] = {"kind": kind, "reason": reason, "run_id": run_id}
-    return told
+    """Launch a run of each schedule for its events; return the fields of the effect that each launch decides."""
+    requests = [launch_for_events(schedule, events, _input(conn, schedule), now=now) for schedule, events in firing]
+    outcomes = launch(conn, requests, now) if requests else ()
+    effects: dict[ScheduleUid, Mapping[str, Any]] = {}
+    for (schedule, _), request, outcome in zip(firing, requests, outcomes, strict=True):
+        kind, reason = effect_of_launch(outcome)
+        run_id = None if kind is EventEffectKind.SKIPPED else request.run.run_id
+        effects[schedule.uid] = {"kind": kind, "reason": reason, "run_id": run_id}
+    return effects
 
 
-def _given(conn: sa.Connection, schedule: Schedule) -> Mapping[str, Any]:
+def _input(conn: sa.Connection, schedule: Schedule) -> Mapping[str, Any]:
     spec = schedule.spec
     found = load_workflow(conn, schedule.tenant, spec.workflow_id, spec.workflow_version)
     return found.input if found is not None else {}
 
 
-# ---- gathering -----------------------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------
 
 
 def next_batch_at(conn: sa.Connection) -> int | None:
@@ -168,28 +173,27 @@ def close_batches(conn: sa.Connection, now: int, limit: int, unreadable: Unreada
     due = [uid for (uid,) in bulk.fetch_rows(conn, _DUE, now, limit)]
     if not due:
         return []
-    schedules = {one.uid: one for one in _held(conn, due, unreadable)}
-    there = {uid for (uid,) in bulk.fetch_rows(conn, _THERE, due)}
-    bulk.execute_many(
-        conn, _PUT_OFF, [(now + _PUT_OFF_MS, uid) for uid in due if uid in there and uid not in schedules]
-    )
+    schedules = {one.uid: one for one in _lock_schedules(conn, due, unreadable)}
+    existing = {uid for (uid,) in bulk.fetch_rows(conn, _EXISTING, due)}
+    unread = [uid for uid in due if uid in existing and uid not in schedules]
+    bulk.execute_many(conn, _POSTPONE, [(now + _POSTPONE_MS, uid) for uid in unread])
     return _close(conn, due, schedules, now)
 
 
 def _close(
     conn: sa.Connection, due: Sequence[ScheduleUid], schedules: Mapping[ScheduleUid, Schedule], now: int
 ) -> Sequence[ScheduleUid]:
-    """Those of the gatherings that are due have started a run each, or say why not."""
+    """Close the batches that are due: start a run for each, or record why not; return their schedules."""
     if not due:
         return ()
-    # Another may have closed some, or another event have put them off, before we held them.
+    # Before the lock another transaction may have closed some, or another event may have postponed them.
     closed = {uid for (uid,) in bulk.fetch_rows(conn, _CLOSE, list(due), now)}
-    waiting = _waiting(conn, sorted(closed))
-    there = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
-    told: dict[ScheduleUid, Mapping[str, Any]] = dict.fromkeys(waiting, _skipped("gone"))
-    told |= {one.uid: _skipped("paused") for one, _ in there if one.paused_at is not None}
-    told |= _started(conn, [(one, events) for one, events in there if one.paused_at is None], now)
-    after = [replace(entry, **told[uid]) for uid, of in waiting.items() for entry, _ in of]
+    waiting = _batched_events(conn, sorted(closed))
+    existing = [(schedules[uid], [event for _, event in of]) for uid, of in waiting.items() if uid in schedules]
+    fields: dict[ScheduleUid, Mapping[str, Any]] = dict.fromkeys(waiting, _skipped("gone"))
+    fields |= {one.uid: _skipped("paused") for one, _ in existing if one.paused_at is not None}
+    fields |= _launch_runs(conn, [(one, events) for one, events in existing if one.paused_at is None], now)
+    after = [replace(entry, **fields[uid]) for uid, of in waiting.items() for entry, _ in of]
     changed = [(one.kind.value, one.reason, one.run_id, now, one.event_id, one.schedule_uid) for one in after]
     bulk.execute_many(conn, _CHANGE_ENTRY, changed)
     return [uid for uid in due if uid in closed]
@@ -199,8 +203,10 @@ def _skipped(reason: str) -> Mapping[str, Any]:
     return {"kind": EventEffectKind.SKIPPED, "reason": reason}
 
 
-def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]]:
-    """The events that each of the schedules has gathered, oldest first."""
+def _batched_events(
+    conn: sa.Connection, uids: list[str]
+) -> Mapping[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]]:
+    """The events in the batch of each schedule, oldest first."""
     found: dict[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]] = {}
     for row in bulk.fetch_rows(conn, _GATHERED, uids) if uids else ():
         entry = _entry_of(row[: len(_ENTRY)])
@@ -208,19 +214,19 @@ def _waiting(conn: sa.Connection, uids: list[str]) -> Mapping[ScheduleUid, list[
     return {uid: sorted(of, key=lambda one: (one[1].emitted_at, one[1].event_id)) for uid, of in found.items()}
 
 
-# ---- looking -------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 
 def page(
     conn: sa.Connection, tenant: str, name: str | None, after: tuple[int, str] | None, limit: int
 ) -> Sequence[ExternalEvent]:
     """See EventLog.page."""
-    asked = _LIST
+    query = _LIST
     if name is not None:
-        asked = asked.where(_event.name == name)
+        query = query.where(_event.name == name)
     if after is not None:
-        asked = asked.where(sa.tuple_(_event.emitted_at, _event.event_id) < sa.tuple_(*after))
-    return [_event_of(row) for row in conn.execute(asked, {"owner": tenant, "limit": limit})]
+        query = query.where(sa.tuple_(_event.emitted_at, _event.event_id) < sa.tuple_(*after))
+    return [_event_of(row) for row in conn.execute(query, {"owner": tenant, "limit": limit})]
 
 
 def find(conn: sa.Connection, event_id: str) -> ExternalEvent | None:
@@ -240,9 +246,9 @@ def _event_of(row: Row) -> ExternalEvent:
 
 
 def _entry_of(row: Row) -> EventEffect:
-    said = dict(zip(EventEffect.__struct_fields__, row, strict=True))
-    return EventEffect(**said | {"kind": EventEffectKind(said["kind"])})
+    fields = dict(zip(EventEffect.__struct_fields__, row, strict=True))
+    return EventEffect(**fields | {"kind": EventEffectKind(fields["kind"])})
 
 
 def _entry_row(entry: EventEffect) -> tuple[Any, ...]:
-    return tuple(str(said) if isinstance(said, EventEffectKind) else said for said in astuple(entry))
+    return tuple(str(value) if isinstance(value, EventEffectKind) else value for value in astuple(entry))

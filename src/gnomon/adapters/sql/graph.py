@@ -217,7 +217,7 @@ def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list
 
 
 class _RunAdvance:
-    """What a run does after the end of one of its steps."""
+    """The progress of a run after the end of one of its steps."""
 
     def __init__(self, of: AdvancingRun, tasks: Sequence[Task]) -> None:
         self.of = of

@@ -49,8 +49,8 @@ def due(
     if not shards:
         return found
     for _ in range(_MOST_PAGES):
-        asked, narrowed = _only(_DUE, shards, unreadable)
-        rows = conn.execute(asked, {"now": now, "limit": limit, **narrowed}).all()
+        query, narrowed = _only(_DUE, shards, unreadable)
+        rows = conn.execute(query, {"now": now, "limit": limit, **narrowed}).all()
         found = unreadable.readable(rows)
         # Otherwise unreadable rows filled the page, and the due schedules behind them were not read.
         if len(found) == len(rows):
@@ -62,8 +62,8 @@ def next_due_at(conn: sa.Connection, shards: frozenset[int], unreadable: Unreada
     """See Ledger.next_due_at. Schedules known to be unreadable are never due, so they wake no node."""
     if not shards:
         return None
-    asked, narrowed = _only(_NEXT, shards, unreadable)
-    found: int | None = conn.scalar(asked, narrowed)
+    query, narrowed = _only(_NEXT, shards, unreadable)
+    found: int | None = conn.scalar(query, narrowed)
     return found
 
 
@@ -107,7 +107,7 @@ def apply_verdicts(
     moved = bulk.update_unchanged_schedules(conn, [_moved(verdict) for verdict in by_uid])
     carried = [verdict for verdict in by_uid if verdict.schedule.uid in moved]
     _write_verdicts(conn, carried, now, terms)
-    # The newest run replaces the others. Those that end at once release their slots to it.
+    # The newest run replaces the others. A run that ends at once releases its slot to it.
     replacing = {v.schedule.uid: run_id(v.schedule.uid, v.newest_run_at) for v in carried if v.replaces}
     supersede(conn, replacing, now)
     notify_activity(conn, lambda observer: observer.decided(carried, now))

@@ -1,7 +1,6 @@
-"""What follows from how an attempt ended: the task is over, or is tried again, and when.
+"""The consequences of the end of an attempt: the task is over, or is retried, and when.
 
-Everything that the decision rests on is in the assignment, which the worker holds; whether the attempt still counts is
-for the store to say.
+The decision rests on the assignment alone, which the worker holds. The store decides whether the attempt still counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,65 +26,65 @@ from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
 
-#: Between an attempt that was lost and the next, if the job does not say.
+#: The delay between a lost attempt and the next one, if the job has no retry policy.
 _AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
 
 
-#: Said where a function cannot know better.
+#: Errors for outcomes that the function itself did not report as an error.
 _NO_SNOOZE = {(Result.SNOOZED, TaskState.FAILED): "it asked to be called again, which at_most_once does not allow"}
 
 
 class GiveUpLimits(Struct, frozen=True, kw_only=True):
-    """When to stop trying what is not the job's own failure."""
+    """The limits of retries after failures that are not the job's own."""
 
-    #: How many workers a task may take down with it.
+    #: The number of workers that may be lost while they execute a task.
     losses: int = 3
-    #: How often nobody could take a task.
+    #: The number of times that no worker could take a task.
     routings: int = 50
-    #: How often a run's definition could not be found.
+    #: The number of times that the definition of a run was not found.
     launches: int = 3
 
 
 class Assignment(Struct, frozen=True, kw_only=True, gc=False):
-    """A task in the hands of a worker: what is to be done, and under which attempt."""
+    """A task that is assigned to a worker, with everything that its execution needs."""
 
-    #: As it is now: its fence is that of the attempt.
+    #: The task as it is now: its fence is that of the attempt.
     task: Task
     run: Run
     workflow: Workflow
     step: Step
     input: Mapping[str, Any]
-    #: What the run was given, as JSON; None if that is the workflow's own input.
+    #: The input of the run as JSON; None for the input of the workflow.
     given: bytes | None = None
 
     @property
     def attempt(self) -> int:
-        """Which try it is, counted from 1."""
+        """The number of this attempt among those that count, from 1."""
         return self.task.attempts + 1
 
 
 class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """How an attempt ended, as its worker tells it."""
+    """The end of an attempt as its worker reports it."""
 
     result: Result
     error: str | None = None
-    #: What the function returned, as JSON.
+    #: The return value of the function as JSON.
     output: bytes | None = None
     snooze_ms: int = 0
-    #: Why what it returned is held back.
+    #: The reason for which the output is held back.
     quarantine: str | None = None
-    #: The end of the lease that was found to be over: if it has been renewed since, nothing was lost.
+    #: The end of the lease that was found expired. If the lease was renewed since, the attempt is not lost.
     lease_until: int | None = None
-    #: Who says so, where that matters: of what another worker has begun it is not to be believed.
+    #: The worker that reports, where it matters: the report is void if another worker started the attempt.
     reported_by: str | None = None
     logs: tuple[LogLine, ...] = ()
 
 
 class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
-    """What is to become of a task after an attempt, if the attempt still counts."""
+    """The next state of a task after an attempt, to be written if the attempt still counts."""
 
     task_id: TaskId
-    #: As it was when the task was taken.
+    #: The run as it was when the task was taken.
     run: Run
     fence: int
     result: Result
@@ -99,33 +98,33 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
     output: bytes | None = None
     logs: tuple[LogLine, ...] = ()
-    #: Why it leaves a dead letter; None if it does not.
+    #: The reason of the dead letter; None if there is none.
     dead_letter: str | None = None
-    #: Only if this is still the end of the attempt's lease; None: however that may be.
+    #: Void unless the lease of the attempt still ends then; None: not checked.
     lease_until: int | None = None
-    #: Only if no other worker has begun the attempt; None: whoever has.
+    #: Void if another worker started the attempt; None: not checked.
     reported_by: str | None = None
-    #: What its run goes on with; None if the run has no other task.
+    #: The workflow by which the run goes on; None if the run has no other task.
     graph: Workflow | None = None
 
     @property
     def run_id(self) -> RunId:
-        """The run that it is of."""
+        """The run of the task."""
         return self.run.run_id
 
     @property
     def schedule_uid(self) -> ScheduleUid | None:
-        """The schedule that its run is of."""
+        """The schedule of the run."""
         return self.run.schedule_uid
 
     @property
     def over(self) -> bool:
-        """Whether the task is over with it."""
+        """Whether the task ends."""
         return self.state in TERMINAL
 
 
 class _NextState(Struct, frozen=True):
-    """Where a task goes."""
+    """The next state of a task, and when it may be tried again."""
 
     state: TaskState
     wait_reason: WaitReason = WaitReason.READY
@@ -134,7 +133,7 @@ class _NextState(Struct, frozen=True):
 
 
 def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, limits: GiveUpLimits) -> TaskCompletion:
-    """What follows from the outcome of an attempt."""
+    """The consequences of the outcome of an attempt."""
     task, result = held.task, outcome.result
     lost, unstarted = result is Result.LOST, result is Result.NEVER_STARTED
     counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
@@ -170,7 +169,7 @@ def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _
         case Result.CANCELLED:
             after = _NextState(TaskState.CANCELLED)
         case Result.GAVE_UP | Result.SNOOZED:
-            # Being called again would be a second start, for a job that may have only one.
+            # A snoozed function would start a second time, which an at_most_once job must not.
             after = _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "gave_up"))
         case Result.NEVER_STARTED:
             after = _never_started(held, limits)
@@ -195,7 +194,7 @@ def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
     if not _may_start_again(held):
         return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
     if held.task.losses + 1 >= limits.losses:
-        # Whatever it is, it takes workers down: someone has to look at it.
+        # The task probably kills its workers: a person has to look at it, whatever the job's dead_letter option.
         return _NextState(TaskState.FAILED, dead_letter="worker_lost")
     retry = held.step.retry
     if retry is not None and held.attempt >= retry.max_attempts:
@@ -204,7 +203,7 @@ def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
 
 
 def _interrupted(held: Assignment) -> _NextState:
-    """A stop that we asked for is nobody's failure: it costs neither an attempt nor a loss."""
+    """The next state after a stop that was requested: it counts neither as an attempt nor as a loss."""
     if _may_start_again(held):
         return _NextState(TaskState.PENDING)
     return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "interrupted"))
@@ -231,7 +230,7 @@ def _dead_letter_reason(held: Assignment, reason: str) -> str | None:
 
 
 def cancel_instead_of_retry(ended: TaskCompletion) -> TaskCompletion:
-    """The ending of an attempt whose run is to be cancelled: what would have been tried again is not."""
+    """The completion for a run that is being cancelled: the task ends instead of being retried."""
     if ended.over:
         return ended
     return replace(ended, state=TaskState.CANCELLED, available_at=ended.ended_at, wait_reason=WaitReason.READY)
@@ -245,17 +244,17 @@ _TICK_STATUS = {RunStatus.COMPLETED: TickStatus.SUCCESS, RunStatus.FAILED: TickS
 
 
 def run_status(state: TaskState) -> RunStatus:
-    """How a run shows whose only task ended in that state."""
+    """The status of a run whose only task ended in this state."""
     return _RUN_STATUS.get(state, RunStatus.FAILED)
 
 
 def tick_status(status: RunStatus, *, started: bool) -> TickStatus:
-    """How the tick of a run shows once the run is over."""
+    """The status of the tick of a run that has ended."""
     return _TICK_STATUS.get(status, TickStatus.FAILED if started else TickStatus.SKIPPED)
 
 
 def dead_letter_id(task_id: TaskId) -> str:
-    """The one dead letter that a task can leave."""
+    """The id of the only dead letter that a task can leave."""
     return f"dl_{task_id.removeprefix('task_')}"
 
 

@@ -74,7 +74,7 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = {
     TaskState.SCHEDULED: {
         TaskState.PENDING: "recalled: its worker is gone",
         TaskState.DISPATCHED: "assigned to a worker",
-        # One commit assigns the task to a local worker and starts it, so that nobody can observe DISPATCHED between
+        # One commit assigns the task to a local worker and starts it, so that no reader can observe DISPATCHED between
         # the two. A second UPDATE of the row would double the writes of the most frequent path.
         TaskState.RUNNING: "assigned to a local worker and started, in one commit",
         TaskState.FAILED: "no definition",
@@ -113,7 +113,7 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = {
 TERMINAL = frozenset(state for state, exits in TRANSITIONS.items() if exits.keys() <= {TaskState.OUTPUT_QUARANTINED})
 #: The task has an open attempt: a worker or the engine holds it, and may report its success.
 ASSIGNED = frozenset(state for state, exits in TRANSITIONS.items() if TaskState.SUCCEEDED in exits)
-#: Nobody holds the task: a cancellation ends it at once.
+#: The task has no open attempt: a cancellation ends it at once.
 WAITING = frozenset(TaskState) - ASSIGNED - TERMINAL
 
 
