@@ -111,6 +111,7 @@ class FleetHarness(ExecutionHarness):
     async def collect_reports(self) -> None:
         """What workers have said is written down."""
         await self.collector.step()
+        await self.collector.write_released()
 
     async def run_cycle(self) -> None:
         """Everybody does what there is to do now."""

@@ -52,6 +52,8 @@ _YIELD_EVERY = 25
 #: How soon reports come again that could not be written down, or put away.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
+#: The gate has at most this part of a lease to decide about an output, and as long to begin with it.
+_GATE_LEASE_SHARE = 4
 #: The longest time between two looks at what the gate has released.
 _IDLE_SECONDS = 10.0
 #: Nobody has more slots than this, whatever is said.
@@ -93,9 +95,9 @@ class ResultConsumer:
         self._queue = queue
         #: Set when the gate was asked, or has decided, about an output.
         self.wake = asyncio.Event()
-        self._outputs = OutputGate(
-            gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=self.wake.set
-        )
+        # The worker renews the lease no longer: the gate must have decided before the attempt counts as lost.
+        timeout_ms = min(settings.execution.gate_timeout_ms, settings.worker.lease_ms // _GATE_LEASE_SHARE)
+        self._outputs = OutputGate(gate, clock, events, timeout_ms=timeout_ms, on_answer=self.wake.set)
         #: Messages with endings whose output is with the gate, and the attempts that they wait for.
         self._unreleased: list[tuple[_Message, set[AttemptRef]]] = []
         #: Knows the messages that were processed: one that is delivered again is not written again.
