@@ -45,7 +45,7 @@ async def end_all(fleet: FleetHarness) -> None:
 
 
 async def task_of(fleet: FleetHarness, run: Run) -> Task:
-    [task] = await fleet.store.tasks([run])
+    [task] = await fleet.store.history.tasks([run])
     return task
 
 
@@ -68,8 +68,8 @@ async def test_a_gate_without_an_answer_holds_up_no_other_report(fault: Callable
 
     task = await task_of(fleet, bad)
     assert task.state is TaskState.SUCCEEDED
-    assert await fleet.store.payload(task.task_id, "output") == b'{"n":1}'
-    [line] = await fleet.store.log_lines(task.task_id)
+    assert await fleet.store.executions.payload(task.task_id, "output") == b'{"n":1}'
+    [line] = await fleet.store.executions.log_lines(task.task_id)
     assert said in line.text
     assert not fleet.bus.reports.messages
     assert not fleet.bus.dead
@@ -131,7 +131,7 @@ async def test_an_ending_that_could_not_be_written_is_written_later(monkeypatch:
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(fleet.store, "report", away)
+        broken.setattr(fleet.store.attempts, "report", away)
         await fleet.collect_reports()
         assert await fleet.collector.write_released() > 0
     assert len(fleet.bus.reports.messages) == 1

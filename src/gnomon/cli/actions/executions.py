@@ -218,7 +218,7 @@ def _step_rows(step: str, one: WorkDetail) -> list[list[str]]:
     name = step if item is None else f"{step}[{item}]"
     if not one.attempts:
         return [[name, state, "", "", "", "", "", first_line(one.note)]]
-    return [
+    rows = [
         [
             name if index == 0 else "",
             state if index == 0 else "",
@@ -231,6 +231,9 @@ def _step_rows(step: str, one: WorkDetail) -> list[list[str]]:
         ]
         for index, attempt in enumerate(one.attempts)
     ]
+    if one.note and one.waits_for is not None:
+        rows.append(["", "", "", "", "", "", "", first_line(one.note)])
+    return rows
 
 
 def _skipped_data(tick: LedgerTick) -> dict[str, Any]:
