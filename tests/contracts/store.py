@@ -217,15 +217,15 @@ class StoreContract:
             assert await store.schedules.delete(plan(made, now=now + 5), now=now + 5, actor=actor)
         await self.registered(store, minutely())
 
-        found = await store.history.gone("default", "report", limit=10)
+        found = await store.history.deleted("default", "report", limit=10)
 
         assert [(one.schedule.uid, one.deleted_at, one.deleted_by) for one in found] == [
             ("sch_2", NOON + 2 * HOUR + 5, "eve"),
             ("sch_1", NOON + HOUR + 5, "ada"),
         ]
         assert [one.schedule.spec for one in found] == [minutely().spec] * 2
-        assert [one.schedule.uid for one in await store.history.gone("default", "report", limit=1)] == ["sch_2"]
-        assert await store.history.gone("default", "other", limit=10) == []
+        assert [one.schedule.uid for one in await store.history.deleted("default", "report", limit=1)] == ["sch_2"]
+        assert await store.history.deleted("default", "other", limit=10) == []
 
     async def test_a_deleted_schedule_frees_its_name_and_keeps_its_history(self, store: Store, terms: Terms) -> None:
         schedule = minutely()

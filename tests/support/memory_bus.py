@@ -124,16 +124,16 @@ class MemoryServerBus:
         """See Outgoing.under_way."""
         return len(self._bus.of(pool).messages)
 
-    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
+    async def publish(self, tasks: Sequence[OutboundTask]) -> frozenset[str]:
         """See Outgoing.publish."""
         self._bus.reach()
-        for parcel in parcels:
-            _fits(parcel.body)
-            if parcel.to is None:
-                self._bus.of(parcel.pool).add(parcel.name, parcel.body, again=parcel.again)
-            elif parcel.to in self._bus.direct:
-                self._bus.direct[parcel.to].append(InboundMessage(parcel.body, 1, None))
-        return frozenset(one.name for one in parcels if one.to is None or one.to in self._bus.direct)
+        for task in tasks:
+            _fits(task.body)
+            if task.to is None:
+                self._bus.of(task.pool).add(task.name, task.body, again=task.again)
+            elif task.to in self._bus.direct:
+                self._bus.direct[task.to].append(InboundMessage(task.body, 1, None))
+        return frozenset(one.name for one in tasks if one.to is None or one.to in self._bus.direct)
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See Incoming.collect. Nobody waits where time stands still."""

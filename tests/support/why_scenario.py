@@ -154,7 +154,7 @@ class WhyScenario:
 
     async def _everyone(self) -> list[Any]:
         standing = await self.store.schedules.find("default", _NAME)
-        gone = await self.store.history.gone("default", _NAME, limit=10)
+        gone = await self.store.history.deleted("default", _NAME, limit=10)
         return [*([] if standing is None else [standing]), *(one.schedule for one in gone)]
 
 

@@ -1,1 +1,1 @@
-"""What the services need of the world, as small protocols in words of the domain."""
+"""The protocols by which services reach stores, buses, clocks and runners. A port has at most eight methods."""

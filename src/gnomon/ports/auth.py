@@ -1,4 +1,4 @@
-"""Who calls, and what they may do."""
+"""Callers of the API, and their roles."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Role(StrEnum):
-    """What a caller may do: look, run what there is, or change it."""
+    """The rights of a caller: read; also run existing jobs; also change them."""
 
     VIEWER = "scheduler-viewer"
     OPERATOR = "scheduler-operator"
@@ -15,7 +15,7 @@ class Role(StrEnum):
 
 
 class Caller(Struct, frozen=True):
-    """Somebody whose token was found to be good."""
+    """An authenticated caller."""
 
     subject: str
     roles: frozenset[Role]
@@ -23,8 +23,8 @@ class Caller(Struct, frozen=True):
 
 
 class TokenAuthenticator(Protocol):
-    """Knows a good token from a bad one."""
+    """Verifies tokens."""
 
     async def caller(self, token: str) -> Caller:
-        """Whose token it is; Unauthenticated if it is nobody's."""
+        """The caller that the token belongs to; Unauthenticated if it is not valid."""
         ...

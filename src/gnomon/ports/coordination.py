@@ -1,7 +1,7 @@
-"""What was seen before: messages that were dealt with, and how often something went wrong.
+"""Coordination between processes: deduplication of messages, hints, and leases.
 
-It saves work; it never makes anything correct. Where it is lost, messages are dealt with at least once, and each
-process counts for itself.
+It saves work and time; correctness never depends on it. If its state is lost, messages are processed at least once, and
+processes find new work by polling.
 """
 
 from collections.abc import Callable
@@ -10,54 +10,54 @@ from typing import Protocol
 
 from gnomon.core.model import MINUTE_MS
 
-#: As long as a message may come again because nobody acknowledged it.
+#: A processed message is remembered for as long as the bus may redeliver it.
 PROCESSED_MS = 10 * MINUTE_MS
-#: As long as someone who deals with a message is believed to live.
+#: A consumer that is processing a message is assumed to be alive for this long.
 IN_FLIGHT_MS = 2 * MINUTE_MS
 
 
 class DedupState(StrEnum):
-    """What is known of a message."""
+    """The state of a message for one consumer."""
 
-    #: Nothing, until now: whoever asked is the one to deal with it.
+    #: Not seen before: the caller processes it.
     NEW = "new"
-    #: Someone is dealing with it.
+    #: Another process is processing it.
     IN_FLIGHT = "in_flight"
-    #: Someone has dealt with it.
+    #: It has been processed.
     PROCESSED = "processed"
 
 
 class Deduplicator(Protocol):
-    """Messages by who consumes them: what one has dealt with another has not. Unavailable if nobody answers.
+    """Remembers which messages each consumer has processed. Raises Unavailable if its keeper does not answer.
 
     Names are printable texts of 1 to 200 characters; FieldError for anything else.
     """
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
-        """What is known of the message. If it is new, it is in flight from now on, for so long at most."""
+        """The state of the message. If it is new, it is in flight from now on, for `ttl_ms` at most."""
         ...
 
     async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
-        """It has been dealt with, and that is known for so long."""
+        """Remember for `ttl_ms` that the message was processed."""
         ...
 
     async def give_up(self, consumer: str, message: str) -> None:
-        """Nobody is dealing with it: the next one who gets it may. What was dealt with stays so."""
+        """Make a message that is in flight new again, so that its redelivery is processed. A processed one stays so."""
         ...
 
 
 class HintTopic(StrEnum):
-    """What there may be something new about."""
+    """The subjects of hints, each with its receivers."""
 
-    #: Somebody has registered, changed, triggered, emitted or cancelled something: for everyone.
+    #: An operator registered, changed, triggered, emitted or cancelled something: for every process.
     CHANGES = "changes"
-    #: Tasks may be ready to pass the gate: for dispatchers.
+    #: Tasks may be ready for admission: for dispatchers.
     READY = "ready"
-    #: Tasks have passed it: for workers.
+    #: Tasks were admitted: for workers.
     WORK = "work"
-    #: Somebody has come who may take what nobody could: for dispatchers.
+    #: A worker registered that may take tasks which no other could: for dispatchers.
     WORKERS = "workers"
-    #: Shards were given up: for electors.
+    #: Shards were released: for electors.
     SHARDS = "shards"
 
 
@@ -65,45 +65,45 @@ HintCallback = Callable[[HintTopic], None]
 
 
 class Hints(Protocol):
-    """One process's voice and ear."""
+    """Hints of one process to the others that there may be new work, and of the others to it."""
 
     def tell(self, topic: HintTopic) -> None:
-        """Everybody else who listens hears of it soon, if all goes well. Never fails and never waits."""
+        """Send the hint to all other processes that listen. It may be lost. Never fails and never waits."""
         ...
 
     async def listen(self, heard: HintCallback) -> None:
-        """From soon on, call this for what others tell; for every topic when some may have been missed.
+        """Start to call `heard` for the hints of others, and for every topic whenever some may have been missed.
 
-        It need not be possible now: it is tried again and again.
+        If the connection cannot be made now, it is retried.
         """
         ...
 
     async def close(self) -> None:
-        """What was told is on its way, or given up after a moment, and nothing is heard any more."""
+        """Send the pending hints, or give them up after a moment, and stop listening."""
         ...
 
 
 class Leases(Protocol):
-    """Every method is one atomic step at whoever keeps them, and Unavailable if they do not answer.
+    """Leases with fencing tokens. Every method is one atomic step; Unavailable if the keeper does not answer.
 
     Keys and owners are printable texts of 1 to 200 characters, and a lease lasts from a second to a day: FieldError
-    for anything else. It may last for up to a second longer than was asked for, never for less.
+    for anything else. A lease may last up to a second longer than requested, never less.
     """
 
-    #: Whether a token is higher than all before it of the same key, as long as nothing was lost.
+    #: Whether tokens of a key only grow, as long as the keeper loses no data.
     ordered: bool
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
-        """The token by which we alone hold the lease from now on; None if somebody has it, ourselves included.
+        """Acquire the lease and return its token; None if it is held, even by the same owner.
 
-        If the answer is lost, the lease ends by itself.
+        If the answer is lost, the lease expires by itself.
         """
         ...
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
-        """The token by which it is held from now on, for so long again; None if it is held no longer, or by others."""
+        """Renew the lease for `ttl_ms` and return its token from now on; None if it expired or another owner has it."""
         ...
 
     async def release(self, key: str, token: int) -> bool:
-        """It is free, if it was held by that token; otherwise nothing is changed, and the answer is False."""
+        """Release the lease. False, and no change, if it is not held by that token."""
         ...

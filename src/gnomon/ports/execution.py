@@ -47,46 +47,45 @@ class Gate(Protocol):
 
 
 class Finished(Struct, frozen=True, gc=False):
-    """An assignment and what came of it."""
+    """An assignment and its outcome."""
 
     assignment: Assignment
     outcome: AttemptOutcome
 
 
 class Runner(Protocol):
-    """Runs the bodies of assignments and ends those that take too long."""
+    """Runs assignments and stops those that exceed their timeout."""
 
     @property
     def functions(self) -> Collection[str]:
-        """What it can run."""
+        """The functions that it can run."""
         ...
 
     @property
     def occupied(self) -> int:
-        """How many slots are in use, also by what was given up on but cannot be made to stop."""
+        """The number of slots in use, including those of attempts that were given up but cannot be stopped."""
         ...
 
     @property
     def overrunning(self) -> int:
-        """How many of them are in use by what was given up on and has not ended yet."""
+        """The number of slots in use by attempts that were given up and have not ended yet."""
         ...
 
     def start(self, assignments: Sequence[Assignment]) -> None:
-        """Begin with all of them."""
+        """Start all of them."""
         ...
 
     def finished(self) -> Sequence[Finished]:
-        """What has ended since the last time of asking."""
+        """The assignments that ended since the last call."""
         ...
 
     def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
-        """Make these end soon; their outcome is then `why`, unless they were quicker."""
+        """Stop these attempts; their result is `why`, unless they end before."""
         ...
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
-        """Everything has ended: by itself within the drain, then by being told to, then by being killed.
+        """Wait `drain_ms` for running attempts, then stop them, then kill those that are left after `grace_ms`.
 
-        What had to be told, and did not end with a result all the same, is INTERRUPTED. All of it is still to be
-        collected with `finished`.
+        An attempt that was stopped and returned no result is INTERRUPTED. All of them are collected with `finished`.
         """
         ...

@@ -1,6 +1,6 @@
-"""The way to workers elsewhere, and back: messages that may be lost, doubled and late, and cost time only.
+"""Messages between servers and remote workers. A message may be lost, duplicated or late, which costs time only.
 
-Both sides raise Unavailable when the bus is away. Whatever was asked for may then have been done, or not.
+Both sides raise Unavailable when the bus cannot be reached. The request may or may not have been carried out.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -15,113 +15,113 @@ RequestHandler = Callable[[bytes], Awaitable[bytes]]
 
 
 class OutboundTask(Struct, frozen=True, kw_only=True, gc=False):
-    """A task to be sent."""
+    """A task to send to a worker."""
 
-    #: Sent twice under the same name, it is there once.
+    #: Publishing is idempotent by name.
     name: str
     job: str
     pool: str
     body: bytes
-    #: The only worker that it is for; None if it may be anybody of the pool.
+    #: The only worker that may have it; None for any worker of the pool.
     to: str | None = None
-    #: Whether it may have arrived before: whoever is given it then cannot know that nobody else was.
+    #: Whether it may have arrived before: its receiver then cannot know that no other worker got it.
     again: bool = False
 
 
 class InboundMessage(Struct, frozen=True, gc=False):
-    """A message that somebody was given, and has to do something about."""
+    """A delivered message, which its receiver has to acknowledge or return."""
 
     body: bytes
-    #: How often it has been given to somebody, this time included.
+    #: The number of deliveries, including this one.
     tries: int
-    #: What whoever delivered it knows it by.
+    #: The bus's own handle of the delivery.
     handle: Any
-    #: Whether somebody else may have been given it before, though the bus does not say so.
+    #: Whether another worker may have got it before, though the bus does not count that delivery.
     doubtful: bool = False
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True):
-    """A worker is alive: how it presents itself, and what it has in hand."""
+    """A heartbeat: the worker's registration, and the attempts that it has."""
 
     card: WorkerInfo
     held: tuple[AttemptRef, ...] = ()
-    #: Whether its leases are to be extended; else it only asks what it is to stop.
+    #: Whether to renew its leases; otherwise it only asks which attempts to stop.
     renews: bool = True
-    #: It stops, and takes nothing any more.
+    #: The worker shuts down.
     leaves: bool = False
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """What a worker hears back."""
+    """The answer to a heartbeat."""
 
-    #: For how long its word counts now.
+    #: How long its leases last from now on.
     lease_ms: int
-    #: Attempts that are no longer its own, and those whose runs are to be cancelled.
+    #: Attempts that it no longer owns, and those whose runs are being cancelled.
     lost: tuple[AttemptRef, ...] = ()
     to_cancel: tuple[AttemptRef, ...] = ()
-    #: What time it is by the clock of whoever answers; None from a server that does not say.
+    #: The server's clock; None from an older server.
     now: int | None = None
 
 
 class StartRequest(Struct, frozen=True, kw_only=True):
-    """A worker wants to start what must not be started twice, or what somebody else may have started."""
+    """A request to start attempts that must not start twice, or that another worker may have started."""
 
     worker: str
     held: tuple[AttemptRef, ...]
-    #: Somebody else may have begun it, and said so; that must have been heard before.
+    #: Another worker may have started them and reported so: the server must process all pending reports first.
     doubtful: bool = False
 
 
 class StartGrant(Struct, frozen=True, kw_only=True):
-    """What of it may start."""
+    """The attempts that may start."""
 
     held: tuple[AttemptRef, ...]
 
 
 class TaskOutbox(Protocol):
-    """Where servers hand out tasks. Several servers share it."""
+    """Publishes tasks to workers. Several servers share it."""
 
     async def prepare(self, pools: Collection[str]) -> None:
-        """All that keeps messages stands as it should, for workers of these pools; what was lost is made again."""
+        """Create the streams and consumers for workers of these pools, unless they exist."""
         ...
 
     async def under_way(self, pool: str) -> int:
-        """How many parcels of the pool are on their way to a worker, or with one that has not acknowledged them."""
+        """The number of tasks of the pool that no worker has acknowledged yet."""
         ...
 
-    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
-        """Send them all. The names of those that surely arrived come back; of all others nothing is known.
+    async def publish(self, tasks: Sequence[OutboundTask]) -> frozenset[str]:
+        """Send the tasks; return the names of those that arrived for certain. The others may have arrived or not.
 
-        What is for one worker alone has arrived once that worker has it; nobody keeps it for later.
+        A task for one worker has arrived once that worker has it; the bus does not store it.
         """
         ...
 
 
 class ReportInbox(Protocol):
-    """Where servers hear what came of tasks. Several servers share it."""
+    """Receives the reports and requests of workers. Several servers share it."""
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """The next messages of workers, in their order, as soon as there are some; none after so long."""
+        """The next messages of workers, in order, as soon as there are some; none after `wait_ms`."""
         ...
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """They are dealt with, and will not come again."""
+        """Acknowledge processed messages, so that they are not redelivered."""
         ...
 
     async def redeliver_later(self, delivered: Sequence[InboundMessage], *, after_ms: int) -> None:
-        """They come again after so long."""
+        """Return the messages, to be redelivered after this time."""
         ...
 
     async def wait_caught_up(self) -> None:
-        """All that workers had reported when this was asked is dealt with; Unavailable if that takes too long."""
+        """Wait until all reports that were pending at the call are processed; Unavailable if that takes too long."""
         ...
 
     async def dead_letter_message(self, delivered: InboundMessage, *, reason: str) -> None:
-        """It is kept among the dead letters of the bus, and only then will it not come again."""
+        """Store the message among the dead letters of the bus, then stop its redelivery."""
         ...
 
     async def answer(self, *, heartbeats: RequestHandler, grants: RequestHandler) -> None:
-        """From now on requests of workers are answered like this."""
+        """Answer the requests of workers with these handlers from now on."""
         ...
 
 
@@ -134,27 +134,27 @@ class TaskInbox(Protocol):
 
     @property
     def delivery_gaps(self) -> int:
-        """How often the bus may have forgotten whom it gave what: if more than before, others may have what we do."""
+        """How often the bus may have lost its delivery state: after that, other workers may have the same tasks."""
         ...
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """The next tasks, as soon as there are some; none after so long."""
+        """The next tasks, as soon as there are some; none after `wait_ms`."""
         ...
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
-        """No more tasks come. Those that had come already, and that nobody has seen, are handed over."""
+        """Stop the delivery of tasks; return those that had arrived and were not pulled yet."""
         ...
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """What came of them is reported: they will not come again."""
+        """Acknowledge tasks whose results are reported, so that they are not redelivered."""
         ...
 
     async def extend(self, delivered: Sequence[InboundMessage]) -> None:
-        """They are being worked on: they do not go to anybody else yet."""
+        """Postpone the redelivery of tasks that are still running."""
         ...
 
     async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
-        """They will not come again, though nothing came of them."""
+        """Stop the redelivery of tasks that have no result."""
         ...
 
 
@@ -162,15 +162,15 @@ class ReportOutbox(Protocol):
     """The messages of one worker to the servers."""
 
     async def report(self, name: str, body: bytes) -> None:
-        """It is kept until a server has dealt with it. Told twice under one name, it is there once."""
+        """Send a report, which the bus stores until a server has processed it. Idempotent by name."""
         ...
 
     async def heartbeat(self, body: bytes) -> bytes:
-        """What a server answers."""
+        """Send a heartbeat and return the server's reply."""
         ...
 
     async def ask(self, body: bytes) -> bytes:
-        """What a server grants."""
+        """Request to start attempts and return the server's grant."""
         ...
 
 

@@ -1,47 +1,47 @@
-"""The only door through which time enters."""
+"""The runtime of services: time, events, ids and pings."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, and waiting for it to pass."""
+    """The only source of time for services."""
 
     def now(self) -> int:
-        """The present instant: milliseconds since 1970, UTC. It may be set forwards and back."""
+        """The current time in milliseconds since 1970, UTC. The clock may be set forwards and back."""
         ...
 
     def until(self, at: int) -> float:
-        """Seconds from now to an instant, as exactly as the clock can say; negative if it is over."""
+        """Seconds from now to an instant, as exactly as the clock allows; negative if it is past."""
         ...
 
     def elapsed(self) -> float:
-        """Seconds since some fixed moment. Never goes back, whatever is done to the wall clock."""
+        """Seconds since a fixed moment. Never goes back, even if the wall clock is set."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return when so much time has elapsed."""
+        """Return after this time."""
         ...
 
 
 class Events(Protocol):
-    """Where services announce what happened. Announcing never fails and never waits."""
+    """The sink for events of services. Emitting never fails and never waits."""
 
     def emit(self, name: str, **facts: object) -> None:
-        """Something of that name happened."""
+        """Emit an event with this name and these fields."""
         ...
 
 
 class Ids(Protocol):
-    """A source of names that are never given twice."""
+    """A source of unique ids."""
 
     def new(self, prefix: str, at: int) -> str:
-        """`prefix_` and a name that sorts by `at`."""
+        """A new id, `prefix_...`, that sorts by `at`."""
         ...
 
 
 class PingSender(Protocol):
-    """Who calls."""
+    """Sends pings to external monitors."""
 
     async def send(self, url: str, *, timeout_ms: int) -> None:
-        """The address was called and answered well; PingFailed, which does not tell the address, if not in time."""
+        """Request the URL; PingFailed, without the URL, unless it answers with success in time."""
         ...

@@ -89,7 +89,7 @@ class ScheduleHistory(Protocol):
         """The pauses of the schedule, oldest first."""
         ...
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
+    async def deleted(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """The deleted schedules that had that name, newest first."""
         ...
 

@@ -252,7 +252,7 @@ QUERIES: dict[str, Asked] = {
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),
     "revisions": lambda conn: history.revisions(conn, UID),
     "pauses": lambda conn: history.pauses(conn, UID),
-    "gone": lambda conn: history.gone(conn, "default", "report", 10),
+    "gone": lambda conn: history.deleted(conn, "default", "report", 10),
     "open backfills": lambda conn: backfills.list_open(conn, 10),
     "what has run": lambda conn: backfills.times_already_run(conn, UID, NOON, NOON * 2),
     "backfills of a job": lambda conn: backfills.page(conn, "default", "report", None, 10),

@@ -1,4 +1,4 @@
-"""In memory: for simulations, for tests, and for trying things."""
+"""The store in memory: for simulations, tests and experiments."""
 
 from gnomon.adapters.memory.store import MemoryStore
 

@@ -110,17 +110,17 @@ class MemoryRetention:
         found = sorted(run for run in ((one.planned_at, one.run_id) for one in of_schedule) if run > after)
         names: list[str] = []
         records: list[ArchiveRecord] = []
-        place: RetentionPosition | None = None
+        position: RetentionPosition | None = None
         for at, name in found:
             if len(records) >= limit:
                 break
-            place = at, name
+            position = at, name
             family = self._family(self._state.runs[RunId(name)], kept)
             names += [run.run_id for run in family]
             records += [record for run in family for record in self._run_records(run, family[0])]
         else:
-            place = None
-        return RetentionBatch(kind=RetentionKind.RUNS, names=tuple(names), records=records, after=place)
+            position = None
+        return RetentionBatch(kind=RetentionKind.RUNS, names=tuple(names), records=records, after=position)
 
     def _family(self, run: Run, kept: RetentionHorizons) -> list[Run]:
         """The run and the runs that its steps waited for, if all of them have expired; else nothing."""
@@ -191,16 +191,16 @@ class MemoryRetention:
         """See RetentionStore.expired_events."""
         state = self._state
         events = [one for one in state.events.values() if one.tenant == tenant and one.emitted_at < before_at]
-        places = sorted(place for one in events if (place := (one.emitted_at, one.event_id)) > after)
+        positions = sorted(position for one in events if (position := (one.emitted_at, one.event_id)) > after)
         records, names = [], []
-        for _, name in places[:limit]:
+        for _, name in positions[:limit]:
             event = state.events[name]
             entries = [entry for (of, _), entry in state.effects.items() if of == name]
             if event_expired(entries):
                 names.append(name)
                 records += [ArchiveRecord("event", to_json_fields(event), event.emitted_at)]
                 records += [ArchiveRecord("event_entry", to_json_fields(entry), event.emitted_at) for entry in entries]
-        further = places[limit - 1] if len(places) > limit else None
+        further = positions[limit - 1] if len(positions) > limit else None
         return RetentionBatch(kind=RetentionKind.EVENTS, names=tuple(names), records=records, after=further)
 
     async def expired_dead_letters(

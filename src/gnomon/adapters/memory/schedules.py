@@ -168,8 +168,8 @@ class MemoryScheduleHistory:
         """See ScheduleHistory.pauses."""
         return tuple(self._state.pauses.get(uid, ()))
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
-        """See ScheduleHistory.gone."""
+    async def deleted(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
+        """See ScheduleHistory.deleted."""
         last = [kept[-1] for uid, kept in self._state.revisions.items() if uid not in self._state.schedules]
         found = [
             DeletedSchedule(schedule=one.schedule, deleted_at=one.from_at, deleted_by=one.actor)

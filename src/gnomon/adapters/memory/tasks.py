@@ -243,11 +243,11 @@ class MemoryTaskPlacement:
         state = self._state
         now = state.now()
         candidates = worker_candidates(card for card, until in state.workers.values() if until > now)
-        gone = [task for task in scheduled_tasks(state) if is_stranded(placement_of(state, task), candidates)]
-        for task in gone:
+        stranded = [task for task in scheduled_tasks(state) if is_stranded(placement_of(state, task), candidates)]
+        for task in stranded:
             del state.placements[task.task_id]
             state.tasks[task.task_id] = replace(task, state=TaskState.PENDING, wait_reason=WaitReason.READY)
-        return [(task.task_id, task.run_id) for task in gone]
+        return [(task.task_id, task.run_id) for task in stranded]
 
 
 class MemoryWorkers:

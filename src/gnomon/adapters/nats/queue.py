@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nats.js.api import ConsumerConfig, StreamConfig
 
 
-#: Within it a message is known by its name. A parcel that is older is past its deadline, whoever sends it again.
+#: Within it a message is known by its name. A task that is older is past its deadline, whoever sends it again.
 _DUPLICATES_SECONDS = 120.0
 #: What nobody has wanted for so long is litter: the store has long since gone on without it.
 _LITTER_SECONDS = 7 * 24 * 3600.0
@@ -166,28 +166,28 @@ class NatsServerBus:
             raise NatsUnavailable(f"cannot ask what is under way: {error!r}") from error
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
-    async def publish(self, parcels: Sequence[OutboundTask]) -> frozenset[str]:
+    async def publish(self, tasks: Sequence[OutboundTask]) -> frozenset[str]:
         """See Outgoing.publish."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
-        handing = [self._handed(one) for one in parcels if one.to is not None]
-        pooled = [_stream_message(one) for one in parcels if one.to is None]
+        handing = [self._handed(one) for one in tasks if one.to is not None]
+        pooled = [_stream_message(one) for one in tasks if one.to is None]
         arrived = (
             await asyncio.gather(self._sender.send(pooled), *handing) if pooled else await asyncio.gather(*handing)
         )
         return frozenset[str]().union(*arrived)
 
-    async def _handed(self, parcel: OutboundTask) -> frozenset[str]:
-        """The parcel's name, if the worker that it is for says that it has it."""
+    async def _handed(self, task: OutboundTask) -> frozenset[str]:
+        """The task's name, if the worker that it is for says that it has it."""
         from nats.errors import Error
 
-        assert parcel.to is not None  # noqa: S101 - whoever asks has looked
+        assert task.to is not None  # noqa: S101 - whoever asks has looked
         try:
-            await self._client.request(subjects.direct_subject(parcel.to), parcel.body, timeout=self._seconds)
+            await self._client.request(subjects.direct_subject(task.to), task.body, timeout=self._seconds)
         except (Error, TimeoutError, OSError) as error:
-            self._events.emit("nats_error", error=f"{parcel.to} does not take what is for it: {error!r}")
+            self._events.emit("nats_error", error=f"{task.to} does not take what is for it: {error!r}")
             return frozenset()
-        return frozenset([parcel.name])
+        return frozenset([task.name])
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
         """See Incoming.collect."""
@@ -358,9 +358,9 @@ class NatsWorkerBus:
             raise NatsUnavailable(f"no server answers: {error!r}") from error
 
 
-def _stream_message(parcel: OutboundTask) -> StreamMessage:
-    headers = {REDELIVERY_HEADER: "1"} if parcel.again else {}
-    return StreamMessage(parcel.name, subjects.work_subject(parcel.job, parcel.pool), parcel.body, headers)
+def _stream_message(task: OutboundTask) -> StreamMessage:
+    headers = {REDELIVERY_HEADER: "1"} if task.again else {}
+    return StreamMessage(task.name, subjects.work_subject(task.job, task.pool), task.body, headers)
 
 
 async def _send_acks(client: "Client", delivered: Sequence[InboundMessage], what: bytes) -> None:

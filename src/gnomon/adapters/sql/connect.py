@@ -1,4 +1,4 @@
-"""Opening a store by its address."""
+"""Opening the SQL store by its URL."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ def wall_clock() -> int:
 
 
 def sqlite_path(url: str) -> str | None:
-    """The file that `sqlite:///path` names; None for a server; UsageError for anything else."""
+    """The path in `sqlite:///path`; None for a PostgreSQL URL; UsageError for any other URL."""
     scheme, _, rest = url.partition("://")
     match scheme.partition("+")[0]:
         case "sqlite":
@@ -36,10 +36,10 @@ async def open_store(url: str, *, migrate: bool = True) -> SqlStore:
 
 
 async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate: bool = True) -> SqlStore:
-    """The store in a file, which is made if there is none. Leases are judged by `now`."""
+    """The store in a file, which is created if it does not exist. `now` is the clock of its leases."""
     from gnomon.adapters.sql.sqlite import SqliteTransactions, refuse_network_disk
 
-    _folder_exists(path)
+    _require_folder(path)
     refuse_network_disk(path)
     transactions = SqliteTransactions(path, now=now)
     try:
@@ -48,7 +48,7 @@ async def open_sqlite(path: str, *, now: Callable[[], int] = wall_clock, migrate
         raise open_error(path, error) from error
 
 
-def _folder_exists(path: str) -> None:
+def _require_folder(path: str) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} for the database {path}")
@@ -62,19 +62,19 @@ async def open_postgres(
     migrate: bool = True,
     patience_ms: int = PATIENCE_MS,
 ) -> SqlStore:
-    """The store on a server. Without the cache of statements it works behind a pooler of transactions, too.
+    """The store on a PostgreSQL server. Without the statement cache it also works behind a transaction pooler.
 
-    A server, or a lock, that keeps us waiting for longer than our patience is unavailable.
+    StoreUnavailable if the server, or a lock, takes longer than `patience_ms`.
     """
     from gnomon.adapters.sql.postgres import PostgresTransactions
 
     async def upgrade() -> None:
-        # Building an index may take hours, and whoever waits for that waits for good reason.
-        patient = PostgresTransactions(url, statement_cache=statement_cache, pool_size=1, patience_ms=None)
+        # Building an index may take hours, so a migration has no time limit.
+        migrating = PostgresTransactions(url, statement_cache=statement_cache, pool_size=1, patience_ms=None)
         try:
-            await patient.write(migrator.upgrade)
+            await migrating.write(migrator.upgrade)
         finally:
-            await patient.close()
+            await migrating.close()
 
     transactions = PostgresTransactions(
         url, statement_cache=statement_cache, pool_size=pool_size, patience_ms=patience_ms
@@ -83,7 +83,7 @@ async def open_postgres(
 
 
 async def _ready(transactions: Transactions, upgrade: Callable[[], Awaitable[object]] | None) -> SqlStore:
-    """The store, once the schema is one that this program knows."""
+    """The store, once its schema is migrated, if asked to, and one that this program supports."""
     try:
         if upgrade is not None and not await transactions.read(migrator.is_current):
             await upgrade()
@@ -95,7 +95,7 @@ async def _ready(transactions: Transactions, upgrade: Callable[[], Awaitable[obj
 
 
 async def migrate(url: str) -> str:
-    """The database at `url` has the newest schema; its revision comes back."""
+    """Migrate the database at `url` to the newest schema, and return its revision."""
     store = await open_store(url)
     try:
         return await store.transactions.write(migrator.upgrade)

@@ -85,8 +85,8 @@ def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
     return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))
 
 
-def gone(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[DeletedSchedule]:
-    """See History.gone."""
+def deleted(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[DeletedSchedule]:
+    """See ScheduleHistory.deleted."""
     found = conn.execute(_GONE, {"tenant": tenant, "name": schedule_id, "limit": limit})
     return [
         DeletedSchedule(schedule=schedule_of(row), deleted_at=row.deleted_at, deleted_by=row.actor) for row in found

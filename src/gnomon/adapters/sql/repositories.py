@@ -215,9 +215,9 @@ class SqlScheduleHistory:
         """See ScheduleHistory.pauses."""
         return await self._transactions.read(lambda conn: history.pauses(conn, uid))
 
-    async def gone(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
-        """See ScheduleHistory.gone."""
-        return await self._transactions.read(lambda conn: history.gone(conn, tenant, schedule_id, limit))
+    async def deleted(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
+        """See ScheduleHistory.deleted."""
+        return await self._transactions.read(lambda conn: history.deleted(conn, tenant, schedule_id, limit))
 
 
 class SqlJobs:

@@ -107,7 +107,7 @@ class Explainer:
 
     async def _gone(self, tenant: str, job: str) -> list[ScheduleTimeline]:
         return [
-            _timeline_of(one.schedule, one) for one in await self._store.history.gone(tenant, job, limit=_NAMESAKES)
+            _timeline_of(one.schedule, one) for one in await self._store.history.deleted(tenant, job, limit=_NAMESAKES)
         ]
 
     async def _with_revisions(self, life: ScheduleTimeline) -> ScheduleTimeline:
