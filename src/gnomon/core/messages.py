@@ -23,7 +23,7 @@ SCHEMA = "hanzo.mq.v1"
 #: The largest message in bytes: NATS accepts a megabyte, including headers.
 MAX_MESSAGE_BYTES = 1000 * 1000
 _EXECUTE, _REPORT = "scheduler.execute", "scheduler.report"
-#: Stands for all other steps of a workflow, which a worker need not know.
+#: The placeholder for all other steps of a workflow, which a worker need not know.
 _OTHERS = Step(name="others")
 #: The longest snooze that a server accepts.
 _LONGEST_SNOOZE_MS = 366 * 24 * 60 * 60_000

@@ -269,7 +269,7 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     losses: int = 0
     #: How often routing found no worker.
     routings: int = 0
-    #: What it waits for, or why it failed, in words.
+    #: The reason of its wait or failure, in words.
     note: str | None = None
     #: The task of which this is an item, and the number of the item.
     parent: TaskId | None = None

@@ -423,7 +423,7 @@ class BackfillDetail(Response, frozen=True, kw_only=True, rename={"from_at": "fr
 
 
 class BackfillPreview(Response, frozen=True, kw_only=True):
-    """What a backfill would do."""
+    """The planned times that a backfill would run."""
 
     job: str
     to_run: list[datetime]

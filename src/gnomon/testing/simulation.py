@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gnomon.adapters.gate import OpenGate
 from gnomon.config.settings import Settings
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
@@ -36,7 +37,6 @@ from gnomon.testing.simulated_runner import WorkloadModel
 _AGAIN_MS = 50
 #: Leases run out, what was lost is found and tried again, and ends.
 _RECOVERY_MS = 8 * MINUTE_MS
-_FOREVER = 1 << 62
 _PAGE = 1000
 #: How often another node than the one where something happened hears of it at once.
 _HINT_PROBABILITY = 0.3
@@ -266,8 +266,8 @@ class Simulation:
             final = (await self.registrar.get(name)).schedule
         except NotFound:
             final = None
-        ticks = await self._store.history.ticks(uid, before=_FOREVER, limit=1_000_000)
-        runs = tuple(await self._store.history.runs(uid, before=_FOREVER, limit=1_000_000))
+        ticks = await self._store.history.ticks(uid, before=FOREVER, limit=1_000_000)
+        runs = tuple(await self._store.history.runs(uid, before=FOREVER, limit=1_000_000))
         tasks = await self._store.history.tasks(runs)
         self.history.tasks |= {task.task_id: task for task in tasks}
         for attempt in await self._store.executions.attempts([task.task_id for task in tasks if _eventful(task)]):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryState
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.launch import item_tasks
@@ -29,7 +30,6 @@ from gnomon.ports.tasks import (
 
 _ANYWHERE = Placement()
 _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
-_FOREVER = 1 << 62
 
 
 class MemoryTasks:
@@ -100,7 +100,7 @@ class MemoryTasks:
         held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(one.items), note=None)
         state.tasks[task.task_id] = held
         state.attempts[held.task_id, held.fence] = Attempt(
-            task_id=task.task_id, number=held.fence, worker=ENGINE, lease_until=_FOREVER, dispatched_at=now
+            task_id=task.task_id, number=held.fence, worker=ENGINE, lease_until=FOREVER, dispatched_at=now
         )
         self._rules.start_attempt((held.task_id, held.fence), now)
         for made, given in zip(item_tasks(held, len(one.items), limit=one.limit, now=now), one.items, strict=True):

@@ -12,13 +12,13 @@ from gnomon.adapters.sql.graph import LOCKED_TASKS, EngineTaskEnd, end_engine_ta
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
 from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, write_changes
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Result, Run, RunStatus, Task, TaskId
 from gnomon.core.runs.admission import FanOut
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.states import TaskState
 
-_FOREVER = 1 << 62
 _START = state_update("fence", "open_items", "note")
 
 
@@ -76,7 +76,7 @@ def _start(conn: sa.Connection, fan_outs: Sequence[FanOut], now: int) -> list[_S
     tasks = [one.task for one in started.values()]
     changes = [StateChange(t.task_id, TaskState.PENDING, t.state, (t.fence, t.open_items, None)) for t in tasks]
     write_changes(conn, _START, changes)
-    bulk.insert_rows(conn, schema.attempt, [(t.task_id, t.fence, ENGINE, _FOREVER, now, now) for t in tasks])
+    bulk.insert_rows(conn, schema.attempt, [(t.task_id, t.fence, ENGINE, FOREVER, now, now) for t in tasks])
     start_runs(conn, [found[name][1] for name in started], now)
     return list(started.values())
 

@@ -123,7 +123,7 @@ class Cron:
         begin = max(start, span.start + span.repeated) if self._once else start
         count = count_wall_times(self.fields, begin + span.offset, end + span.offset)
         made_up = start <= span.resumes < end and self._makes_up_for(span)
-        # A fire due in the very minute in which skipped ones are made up for counts once.
+        # A fire due in the same minute in which skipped times fire counts once.
         return count + (made_up and self._ahead.first_from(0, span.resumes + span.offset) != span.resumes + span.offset)
 
     def _first_after(self, second: int) -> int:
@@ -160,8 +160,8 @@ class Cron:
 
     def _last_in(self, span: OffsetSpan, end: int) -> int:
         """The last fire of the span before `end`; if there is none, a second before its start."""
-        behind = fire_time_finder(self.fields, mirrored=True)
-        found = ~behind.first_from(0, ~(end - 1 + span.offset)) - span.offset
+        backwards = fire_time_finder(self.fields, mirrored=True)
+        found = ~backwards.first_from(0, ~(end - 1 + span.offset)) - span.offset
         if self._once and found < span.start + span.repeated:
             found = min(found, span.start - 1)
         if found < span.resumes < end and self._makes_up_for(span):
@@ -220,7 +220,7 @@ def _suggestion(expression: str, dialect: str, error: CronParseError | None) -> 
 
 
 def known_zone(name: str) -> Zone:
-    """The zone of that name, or CronError with the nearest one that exists."""
+    """The zone of that name; raise CronError, which suggests a similar name."""
     found = zone(name) if isinstance(name, str) else None
     if found is None:
         near = nearest_zone(name) if isinstance(name, str) else None

@@ -21,6 +21,7 @@ from gnomon.core.explain.evidence import (
 )
 from gnomon.core.explain.explain import explain_subject
 from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
+from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
 from gnomon.core.retention import RetentionHorizons, retention_horizons
@@ -33,7 +34,6 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import DeletedSchedule
 from gnomon.ports.store import Store
 
-_FOREVER = 1 << 62
 #: How far back runs are looked for that may stand in the way.
 _LOOK_BACK = 100
 #: How many earlier jobs of one name are looked at.
@@ -83,12 +83,12 @@ class Explainer:
             raise FieldError("last", limit, f"must be from 1 to {_LONGEST}")
         now, lives = self._clock.now(), await self._timelines(tenant, job)
         life = await self._with_revisions(lives[0])
-        ticks = await self._store.history.ticks(life.schedule.uid, before=_FOREVER, limit=limit + _LOOK_BACK)
+        ticks = await self._store.history.ticks(life.schedule.uid, before=FOREVER, limit=limit + _LOOK_BACK)
         evidence = JobEvidence(
             timeline=life,
             ticks=tuple(ticks),
-            runs=await self._runs(life, [_FOREVER], limit + _LOOK_BACK),
-            events=await self._event_evidence(life, _FOREVER, limit),
+            runs=await self._runs(life, [FOREVER], limit + _LOOK_BACK),
+            events=await self._event_evidence(life, FOREVER, limit),
         )
         subjects = _ExplainedSubjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
@@ -133,7 +133,7 @@ class Explainer:
         ticks = await self._ticks(life, ends)
         near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
         ticks = [*await self._instead_of(near, life), *ticks]
-        befores = {*ends, _FOREVER, *(one.decided_at + 1 for one in near[:1])}
+        befores = {*ends, FOREVER, *(one.decided_at + 1 for one in near[:1])}
         evidence = replace(
             evidence,
             ticks=tuple(ticks),

@@ -8,6 +8,7 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
+from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.edits import SKIP_MISSED, ResumeChoice
@@ -32,8 +33,6 @@ from gnomon.services.operations.job_changes import (
 )
 from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_runs
 
-#: Later than any planned time.
-FOREVER = 1 << 62
 #: How much longer than an attempt may take a lock is said to last.
 _LOCK_MARGIN_MS = MINUTE_MS
 

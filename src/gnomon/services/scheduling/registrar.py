@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.schedule_fields import Defaults, read_schedule_request
 from gnomon.core.ledger.edits import (
@@ -39,7 +40,6 @@ from gnomon.ports.schedules import ScheduleHistory, Schedules
 #: How often a change is tried against others who change the same schedule.
 _TRIES = 100
 _BATCH = 1000
-_FOREVER = 1 << 62
 _LARGEST_PAGE = 10_000
 
 
@@ -236,7 +236,7 @@ class Registrar:
         found = await self._schedules.find(schedule_name("tenant", tenant), schedule_id)
         if found is None:
             raise NotFound("schedule", schedule_id)
-        ticks = await self._history.ticks(found.uid, before=_FOREVER, limit=last)
+        ticks = await self._history.ticks(found.uid, before=FOREVER, limit=last)
         return ScheduleView(found, next_runs(found, now=self._clock.now(), limit=coming), tuple(ticks))
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Schedule]:
