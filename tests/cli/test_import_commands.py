@@ -37,8 +37,8 @@ def test_without_a_file_it_goes_to_the_terminal_and_the_report_beside_it(prompt:
     done = prompt.run("import", *map(str, KINDS["crontab"]))
 
     assert done.out[3] == "jobs:"
-    mailed = "carried over, not whole: MAILTO ops@example.org: nothing is mailed; what a command prints is in its log"
-    boot = "left out: @reboot starts with the machine, and no clock says when: leave it to the init system"
+    mailed = "carried over, not whole: MAILTO ops@example.org: nothing is mailed; the output of a command is in its log"
+    boot = "left out: @reboot starts with the machine, which is no time: leave it to the init system"
     assert done.err[:6] == [
         f"crontab:7   dump    {mailed}",
         f"crontab:8   manage  {mailed}",

@@ -195,7 +195,7 @@ def load_with_origins(
         for section, key, value, origin in source:
             field, known = _name(section, key), _known_key(section, key)
             if spelled.setdefault((section, known), key) != key:
-                raise FieldError(field, redact_value(field, value), f"says {known} a second time")
+                raise FieldError(field, redact_value(field, value), f"sets {known} a second time")
             merged.setdefault(section, {})[known] = _value(field, value, section, key, known)
             origins[_name(section, known)] = origin
     return _checked(merged), origins

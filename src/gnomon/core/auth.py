@@ -70,7 +70,7 @@ class VerifiedClaims(Struct, frozen=True):
 def parse_token(token: str, *, algorithms: Collection[str], largest: int) -> ParsedToken:
     """Parse a token; raise TokenRefused unless it has one of these algorithms and is unambiguous."""
     if len(token) > largest:
-        raise TokenRefused(f"it has {len(token)} characters; at most {largest} are taken")
+        raise TokenRefused(f"it has {len(token)} characters; at most {largest} are allowed")
     if not token:
         raise TokenRefused("there is none; send Authorization: Bearer TOKEN")
     parts = token.split(".")

@@ -138,7 +138,7 @@ def test_nobody_is_mailed_and_that_is_said() -> None:
     found = entry("MAILTO=ada@example.org\n@daily ls")
 
     assert not found.whole
-    assert found.notes[0].text == "MAILTO ada@example.org: nothing is mailed; what a command prints is in its log"
+    assert found.notes[0].text == "MAILTO ada@example.org: nothing is mailed; the output of a command is in its log"
     assert entry('MAILTO=""\n@daily ls').whole
     assert "env" not in job("MAILTO=x\n@daily ls")
 

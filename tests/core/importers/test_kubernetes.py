@@ -143,7 +143,7 @@ def test_all_that_stays_behind_is_named() -> None:
 
     assert notes(entry(document))[1:] == [
         "successfulJobsHistoryLimit: history is kept by days (retention)",
-        "parallelism, serviceAccountName, volumeMounts, resources: nothing here does that",
+        "parallelism, serviceAccountName, volumeMounts, resources: not supported",
     ]
 
 
@@ -157,7 +157,7 @@ def test_all_that_stays_behind_is_named() -> None:
         (manifest(timeZone=5), "is not an IANA time zone"),
         (manifest(concurrencyPolicy="Sometimes"), "must be one of Allow, Forbid, Replace"),
         (manifest(startingDeadlineSeconds="soon"), "must be a whole number"),
-        (manifest({"command": []}), "command is missing: what an image starts by itself is not known here"),
+        (manifest({"command": []}), "command is missing: the default command of an image is not known here"),
         (manifest({"command": "date"}), "must be a list of texts"),
         (manifest({"env": "A=1"}), "must be a list of names and values"),
         (manifest(job={"template": {"spec": {"containers": [CONTAINER, CONTAINER]}}}), "make a dag of them"),

@@ -109,7 +109,7 @@ def test_a_date_with_a_year_is_one_instant() -> None:
         ("2027-*-* 09:00", "names a year"),
         ("Mon 2027-03-01", "names a year"),
         ("Mon *-*-13", "cron would take either"),
-        ("*-*~03", "knows only the last"),
+        ("*-*~03", "has only the last"),
         ("*:*:00.5", "parts of seconds"),
         ("Mun 10:00", "is no expression such as"),
         ("Mon,Mun 10:00", "Mun, which is no weekday"),
@@ -173,7 +173,9 @@ def test_an_interval_from_the_end_of_a_run_is_reported() -> None:
 
 @pytest.mark.parametrize("key", ["OnBootSec", "OnStartupSec", "OnActiveSec"])
 def test_what_follows_a_start_of_the_machine_is_left_out(key: str) -> None:
-    assert notes(entry(f"{key}=5min")) == [f"{key} counts from a start of the machine, and no clock says when that is"]
+    assert notes(entry(f"{key}=5min")) == [
+        f"{key} counts from the start of the machine, which is no time of a schedule"
+    ]
 
 
 def test_a_timer_without_a_time_is_left_out() -> None:
@@ -207,7 +209,7 @@ def test_several_times_are_several_jobs_and_an_empty_one_takes_them_back() -> No
 def test_what_only_systemd_does_is_reported() -> None:
     found = entry("OnCalendar=daily\nWakeSystem=true\nOnClockChange=true\nAccuracySec=1h")
 
-    assert "WakeSystem, OnClockChange: nothing here does that" in notes(found)
+    assert "WakeSystem, OnClockChange: not supported" in notes(found)
 
 
 # ---- what ----------------------------------------------------------------------------------------
@@ -309,9 +311,9 @@ def test_a_shell_does_what_systemd_would(line: str, printed: str) -> None:
         (("ExecStart=+/bin/true",), "ExecStart: the + before it"),
         (("ExecStart=/bin/true", "User=nobody"), "User nobody: it runs as the user of the worker"),
         (("ExecStart=/bin/true", "EnvironmentFile=/etc/x"), "EnvironmentFile: write its variables into env"),
-        (("ExecStart=/bin/true", "StandardOutput=append:/var/log/x"), "what a command prints is in its log"),
+        (("ExecStart=/bin/true", "StandardOutput=append:/var/log/x"), "the output of a command is in its log"),
         (("ExecStart=/bin/true", "Type=forking"), "Type forking: a job lasts as long as its command"),
-        (("ExecStart=/bin/true", "MemoryMax=1G", "Nice=5"), "MemoryMax, Nice: nothing here does that"),
+        (("ExecStart=/bin/true", "MemoryMax=1G", "Nice=5"), "MemoryMax, Nice: not supported"),
         (("ExecStart=/bin/true", "WorkingDirectory=~"), "commands run in the workspace"),
         (("ExecStart=/bin/true", "Environment=1A=2"), "1A: no variable may be called that here"),
     ],

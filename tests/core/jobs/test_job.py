@@ -234,7 +234,7 @@ def test_a_schema_that_is_elsewhere_is_not_fetched(tmp_path: Path) -> None:
     refused = refusal({**USUAL, "input_schema": {"$ref": (tmp_path / "schema.json").as_uri()}})
 
     assert refused.field == "input_schema"
-    assert "nothing is fetched" in refused.reason
+    assert "are not fetched" in refused.reason
 
 
 @pytest.mark.req("H-22")

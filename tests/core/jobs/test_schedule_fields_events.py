@@ -76,7 +76,7 @@ def test_a_job_has_either_a_time_or_an_event(field: str, value: str) -> None:
     with pytest.raises(FieldError) as refused:
         listening({"event": "a"}, **{field: value})
 
-    assert (refused.value.field, refused.value.reason) == ("on", f"says when a second time: {field} does already")
+    assert (refused.value.field, refused.value.reason) == ("on", f"cannot be beside {field}: a job has one trigger")
 
 
 def test_a_job_that_is_not_complete_says_what_it_waits_for() -> None:

@@ -149,4 +149,4 @@ def test_variables_of_a_graph_belong_to_its_steps() -> None:
 
 
 def test_nobody_calls_the_shell_as_a_function() -> None:
-    assert "say command instead" in refusal({"name": "a", "function": SHELL}).reason
+    assert "use command instead" in refusal({"name": "a", "function": SHELL}).reason

@@ -369,7 +369,7 @@ async def skipped_behind_a_run_that_was_triggered_later(timeline: WhyScenario) -
 @asked(
     "13:00",
     (
-        "It fired on time. The schedule said every hour then (revision 1). Its run run_13:00 completed at 13:00:02,"
+        "It fired on time. The schedule was every hour then (revision 1). Its run run_13:00 completed at 13:00:02,"
         " after 2.0 s."
     ),
 )

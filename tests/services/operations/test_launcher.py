@@ -170,7 +170,7 @@ async def test_a_full_queue_refuses(office: LauncherFixture) -> None:
     ("given", "problem"),
     [
         pytest.param({"day": 5}, "input.day: 5 is refused by input_schema", id="against the schema"),
-        pytest.param({"day": "x" * 70_000}, "at most 65536 are taken", id="too large"),
+        pytest.param({"day": "x" * 70_000}, "at most 65536 are allowed", id="too large"),
         pytest.param({"day": {1, 2}}, "is nothing that JSON has", id="not JSON"),
         pytest.param(["day"], "must be a mapping", id="not a mapping"),
     ],

@@ -87,7 +87,7 @@ def _schedule_text(evidence: JobEvidence, subject: ExplainedSubject) -> str:
     then = version.spec.trigger.describe()
     if then == timeline.versions[-1].spec.trigger.describe():
         return ""
-    return f" The schedule said {then} then (revision {version.revision})."
+    return f" The schedule was {then} then (revision {version.revision})."
 
 
 def _made_up_for(evidence: JobEvidence, subject: ExplainedSubject) -> str:

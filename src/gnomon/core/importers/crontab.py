@@ -28,7 +28,7 @@ _FIELDS = 5
 #: Variables that configure cron itself, and not the command.
 _FOR_CRON = ("MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
 _LONGEST_DELAY = 60
-_REBOOT = "@reboot starts with the machine, and no clock says when: leave it to the init system"
+_REBOOT = "@reboot starts with the machine, which is no time: leave it to the init system"
 _RANDOM = "~ has cron choose a time at random: choose one, or use jitter"
 REMARKS = (
     "commands run in the workspace, by a login shell; cron runs them in the home folder, with a short PATH",
@@ -113,7 +113,7 @@ class _Crontab:
         """The fields that follow from variables for cron itself."""
         mail = self._variables.get("MAILTO")
         if mail:
-            notes.append(ImportNote(f"MAILTO {shown(mail)}: nothing is mailed; what a command prints is in its log"))
+            notes.append(ImportNote(f"MAILTO {shown(mail)}: nothing is mailed; the output of a command is in its log"))
         delay = self._variables.get("RANDOM_DELAY")
         if not delay:
             return {}
@@ -131,7 +131,7 @@ def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) 
     crontab = _Crontab(place, timezone, system=system)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         crontab.line(number, line)
-    zone = f"times of day are those of {timezone}, unless CRON_TZ says something else"
+    zone = f"times of day are those of {timezone}, unless CRON_TZ is set"
     return ImportReport(entries=tuple(crontab.entries), remarks=(*REMARKS, zone), comments=tuple(crontab.comments))
 
 

@@ -149,7 +149,7 @@ def _work(pod: Mapping[Any, Any], notes: list[ImportNote]) -> dict[str, Any]:
         raise FieldError("containers", f"{len(containers)} containers", "cannot be one command: make a dag of them")
     container = containers[0]
     if not container.get("command"):
-        raise FieldError("command", None, "is missing: what an image starts by itself is not known here")
+        raise FieldError("command", None, "is missing: the default command of an image is not known here")
     words = [*_texts(container, "command"), *_texts(container, "args")]
     notes.append(ImportNote(f"image {shown(str(container.get('image')))}: its programs must be there on the worker"))
     variables = dict(_variables(container, notes))
@@ -210,7 +210,7 @@ def _left_behind(spec: Mapping[Any, Any], job: Mapping[Any, Any], pod: Mapping[A
     others = [key for key in job if key not in _JOB_KNOWN] + [key for key in pod if key not in _POD_KNOWN]
     others += [key for key in container if key not in _CONTAINER_KNOWN]
     if others:
-        yield ImportNote(f"{shown(', '.join(map(str, others)), 300)}: nothing here does that")
+        yield ImportNote(f"{shown(', '.join(map(str, others)), 300)}: not supported")
 
 
 def _mapping(fields: Mapping[Any, Any], field: str) -> Mapping[Any, Any]:

@@ -186,7 +186,7 @@ def merge_reports(found: Iterable[ImportReport], *, now: int) -> ImportReport:
     parts, names = list(found), UniqueNames()
     count = sum(len(part.entries) for part in parts)
     if count > MOST_ENTRIES:
-        raise FieldError("FILE", f"{count} entries", f"is too much at once: at most {MOST_ENTRIES} are taken")
+        raise FieldError("FILE", f"{count} entries", f"is too much at once: at most {MOST_ENTRIES} are allowed")
     entries = tuple(_checked(entry, names, now) for part in parts for entry in part.entries)
     remarks = dict.fromkeys(remark for part in parts for remark in part.remarks)
     return ImportReport(

@@ -116,7 +116,7 @@ class SystemdService:
         kind = self._unit.last(_SERVICE, "Type")
         if kind not in _PLAIN_TYPES:
             yield ImportNote(
-                f"Type {shown(kind)}: a job lasts as long as its command, and what that leaves running is killed"
+                f"Type {shown(kind)}: a job lasts as long as its command, and processes left running are killed"
             )
         user = self._unit.last(_SERVICE, "User")
         if user:
@@ -125,14 +125,14 @@ class SystemdService:
             yield ImportNote("EnvironmentFile: write its variables into env")
         output = self._unit.last(_SERVICE, "StandardOutput")
         if output not in _QUIET_OUTPUTS:
-            yield ImportNote(f"StandardOutput {shown(output)}: what a command prints is in its log")
+            yield ImportNote(f"StandardOutput {shown(output)}: the output of a command is in its log")
         handled = (*_SERVICE_KEYS, *_IGNORED_SERVICE_KEYS, "User", "EnvironmentFile", "StandardOutput")
         others = [key for key in self._unit.keys(_SERVICE) if key not in handled]
         others += [
             key for key in self._unit.keys("Unit") if key in _RELATIONS or key.startswith(("Condition", "Assert"))
         ]
         if others:
-            yield ImportNote(f"{shown(', '.join(others), 300)}: nothing here does that")
+            yield ImportNote(f"{shown(', '.join(others), 300)}: not supported")
 
 
 # ---- timers --------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _numbered(timer: SystemdUnit, found: list[ImportedEntry], notes: list[Import
     if not found:
         once = ", ".join(key for key in _ONCE if timer.all(_TIMER, key))
         reason = (
-            f"{once} counts from a start of the machine, and no clock says when that is" if once else "it has no time"
+            f"{once} counts from the start of the machine, which is no time of a schedule" if once else "it has no time"
         )
         return [ImportedEntry(place=timer.name, original=timer.name, notes=(ImportNote(reason), *notes))]
     if len(found) == 1:
@@ -261,9 +261,9 @@ def _notes(timer: SystemdUnit) -> Iterator[ImportNote]:
     if repeated and once:
         yield ImportNote(f"{', '.join(once)}: the interval begins when the job is registered", lost=False)
     elif once and timer.all(_TIMER, "OnCalendar"):
-        yield ImportNote(f"{', '.join(once)}: no clock says when the machine starts")
+        yield ImportNote(f"{', '.join(once)}: the start of the machine is no time of a schedule")
     if timer.all(_TIMER, "AccuracySec"):
         yield ImportNote("AccuracySec is not needed: fires are exact", lost=False)
     unknown = [key for key in timer.keys(_TIMER) if key not in _TIMER_KEYS and key not in _IGNORED_TIMER_KEYS]
     if unknown:
-        yield ImportNote(f"{', '.join(unknown)}: nothing here does that")
+        yield ImportNote(f"{', '.join(unknown)}: not supported")

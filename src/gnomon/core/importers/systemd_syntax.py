@@ -130,7 +130,7 @@ def _days(text: str, parts: _Parts) -> tuple[str, str]:
             return "*", f"{weekday}L"
         if day.lstrip("0") == "1" and weekday == "*":
             return "L", "*"
-        raise _refused(text, "counts days from the end of the month, and cron knows only the last")
+        raise _refused(text, "counts days from the end of the month, and cron has only the last")
     if weekday == "*" or day.startswith("*"):
         return day, weekday
     if single and day in _WEEKS:

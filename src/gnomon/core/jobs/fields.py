@@ -41,7 +41,7 @@ class FieldReader:
                     self.at(key_text(key)), value, "is no field" + (f"; did you mean {near[0]}?" if near else "")
                 )
             if name in values:
-                raise FieldError(self.at(key_text(key)), value, f"says {name} a second time")
+                raise FieldError(self.at(key_text(key)), value, f"sets {name} a second time")
             values[name] = value
         return values
 
@@ -126,7 +126,7 @@ class FieldReader:
         if not isinstance(value, list | tuple):
             raise self.refused(field, "must be a list")
         if len(value) > most:
-            raise self.refused(field, f"has {len(value)} entries; at most {most} are taken")
+            raise self.refused(field, f"has {len(value)} entries; at most {most} are allowed")
         return [(f"{self.at(field)}[{index}]", entry) for index, entry in enumerate(value)]
 
     def instant(self, field: str) -> int | None:
@@ -171,7 +171,7 @@ def printable(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
     if not isinstance(value, str):
         raise FieldError(field, value, "must be a text")
     if len(value) > longest:
-        raise FieldError(field, value, f"has {len(value)} characters; at most {longest} are taken")
+        raise FieldError(field, value, f"has {len(value)} characters; at most {longest} are allowed")
     if not value.isprintable():
         raise FieldError(field, value, "has a character that cannot be printed")
     return value

@@ -63,9 +63,7 @@ def check_size(field: str, value: object) -> None:
     """Raise FieldError if the value is too large as compact JSON."""
     size = len(msgspec.json.encode(value))
     if size > LARGEST_INPUT:
-        reason = (
-            f"has {size} bytes; at most {LARGEST_INPUT} are taken: store large data outside and pass a reference to it"
-        )
+        reason = f"has {size} bytes; at most {LARGEST_INPUT} are allowed: pass a reference to large data instead"
         raise FieldError(field, value, reason)
 
 

@@ -131,7 +131,7 @@ def _overlap(fields: FieldReader, defaults: Defaults) -> Overlap:
 def _trigger(fields: FieldReader) -> Cron | Every | At | OnDemand | OnEvent:
     named = [field for field in _TRIGGERS if field in fields]
     if len(named) > 1:
-        raise fields.refused(named[1], f"says when a second time: {named[0]} does already")
+        raise fields.refused(named[1], f"cannot be beside {named[0]}: a job has one trigger")
     kind = named[0] if named else None
     for field, kinds in (("timezone", ("schedule", "at")), ("dialect", ("schedule",)), ("dst", ("schedule",))):
         if field in fields and kind not in kinds:

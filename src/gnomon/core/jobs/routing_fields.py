@@ -36,7 +36,7 @@ def read_route(fields: FieldReader, inherited: RoutingRequirements | None = None
         route = replace(route, labels={**route.labels, **read_labels(fields.at("labels"), fields["labels"])})
     preferred = route.labels.get(PREFERRED_POOL)
     if preferred is not None and route.pool not in (None, preferred):
-        raise fields.refused("pool", f"contradicts the label {PREFERRED_POOL}, which says {preferred!r}")
+        raise fields.refused("pool", f"contradicts the label {PREFERRED_POOL}, which is {preferred!r}")
     route = replace(route, priority=fields.choice("priority", Priority, route.priority))
     return None if route == RoutingRequirements() else route
 
@@ -69,7 +69,7 @@ def read_labels(path: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise FieldError(path, value, "must be a mapping of labels")
     if len(value) > MOST_LABELS:
-        raise FieldError(path, value, f"has {len(value)} labels; at most {MOST_LABELS} are taken")
+        raise FieldError(path, value, f"has {len(value)} labels; at most {MOST_LABELS} are allowed")
     labels = {}
     for key, text in value.items():
         name = printable(path, key, longest=LONGEST_LABEL)
@@ -128,7 +128,7 @@ def _mapping(fields: FieldReader, field: str, most: int) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise fields.refused(field, "must be a mapping")
     if len(value) > most:
-        raise fields.refused(field, f"has {len(value)} entries; at most {most} are taken")
+        raise fields.refused(field, f"has {len(value)} entries; at most {most} are allowed")
     return value
 
 

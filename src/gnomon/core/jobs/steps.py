@@ -246,7 +246,7 @@ def _function(fields: FieldReader) -> str:
             "function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function"
         )
     if value == SHELL:
-        raise fields.refused("function", "is what runs commands: say command instead")
+        raise fields.refused("function", "is reserved for commands: use command instead")
     return value
 
 
@@ -305,7 +305,7 @@ def _command(fields: FieldReader, *, each: bool) -> str:
     if not isinstance(value, str) or not value.strip():
         raise fields.refused("command", "must be a text, as one would type it into a shell")
     if len(value) > LONGEST_COMMAND:
-        reason = f"has {len(value)} characters; at most {LONGEST_COMMAND} are taken: put it into a script"
+        reason = f"has {len(value)} characters; at most {LONGEST_COMMAND} are allowed: put it into a script"
         raise fields.refused("command", reason)
     if SECRET_BEGINS.search(value):
         raise fields.refused("command", "names a secret, and everybody can see commands that run: give it as env")
@@ -322,7 +322,7 @@ def _env(fields: FieldReader) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise fields.refused("env", "must be a mapping of variables")
     if len(value) > MOST_VARIABLES:
-        raise fields.refused("env", f"has {len(value)} variables; at most {MOST_VARIABLES} are taken")
+        raise fields.refused("env", f"has {len(value)} variables; at most {MOST_VARIABLES} are allowed")
     env = {}
     for name, text in value.items():
         at = f"{fields.at('env')}.{key_text(name)}"

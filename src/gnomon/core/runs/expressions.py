@@ -83,7 +83,7 @@ def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
         elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            raise FieldError(f"${{{path}}}", None, f"leads nowhere: there is no {part}")
+            raise FieldError(f"${{{path}}}", None, f"cannot be resolved: there is no {part}")
     if path.startswith("steps"):
         _refuse_secrets(path, found)
     return found
