@@ -338,8 +338,8 @@ async def test_items_that_are_given_too_much_in_all_fail_their_step(
     [failed] = [task for task in await play.harness.store.history.tasks([play.run]) if task.step == "each"]
     assert (failed.state, play.running()) == (TaskState.FAILED, [])
     assert failed.note == (
-        "bad_input: foreach: '3 items' is given more than 100 bytes in all: name large data instead of giving it to"
-        " each item"
+        "bad_input: foreach: '3 items' is given more than 100 bytes in all: pass references to large data to each item"
+        " instead"
     )
 
 
