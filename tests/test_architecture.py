@@ -1,6 +1,8 @@
 """Rules on the structure of the code: who may import whom, and what the core must not touch."""
 
 import ast
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -200,3 +202,27 @@ def test_only_the_code_that_opens_stores_names_the_sql_store() -> None:
     named = {name_of(path) for path in modules() if "gnomon.adapters.sql.store.SqlStore" in imports(path)}
 
     assert {name for name in named if not name.startswith("adapters/sql/")} == {"app/stores.py"}
+
+
+def class_members() -> dict[str, set[str]]:
+    """The methods of each class, by its name, inherited ones included as far as they are in the source."""
+    trees = [ast.parse(path.read_text()) for path in modules()]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    own: dict[str, set[str]] = defaultdict(set)
+    bases: dict[str, set[str]] = defaultdict(set)
+    for one in classes:
+        own[one.name] |= {node.name for node in one.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        bases[one.name] |= {ast.unparse(base).split("[")[0] for base in one.bases}
+    return {name: members.union(*(own.get(base, set()) for base in bases[name])) for name, members in own.items()}
+
+
+def test_a_docstring_that_refers_to_a_method_names_one_that_exists() -> None:
+    known = class_members()
+    referred = [
+        (name_of(path), *reference)
+        for path in modules()
+        for reference in re.findall(r'"""See (\w+)\.(\w+)', path.read_text())
+    ]
+
+    assert referred
+    assert [one for one in referred if one[2] not in known.get(one[1], set())] == []

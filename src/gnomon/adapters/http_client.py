@@ -11,7 +11,7 @@ class HttpPingSender:
     """Calls by GET, follows nothing, and keeps no connection open."""
 
     async def send(self, url: str, *, timeout_ms: int) -> None:
-        """See Sender.send."""
+        """See PingSender.send."""
         # Most nodes never call anybody, and need not carry it.
         import aiohttp
 

@@ -51,7 +51,7 @@ class FallbackDeduplicator:
         self._ask = SharedOrLocal("guard", clock, events).ask
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
-        """See Guard.begin."""
+        """See Deduplicator.begin."""
         # Ours first: so it knows what is in flight here when what is shared goes away, or forgets everything.
         known = await self._own.begin(consumer, message, ttl_ms=ttl_ms)
         if known is not DedupState.NEW:
@@ -62,12 +62,12 @@ class FallbackDeduplicator:
         return elsewhere
 
     async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
-        """See Guard.processed."""
+        """See Deduplicator.mark_processed."""
         await self._own.mark_processed(consumer, message, ttl_ms=ttl_ms)
         await self._ask(lambda: self._shared.mark_processed(consumer, message, ttl_ms=ttl_ms), _no_op)
 
     async def give_up(self, consumer: str, message: str) -> None:
-        """See Guard.give_up."""
+        """See Deduplicator.give_up."""
         await self._own.give_up(consumer, message)
         await self._ask(lambda: self._shared.give_up(consumer, message), _no_op)
 
@@ -134,7 +134,7 @@ class SingletonLease:
 
 
 class LeasedSingletons:
-    """The port Turns by leases, so that the store is not asked; while nobody keeps them, by the store after all."""
+    """Implements SingletonLeases on leases outside of the store; falls back to the store while they are unavailable."""
 
     def __init__(self, leases: Leases, store: SingletonLeases, clock: Clock, events: Events) -> None:
         self._leases = leases
@@ -144,14 +144,14 @@ class LeasedSingletons:
         self._tokens: dict[tuple[str, str], int] = {}
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        """See Turns.take_turn."""
+        """See SingletonLeases.acquire_singleton."""
         return await self._shared.ask(
             lambda: self._leased(name, holder, min(max(ttl_ms, SHORTEST_MS), LONGEST_MS)),
             lambda: self._store.acquire_singleton(name, holder, ttl_ms=ttl_ms),
         )
 
     async def release_singletons(self, holder: str) -> None:
-        """See Turns.give_turns_up."""
+        """See SingletonLeases.release_singletons."""
         ours = [(name, token) for (name, owner), token in self._tokens.items() if owner == holder]
         await self._shared.ask(lambda: self._release(ours, holder), lambda: self._store.release_singletons(holder))
 

@@ -206,7 +206,7 @@ class Simulation:
         self.history.faults.append((self.clock.now(), self.clock.now() + ms))
 
     async def stall(self, ms: int) -> None:
-        """See Surroundings.stall."""
+        """See FaultEnvironment.stall."""
         if not await self._queue.stall(ms):
             self._hurt(EVERYONE)
 
@@ -214,7 +214,7 @@ class Simulation:
         self.history.hurt.append((who, round(self.clock.elapsed() * 1000)))
 
     async def meanwhile(self, ms: int = 0) -> None:
-        """See Surroundings.meanwhile: there are no others before the first node."""
+        """See FaultEnvironment.meanwhile: there are no others before the first node."""
         if self.nodes:
             await self._queue.meanwhile(ms)
 

@@ -36,7 +36,7 @@ class JwtAuthenticator:
         self._proven: dict[bytes, KeyRing] = {}
 
     async def caller(self, token: str) -> Caller:
-        """See Tokens.caller. IssuerUnavailable if the keys to check it with cannot be had."""
+        """See TokenAuthenticator.caller. IssuerUnavailable if the keys to check it with cannot be had."""
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
@@ -82,7 +82,7 @@ class UnverifiedJwtAuthenticator:
         self._largest = largest
 
     async def caller(self, token: str) -> Caller:
-        """See Tokens.caller; the signature is not looked at."""
+        """See TokenAuthenticator.caller; the signature is not looked at."""
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         return _caller(verify_claims(found.claims, self._rules, now=self._clock.now()))
 

@@ -11,7 +11,7 @@ class AnonymousAdminAuthenticator:
         self._believed = believed
 
     async def caller(self, token: str) -> Caller:
-        """See Tokens.caller."""
+        """See TokenAuthenticator.caller."""
         return await self._believed.caller(token) if token else Caller("anonymous", frozenset(Role))
 
     async def close(self) -> None:
@@ -22,7 +22,7 @@ class RejectingAuthenticator:
     """No token is good, because there is nobody who issues any."""
 
     async def caller(self, token: str) -> Caller:
-        """See Tokens.caller."""
+        """See TokenAuthenticator.caller."""
         del token
         raise Unauthenticated("no token is accepted: auth names nobody who issues them")
 

@@ -36,7 +36,7 @@ class _NoBucket(Exception):
 
 
 class NatsLeases:
-    """The port Leases."""
+    """Implements Leases."""
 
     #: As long as the bucket is there.
     ordered = True

@@ -150,14 +150,14 @@ class NatsServerBus:
         self._watching = False
 
     async def prepare(self, pools: Collection[str]) -> None:
-        """See Outgoing.prepare."""
+        """See TaskOutbox.prepare."""
         await ensure_streams(self._js, self._settings, pools=pools, ack_wait_ms=self._ack_wait_ms)
         if not self._watching:
             self._watching = True
             await self._client.subscribe(_MAX_DELIVERIES, queue=subjects.SCHEDULERS, cb=self._exhausted)
 
     async def under_way(self, pool: str) -> int:
-        """See Outgoing.under_way."""
+        """See TaskOutbox.under_way."""
         from nats.errors import Error
 
         try:
@@ -167,7 +167,7 @@ class NatsServerBus:
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
     async def publish(self, tasks: Sequence[OutboundTask]) -> frozenset[str]:
-        """See Outgoing.publish."""
+        """See TaskOutbox.publish."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         handing = [self._handed(one) for one in tasks if one.to is not None]
@@ -190,19 +190,19 @@ class NatsServerBus:
         return frozenset([task.name])
 
     async def collect(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """See Incoming.collect."""
+        """See ReportInbox.collect."""
         return await self._reports.pull(limit=limit, wait_ms=wait_ms)
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """See Incoming.acknowledge."""
+        """See ReportInbox.acknowledge."""
         await _send_acks(self._client, delivered, _ACK)
 
     async def redeliver_later(self, delivered: Sequence[InboundMessage], *, after_ms: int) -> None:
-        """See Incoming.put_off."""
+        """See ReportInbox.redeliver_later."""
         await _send_acks(self._client, delivered, _NAK + msgspec.json.encode({"delay": after_ms * 1_000_000}))
 
     async def wait_caught_up(self) -> None:
-        """See Incoming.caught_up."""
+        """See ReportInbox.wait_caught_up."""
         from nats.errors import Error
 
         try:
@@ -219,12 +219,12 @@ class NatsServerBus:
         return floor >= last or not (found.num_pending or found.num_ack_pending)
 
     async def dead_letter_message(self, delivered: InboundMessage, *, reason: str) -> None:
-        """See Incoming.put_away."""
+        """See ReportInbox.dead_letter_message."""
         await self._publish_dead_letter(subjects.REPORTS, delivered.body, reason)
         await _send_acks(self._client, [delivered], _TERM)
 
     async def answer(self, *, heartbeats: RequestHandler, grants: RequestHandler) -> None:
-        """See Incoming.answer."""
+        """See ReportInbox.answer."""
         from nats.errors import Error
 
         async def heard(message: "Msg", respond: RequestHandler) -> None:
@@ -298,17 +298,17 @@ class NatsWorkerBus:
 
     @property
     def delivery_gaps(self) -> int:
-        """See WorkerSide.doubts."""
+        """See TaskInbox.delivery_gaps."""
         return self._work.delivery_gaps
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """See WorkerSide.pull."""
+        """See TaskInbox.pull."""
         if self._listening is None:
             self._listening = await self._client.subscribe(self._direct, cb=self._handed)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
-        """See WorkerSide.stop_pulling."""
+        """See TaskInbox.stop_pulling."""
         if self._listening is not None:
             with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
                 await self._listening.unsubscribe()
@@ -321,19 +321,19 @@ class NatsWorkerBus:
             await self._client.publish(message.reply, b"")
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerSide.acknowledge."""
+        """See TaskInbox.acknowledge."""
         await _send_acks(self._client, delivered, _ACK)
 
     async def extend(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerSide.extend."""
+        """See TaskInbox.extend."""
         await _send_acks(self._client, delivered, _PROGRESS)
 
     async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerSide.terminate."""
+        """See TaskInbox.terminate."""
         await _send_acks(self._client, delivered, _TERM)
 
     async def report(self, name: str, body: bytes) -> None:
-        """See WorkerSide.report."""
+        """See ReportOutbox.report."""
         from nats.errors import Error
 
         try:
@@ -342,11 +342,11 @@ class NatsWorkerBus:
             raise NatsUnavailable(f"cannot report: {error!r}") from error
 
     async def heartbeat(self, body: bytes) -> bytes:
-        """See WorkerSide.heartbeat."""
+        """See ReportOutbox.heartbeat."""
         return await self._asked(self._heartbeats, body)
 
     async def ask(self, body: bytes) -> bytes:
-        """See WorkerSide.ask."""
+        """See ReportOutbox.ask."""
         return await self._asked(self._grants, body)
 
     async def _asked(self, subject: str, body: bytes) -> bytes:

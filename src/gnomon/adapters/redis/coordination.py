@@ -19,7 +19,7 @@ _GIVE_UP = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 
 class RedisDeduplicator:
-    """The port Guard."""
+    """Implements Deduplicator."""
 
     def __init__(self, client: "Client", prefix: str) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class RedisDeduplicator:
         self._give_up = client.register_script(_GIVE_UP)
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
-        """See Guard.begin."""
+        """See Deduplicator.begin."""
         name, span = self._name(consumer, message), checked_ttl(ttl_ms)
         with translated_errors():
             known = await self._begin(keys=[name], args=[DedupState.IN_FLIGHT.value, span, DedupState.NEW.value])
@@ -38,13 +38,13 @@ class RedisDeduplicator:
             raise RedisUnavailable(f"Redis: {name} holds something that is not ours") from error
 
     async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
-        """See Guard.processed."""
+        """See Deduplicator.mark_processed."""
         name, span = self._name(consumer, message), checked_ttl(ttl_ms)
         with translated_errors():
             await self._client.set(name, DedupState.PROCESSED.value, px=span)
 
     async def give_up(self, consumer: str, message: str) -> None:
-        """See Guard.give_up."""
+        """See Deduplicator.give_up."""
         name = self._name(consumer, message)
         with translated_errors():
             await self._give_up(keys=[name], args=[DedupState.IN_FLIGHT.value])
@@ -62,7 +62,7 @@ _RELEASE = _OURS + "return redis.call('DEL', KEYS[1]) end return 0"
 
 
 class RedisLeases:
-    """The port Leases."""
+    """Implements Leases."""
 
     #: Redis may forget everything, so that no number of its own can be relied on to grow.
     ordered = False

@@ -53,17 +53,17 @@ _RUNS_AT_ONCE = 1000
 
 
 def ticks(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Tick]:
-    """See History.ticks."""
+    """See ScheduleHistory.ticks."""
     return [tick_of(row) for row in conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit}).all()]
 
 
 def runs(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Run]:
-    """See History.runs."""
+    """See ScheduleHistory.runs."""
     return [run_of(row) for row in conn.execute(_RUNS, {"uid": uid, "before": before, "limit": limit}).all()]
 
 
 def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
-    """See History.tasks."""
+    """See ScheduleHistory.tasks."""
     wanted = sorted({run.run_id for run in runs})
     pages = [wanted[start : start + _RUNS_AT_ONCE] for start in range(0, len(wanted), _RUNS_AT_ONCE)]
     found = (task_of(row) for page in pages for row in conn.execute(_TASKS, {"runs": page}))
@@ -72,7 +72,7 @@ def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
 
 
 def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:
-    """See History.revisions."""
+    """See ScheduleHistory.revisions."""
     row = conn.execute(_SCHEDULE, {"uid": uid}).one_or_none()
     if row is None:
         return ()
@@ -81,7 +81,7 @@ def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:
 
 
 def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
-    """See History.pauses."""
+    """See ScheduleHistory.pauses."""
     return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))
 
 

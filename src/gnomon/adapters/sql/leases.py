@@ -38,7 +38,7 @@ _ALIVE = sa.select(sa.func.count()).select_from(schema.node).where(_node.seen_un
 
 
 def renew_shards(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> ShardRenewal:
-    """See Shards.attend."""
+    """See Shards.renew."""
     _record_node(conn, holder, now + ttl_ms)
     # Whoever is just showing up is skipped, not waited for: two could wait for each other.
     conn.execute(_FORGET, {"now": now})
@@ -95,10 +95,10 @@ _GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ?")
 
 
 def acquire_singleton(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
-    """See Turns.take_turn."""
+    """See SingletonLeases.acquire_singleton."""
     return bool(bulk.fetch_rows(conn, _TAKE_TURN, name, holder, until_at, now))
 
 
 def release_singletons(conn: sa.Connection, holder: str) -> None:
-    """See Turns.give_turns_up."""
+    """See SingletonLeases.release_singletons."""
     bulk.execute_statement(conn, _GIVE_UP, holder)

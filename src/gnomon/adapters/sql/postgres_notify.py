@@ -29,7 +29,7 @@ _LIVENESS_CHECK_SECONDS = 10.0
 
 
 class PostgresHints:
-    """The port Hints."""
+    """Implements Hints."""
 
     def __init__(self, url: str, events: Events, *, listens: bool = True) -> None:
         self._url = url

@@ -137,7 +137,7 @@ _ROWS_OF_A_RUN = 4
 
 
 def retained_schedules(conn: sa.Connection, after: str, limit: int) -> Sequence[RetainedSchedule]:
-    """See Keeping.pasts."""
+    """See RetentionStore.retained_schedules."""
     return [
         RetainedSchedule(**dict(zip(RetainedSchedule.__struct_fields__, row, strict=True)))
         for row in bulk.fetch_rows(conn, _PASTS, after, limit)
@@ -145,7 +145,7 @@ def retained_schedules(conn: sa.Connection, after: str, limit: int) -> Sequence[
 
 
 def tenants(conn: sa.Connection) -> Sequence[str]:
-    """See Keeping.tenants."""
+    """See RetentionStore.tenants."""
     found: set[str] = set()
     for following in _NEXT_TENANT:
         after = ""
@@ -161,7 +161,7 @@ def tenants(conn: sa.Connection) -> Sequence[str]:
 def expired_runs(
     conn: sa.Connection, past: RetainedSchedule | None, kept: RetentionHorizons, after: RetentionPosition, limit: int
 ) -> RetentionBatch:
-    """See Keeping.aged_runs."""
+    """See RetentionStore.expired_runs."""
     most = max(1, limit // _ROWS_OF_A_RUN)
     place = (kept.runs_at, *after, most)
     found = (
@@ -219,7 +219,7 @@ def _json_value(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as
 def expired_ticks(
     conn: sa.Connection, past: RetainedSchedule, kept: RetentionHorizons, after: RetentionPosition, limit: int
 ) -> RetentionBatch:
-    """See Keeping.aged_ticks."""
+    """See RetentionStore.expired_ticks."""
     page = [tick_of(row) for row in bulk.fetch_rows(conn, _TICKS, past.uid, after[0], kept.keys_at, limit)]
     wanted: list[str] = [tick.run_id for tick in page if tick.run_id is not None]
     there = {name for (name,) in bulk.fetch_rows(conn, _THERE, wanted)} if wanted else set()
@@ -237,7 +237,7 @@ def expired_ticks(
 def expired_events(
     conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int
 ) -> RetentionBatch:
-    """See Keeping.aged_events."""
+    """See RetentionStore.expired_events."""
     page = {row[0]: row for row in bulk.fetch_rows(conn, _EVENTS, tenant, before_at, *after, limit)}
     became: dict[str, list[Any]] = {name: [] for name in page}
     for entry in effects(conn, list(page)) if page else ():
@@ -254,7 +254,7 @@ def expired_events(
 def expired_dead_letters(
     conn: sa.Connection, tenant: str, before_at: int, after: RetentionPosition, limit: int
 ) -> RetentionBatch:
-    """See Keeping.aged_letters."""
+    """See RetentionStore.expired_dead_letters."""
     page = [dead_letter_of(row) for row in bulk.fetch_rows(conn, _LETTERS, tenant, after[1], limit)]
     again: list[str] = [letter.replayed_by for letter in page if letter.replayed_by is not None]
     under_way = {name for (name,) in bulk.fetch_rows(conn, _UNFINISHED_AMONG, again)} if again else set()
@@ -268,7 +268,7 @@ def expired_dead_letters(
 
 
 def expired_schedule(conn: sa.Connection, uid: ScheduleUid) -> RetentionBatch:
-    """See Keeping.aged_schedule."""
+    """See RetentionStore.expired_schedule."""
     [(deleted_at,)] = bulk.fetch_rows(conn, _DELETED, uid) or [(None,)]
     kept = (schema.schedule, schema.schedule_revision, schema.pause)
     found = [record for table in kept for record in records(conn, table, "uid", [uid], {uid: deleted_at or 0})]
@@ -301,7 +301,7 @@ _REMOVE_TICKS = bulk.Statement(
 
 
 def remove(conn: sa.Connection, lot: RetentionBatch, limit: int) -> bool:
-    """See Keeping.remove."""
+    """See RetentionStore.remove."""
     if lot.kind is RetentionKind.RUNS:
         return _remove_runs(conn, lot.names, limit)
     if lot.kind is RetentionKind.TICKS:

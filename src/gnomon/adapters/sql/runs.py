@@ -57,7 +57,7 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
 
 
 def run_position(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
-    """See Executions.place_of_run. It is read off the index alone."""
+    """See Executions.run_position. It is read off the index alone."""
     row = conn.execute(_narrowed(_PLACE, query).offset(number - 1), {"owner": query.tenant}).one_or_none()
     return None if row is None else (row.created_at, row.run_id)
 

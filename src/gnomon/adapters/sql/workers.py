@@ -31,7 +31,7 @@ _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 def register_worker(conn: sa.Connection, card: WorkerInfo, ttl_ms: int, now: int) -> None:
-    """See Workers.enlist."""
+    """See Workers.register."""
     row = {
         "worker": card.worker,
         "pool": card.pool,
@@ -56,12 +56,12 @@ def register_worker(conn: sa.Connection, card: WorkerInfo, ttl_ms: int, now: int
 
 
 def workers(conn: sa.Connection, now: int) -> Sequence[WorkerInfo]:
-    """See Workers.workers."""
+    """See Workers.alive."""
     return [_card(row) for row in conn.execute(_ALIVE, {"now": now})]
 
 
 def deregister_worker(conn: sa.Connection, worker: str) -> None:
-    """See Workers.dismiss."""
+    """See Workers.deregister."""
     conn.execute(_DISMISS, {"name": worker})
 
 

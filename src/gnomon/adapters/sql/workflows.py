@@ -51,7 +51,7 @@ def newest_workflows(conn: sa.Connection, tenant: str, workflow_ids: Sequence[st
 
 
 def list_workflows(conn: sa.Connection, tenant: str, after: str, limit: int) -> Sequence[Workflow]:
-    """See Jobs.page_of_workflows."""
+    """See Jobs.list_workflows."""
     return [decode_workflow(text) for (text,) in bulk.fetch_rows(conn, _NEWEST_AFTER, tenant, after, limit)]
 
 

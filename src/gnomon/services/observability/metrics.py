@@ -130,7 +130,7 @@ class MetricsRecorder:
     # ---- what was committed: see Tally -------------------------------------------------------
 
     def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
-        """See Tally.decided."""
+        """See ActivityObserver.decided."""
         for verdict in verdicts:
             job = self.jobs.shown(verdict.schedule.schedule_id)
             for decision in verdict.decisions:
@@ -144,40 +144,40 @@ class MetricsRecorder:
                     self.add("runs_skipped_overlap", count=decision.count)
 
     def launched(self, runs: Sequence[Run]) -> None:
-        """See Tally.launched."""
+        """See RunObserver.launched."""
         for run in runs:
             self.add("jobs_received", self.jobs.shown(_job(run)))
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
-        """See Tally.taken."""
+        """See ActivityObserver.taken."""
         for one in tasks:
             self.add("jobs_dispatched", self.jobs.shown(_job(one.run)))
             self._observe("dispatch_latency_seconds", now - one.task.available_at)
 
     def started(self, runs: Sequence[Run], now: int) -> None:
-        """See Tally.started."""
+        """See RunObserver.started."""
         for run in runs:
             if run.source is Source.CRON:
                 self._observe("start_delay_seconds", now - run.planned_at)
 
     def tried(self, endings: Sequence[TaskCompletion]) -> None:
-        """See Tally.tried."""
+        """See ActivityObserver.tried."""
         for one in endings:
             self.add("attempts_ended", one.result.value)
             if one.wait_reason is WaitReason.RETRY:
                 self.add("retries", self.jobs.shown(_job(one.run)))
 
     def attempts_cancelled(self, count: int) -> None:
-        """See Tally.called_off."""
+        """See ActivityObserver.attempts_cancelled."""
         self.add("attempts_ended", Result.CANCELLED.value, count=count)
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:
-        """See Tally.buried."""
+        """See ActivityObserver.dead_lettered."""
         for job in jobs:
             self.add("dead_letters", self.jobs.shown(job))
 
     def ended(self, finishes: Sequence[FinishedRun]) -> None:
-        """See Tally.ended."""
+        """See RunObserver.ended."""
         for run, status, error, at in finishes:
             job = self.jobs.shown(_job(run))
             self.add("executions", job, status.value, run.source.value)
@@ -188,7 +188,7 @@ class MetricsRecorder:
                 self.add("runs_failed_launch")
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
-        """See Tally.graphs_ended."""
+        """See ActivityObserver.graph_runs_ended."""
         self.graphs |= {run.run_id: _job(run) for run in runs}
         while len(self.graphs) > _MOST_GRAPHS:
             self.graphs.pop(next(iter(self.graphs)))
