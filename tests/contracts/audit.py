@@ -147,6 +147,15 @@ class AuditContract:
             ("bob", "update", "job", "report"),
         ]
 
+    @pytest.mark.req("H-23")
+    async def test_a_schedule_that_is_removed_with_other_changes_is_written_down(self, store: Store) -> None:
+        job = await self.job(store)
+        changes = JobChangeset(added=[minutely("new", mark=LATER)], removed=[verdict_before_edit(job, now=LATER)])
+
+        assert await store.jobs.apply(changes, now=LATER, actor="bob", tzdata="")
+
+        assert (await self.told(store))[1:] == [("bob", "register", "job", "new"), ("bob", "delete", "job", "report")]
+
     async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: Store) -> None:
         await self.job(store)
         wish = JobChangeset(workflows=[workflow()], added=[minutely("new"), minutely("report")])

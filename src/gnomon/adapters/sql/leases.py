@@ -1,4 +1,4 @@
-"""Terms and leases, judged by the store's clock."""
+"""Leases of shards with their terms, and of singletons. The store's clock decides when a lease has expired."""
 
 from collections.abc import Collection
 
@@ -40,7 +40,7 @@ _ALIVE = sa.select(sa.func.count()).select_from(schema.node).where(_node.seen_un
 def renew_shards(conn: sa.Connection, holder: str, ttl_ms: int, now: int) -> ShardRenewal:
     """See Shards.renew."""
     _record_node(conn, holder, now + ttl_ms)
-    # Whoever is just showing up is skipped, not waited for: two could wait for each other.
+    # Nodes that renew at this moment are skipped, not waited for: two could wait for each other.
     conn.execute(_FORGET, {"now": now})
     held = dict(conn.execute(_HELD, {"by": holder}).all())
     if held:
@@ -60,7 +60,7 @@ def _record_node(conn: sa.Connection, holder: str, until: int) -> None:
 
 def claim(conn: sa.Connection, holder: str, ttl_ms: int, limit: int, now: int, *, by_force: bool) -> Terms:
     """See Shards.claim."""
-    # A shard that another is about to take is left to them; by force, it is waited for.
+    # A shard that another node is about to take is skipped; by force, the claim waits for it.
     if by_force:
         conn.execute(_FORGET_OTHERS, {"by": holder})
     query = _TAKEABLE if by_force else _TAKEABLE.where(_OVER)
@@ -85,20 +85,20 @@ def leave(conn: sa.Connection, holder: str) -> None:
     hint_after_commit(conn, HintTopic.SHARDS)
 
 
-_TAKE_TURN = bulk.statement(
+_ACQUIRE_SINGLETON = bulk.statement(
     "INSERT INTO turn (name, holder, until_at, token) VALUES (?, ?, ?, 1) ON CONFLICT (name)"
     " DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at, token = turn.token + 1"
     " WHERE turn.holder = excluded.holder OR turn.until_at <= ? RETURNING token"
 )
 #: The row stays, so that the next token is higher.
-_GIVE_UP = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ?")
+_RELEASE_SINGLETONS = bulk.statement("UPDATE turn SET until_at = 0 WHERE holder = ?")
 
 
 def acquire_singleton(conn: sa.Connection, name: str, holder: str, until_at: int, now: int) -> bool:
     """See SingletonLeases.acquire_singleton."""
-    return bool(bulk.fetch_rows(conn, _TAKE_TURN, name, holder, until_at, now))
+    return bool(bulk.fetch_rows(conn, _ACQUIRE_SINGLETON, name, holder, until_at, now))
 
 
 def release_singletons(conn: sa.Connection, holder: str) -> None:
     """See SingletonLeases.release_singletons."""
-    bulk.execute_statement(conn, _GIVE_UP, holder)
+    bulk.execute_statement(conn, _RELEASE_SINGLETONS, holder)

@@ -1,4 +1,7 @@
-"""Addresses of database servers, as people write them and as other programs print them."""
+"""PostgreSQL: URLs of servers, connections with time limits, and writers that coalesce.
+
+A few tasks write: bodies that wait while one commits go together into the next transaction (see transactions.py).
+"""
 
 import asyncio
 from collections import deque
@@ -32,7 +35,7 @@ from gnomon.errors import StoreUnavailable, UsageError
 _SHAPE = "postgresql://USER:PASSWORD@HOST:PORT/NAME"
 _LAST_PORT = 65_535
 _TLS = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-#: What other clients do with a connection, and ours does in its own way or not at all.
+#: Parameters of other clients, which ours handles in its own way or not at all.
 _OF_OTHERS = frozenset(
     {
         "channel_binding",
@@ -49,9 +52,9 @@ _OF_OTHERS = frozenset(
 
 
 def server_address(url: str) -> tuple[sa.URL, dict[str, Any]]:
-    """Where a server is, and what its driver is told besides: all that stands behind the question mark.
+    """The address of a server, and the driver's arguments from the query of the URL.
 
-    UsageError if it cannot be meant. What was written is not repeated, as there may be a password in it.
+    UsageError if the URL is not valid. The message does not repeat it, because it may contain a password.
     """
     try:
         found = sa.make_url(url).set(drivername="postgresql+asyncpg")
@@ -59,77 +62,78 @@ def server_address(url: str) -> tuple[sa.URL, dict[str, Any]]:
         raise UsageError(f"the address of the database cannot be read: it looks like {_SHAPE}") from None
     if found.port is not None and not 0 < found.port <= _LAST_PORT:
         raise UsageError(f"the address of the database names a port that there is not: {found.port}")
-    said = {name: value if isinstance(value, str) else value[-1] for name, value in found.query.items()}
-    _check(said)
-    told = {name: value for name, value in said.items() if value and name not in _OF_OTHERS}
-    # The driver reads them itself: TLS as everybody spells it, and settings of the server.
-    return found.set(query={}), {"dsn": f"postgresql://?{urlencode(told)}"} if told else {}
+    parameters = {name: value if isinstance(value, str) else value[-1] for name, value in found.query.items()}
+    _check(parameters)
+    ours = {name: value for name, value in parameters.items() if value and name not in _OF_OTHERS}
+    # The driver reads these itself: TLS parameters as in libpq, and settings of the server.
+    return found.set(query={}), {"dsn": f"postgresql://?{urlencode(ours)}"} if ours else {}
 
 
-def _check(said: dict[str, str]) -> None:
-    if said.get("sslmode", _TLS[0]) not in _TLS:
+def _check(parameters: dict[str, str]) -> None:
+    if parameters.get("sslmode", _TLS[0]) not in _TLS:
         raise UsageError(f"the address of the database: sslmode must be one of {', '.join(_TLS)}")
-    if said.get("channel_binding") == "require":
+    if parameters.get("channel_binding") == "require":
         raise UsageError("the address of the database: channel_binding=require cannot be had; sslmode=verify-full can")
 
 
 T = TypeVar("T")
-#: How much longer than our patience we wait for the server to say that it is over, before we take it for gone.
+#: How long past the limit to wait for the server to report the timeout, before the connection counts as lost.
 _GRACE_MS = 2000
-#: However many share the patience, each waits this long for a lock, as one may have to among others who write.
+#: Each body waits at least this long for a lock, however many share the limit.
 _SHORTEST_WAIT_MS = 20
-#: How long a connection is taken to be alive that was, and where it is written when it was.
+#: A connection that was used this recently counts as alive; and the key of the time of its last use.
 _TRUSTED_SECONDS, _USED_AT = 1.0, "gnomon_used_at"
-#: One round trip for all. The last says whether they are local to the transaction.
+#: Sets all limits in one round trip. The last parameter makes them local to the transaction.
 _LIMIT = (
     "SELECT set_config('lock_timeout', $1, $4), set_config('statement_timeout', $2, $4),"
     " set_config('idle_in_transaction_session_timeout', $2, $4),"
-    # Whoever vanishes in the middle of a message is not idle, and no statement goes on: only this ends it.
+    # A client that vanishes in the middle of a message is neither idle nor running a statement: only this ends it.
     " CASE WHEN current_setting('server_version_num')::int >= 170000"
     " THEN set_config('transaction_timeout', $3, $4) END"
 )
-#: No transaction of ours takes so many times our patience.
+#: The limit of a transaction, as a multiple of the limit of a statement.
 _LONGEST = 5
-#: So many write at once: whoever asks while one commits need not wait for it.
+#: The number of writers: while one commits, the other takes new bodies.
 _WRITERS = 2
-#: How often a body is run again whose transaction the server gave up for the sake of another.
+#: How often a body is retried that the server chose as the victim of a deadlock or conflict.
 _RETRIES = 3
-#: How those who write see what others do meanwhile.
+#: The isolation level of writes.
 _TRANSACTIONS = "READ COMMITTED"
 _NOW = sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: int | None) -> AsyncEngine:
-    """An engine on the database. A connection that has died while nobody used it is replaced before it is used.
+    """An engine on the database. A connection that died while idle is replaced before it is used.
 
-    Reads need no transaction, nor does asking whether a connection is alive: that saves two of three round trips.
-    Behind a pooler of transactions they have one, as each of their statements might go to another server otherwise.
-    Limits are set once for each connection, unless a pooler would give somebody else our limits with it.
+    Reads and liveness checks use no transaction, which saves two of three round trips. Behind a transaction pooler
+    reads have one, because each statement might go to another server connection otherwise. Limits are set once per
+    connection; behind a pooler, per transaction, because another client may get the connection next.
     """
     connect: dict[str, Any] = {}
     waiting: dict[str, Any] = {}
     if patience_ms is not None:
         seconds = (patience_ms + _GRACE_MS) / 1000
         connect |= {"timeout": seconds, "command_timeout": seconds}
-        # For a connection that others have in use.
+        # Applies while all connections are in use.
         waiting |= {"pool_timeout": seconds}
     if not statement_cache:
-        # Without a name a statement is gone with the next one, so none is left on a connection that the pooler
-        # gives to someone else.
+        # An unnamed statement is replaced by the next one, so none is left on a connection that the pooler gives to
+        # another client.
         connect |= {
             "statement_cache_size": 0,
             "prepared_statement_cache_size": 0,
             "prepared_statement_name_func": str,
         }
-    address, told = server_address(url)
+    address, arguments = server_address(url)
     engine = create_async_engine(
         address,
         pool_size=pool_size,
-        # One more than these would be made anew each time. The one that was used last knows most statements.
+        # No connections beyond the pool: they would be opened anew each time. The connection that was used last has the
+        # most prepared statements.
         max_overflow=0,
         pool_use_lifo=True,
         **waiting,
-        connect_args=connect | told,
+        connect_args=connect | arguments,
         isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
         execution_options={MAY_COPY: statement_cache},
     )
@@ -168,7 +172,7 @@ def _set_connection_timeouts(engine: AsyncEngine, patience_ms: int) -> None:
 
 
 def _timeout_parameters(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
-    """The parameters of _LIMIT. Those who may wait for a lock one after another share the patience."""
+    """The parameters of _LIMIT. Bodies that may wait for locks one after the other share the limit."""
     wait = max(patience_ms // sharing, _SHORTEST_WAIT_MS)
     return str(wait), str(patience_ms), str(_LONGEST * patience_ms), local
 
@@ -179,9 +183,9 @@ class _PostgresWrite(NamedTuple):
 
 
 class PostgresTransactions:
-    """The engine on one database. It belongs to the event loop in which it was made.
+    """Implements Transactions on one database. It belongs to the event loop in which it was created.
 
-    With None for patience it waits as long as it takes, as one must who migrates.
+    With `patience_ms=None` there are no limits, as a migration needs.
     """
 
     def __init__(
@@ -193,11 +197,11 @@ class PostgresTransactions:
         self._limited = statement_cache
         self._pending_writes: deque[_PostgresWrite] = deque()
         self._writers: set[asyncio.Task[None]] = set()
-        #: How many of them go on until all is written that was asked for, and whether one is about to.
+        #: The number of writers that drain the queue, and whether one is about to start.
         self._active_writers = 0
         self._writer_starting = False
         self._closing = False
-        #: How many transactions there were, with success or without.
+        #: The number of transactions, committed or not.
         self.commits = 0
 
     def now(self, conn: sa.Connection) -> int:
@@ -223,7 +227,7 @@ class PostgresTransactions:
         except sa.exc.DBAPIError as error:
             if not connection_closed(error):
                 raise
-        # Whoever only reads has done nothing yet, and need not know that the server had closed the connection.
+        # A read changes nothing, so it is repeated if the server had closed the idle connection.
         async with self._engine.connect() as conn:
             return await conn.run_sync(body)
 
@@ -253,10 +257,10 @@ class PostgresTransactions:
         await asyncio.gather(*self._writers)
         await self._engine.dispose()
 
-    # ---- the tasks of those who write --------------------------------------------------------
+    # ---- writers -----------------------------------------------------------------------------
 
     async def _write_all(self) -> None:
-        """Write until nothing is left to write."""
+        """Write batches until the queue is empty."""
         self._writer_starting = False
         self._active_writers += 1
         try:
@@ -276,10 +280,10 @@ class PostgresTransactions:
         return [await self._retry_on_conflict(body, outcome) for body, outcome in zip(bodies, outcomes, strict=True)]
 
     async def _retry_on_conflict(self, body: TransactionBody[Any], outcome: TransactionResult) -> TransactionResult:
-        """What comes of the body when it is run again, if the server gave it up for the sake of another.
+        """The result of the body when it is retried, if the server aborted it because of a deadlock or conflict.
 
-        Alone a body takes few locks, and mostly in the order in which others do; but a statement on many rows locks
-        them in the order in which the server finds them. So even a lone body may be a victim, and more than once.
+        A single body takes few locks, mostly in the same order as others. But a statement on many rows locks them in
+        the order in which the server finds them, so that even a single body may be aborted, and more than once.
         """
         for _ in range(_RETRIES):
             if not _is_conflict(outcome):
@@ -297,9 +301,9 @@ class PostgresTransactions:
             return [TransactionResult(error=lost_transaction_error(error)) for _ in bodies]
 
     def _begin(self, conn: sa.Connection, sharing: int) -> None:
-        """Until the end of this transaction neither we wait for others for ever, nor they for us.
+        """Limit how long this transaction waits for others, and others for it.
 
-        Those who may wait for a lock one after another share the patience, so that it lasts for all of them.
+        Bodies that may wait for locks one after the other share the limit, so that their sum stays within it.
         """
         if self._patience_ms is not None and not (self._limited and sharing == 1):
             conn.exec_driver_sql(_LIMIT, _timeout_parameters(self._patience_ms, sharing=sharing, local=True))

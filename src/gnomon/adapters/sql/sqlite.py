@@ -1,7 +1,7 @@
-"""SQLite: one thread writes, a few read beside it, and a lock beside the file says whose scheduler it is.
+"""SQLite: one thread writes, a few threads read, and a lock file decides which process schedules.
 
-Every transaction of the writer takes along all bodies that have piled up, so that many writers share one flush of
-the disk. Reads go to connections of their own: under WAL they see what is committed and wait for nobody.
+The writer coalesces all bodies that wait into one transaction (see transactions.py), so that they share one fsync.
+Reads have connections of their own: under WAL they see what is committed and never wait for the writer.
 """
 
 import asyncio
@@ -33,38 +33,38 @@ from gnomon.ports.runtime import Events
 
 T = TypeVar("T")
 READERS = 4
-#: What every connection is told when it is opened.
+#: Set on every new connection.
 PRAGMAS = {
     "busy_timeout": "5000",
     "journal_mode": "WAL",
-    # With FULL a commit outlives a power cut. Shared by many, the flush costs next to nothing.
+    # With FULL a commit survives a power cut. Coalesced writes share the fsync, so it costs little.
     "synchronous": "FULL",
-    # A batch of decisions writes thousands of pages: at the default a checkpoint would follow on each. A commit
-    # that has to make one keeps all others waiting, so that most are made in quiet moments, long before.
+    # A batch of decisions writes thousands of pages: with the default, each would trigger a checkpoint. A commit that
+    # makes one blocks all others, so most checkpoints are made earlier, while the writer is idle.
     "wal_autocheckpoint": "16000",
     "journal_size_limit": str(64 * 2**20),
 }
-#: How much of the file a connection keeps in mind, in KiB: the writer and each reader. The system keeps all of it, too.
+#: The page cache of the writer and of each reader, in KiB. The operating system caches the whole file as well.
 _WRITERS_CACHE, _READERS_CACHE = 2048, 512
-#: How many statements a connection need not read again: each of our own for several numbers of rows.
+#: Prepared statements that a connection caches: each of ours, for several numbers of rows.
 _KNOWN_STATEMENTS = 512
-#: After how many changed rows a checkpoint is made, as soon as nothing has been written for so long.
+#: A checkpoint is made after this many changed rows, once nothing has been written for this long.
 _CHECKPOINT_ROWS, _QUIET_SECONDS = 4000, 0.05
-#: How soon to ask again for a journal that others are changing.
+#: The pause before a pragma is retried while another process changes the journal mode.
 _JOURNAL_SECONDS = 0.01
 _NETWORK_DISKS = frozenset("nfs nfs4 cifs smb3 smbfs afs ceph glusterfs lustre fuse.sshfs fuse.glusterfs".split())
 
 
 def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS_CACHE) -> sa.Engine:
-    """An engine on the file, which is made if there is none, whose transactions begin as told."""
+    """An engine on the file, which is created if it does not exist; `begin` starts its transactions."""
     _create_file(path)
     engine = sa.create_engine(
-        # Whoever opens it later makes no empty one in the place of a file that was taken away.
+        # A later connection must not create an empty file in place of one that was removed.
         sa.URL.create("sqlite", database=f"{Path(path).absolute().as_uri()}?mode=rw", query={"uri": "true"}),
         poolclass=sa.QueuePool,
         pool_size=connections,
         max_overflow=0,
-        # None: the driver leaves transactions to us.
+        # None: the driver starts no transactions by itself.
         connect_args={"isolation_level": None, "check_same_thread": False, "cached_statements": _KNOWN_STATEMENTS},
     )
 
@@ -81,14 +81,14 @@ def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS
 
 
 def _create_file(path: str) -> None:
-    """There is a file; if it cannot be made, whoever opens it will say why."""
-    # Never one that is there already: to close it would let go of the locks that we may have on it.
+    """Create the file unless it exists. If that fails, opening it reports why."""
+    # Never open an existing file: closing it would release the locks that this process has on it.
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _execute_pragma(connection: Any, pragma: str) -> None:  # noqa: ANN401 - the driver's own
-    """The connection is told, also while others change the journal of a new file, for which SQLite does not wait."""
+    """Execute the pragma. Retries while others change the journal mode of a new file: SQLite does not wait for that."""
     give_up_at = time.monotonic() + int(PRAGMAS["busy_timeout"]) / 1000
     while True:
         try:
@@ -108,15 +108,15 @@ class _SqliteWrite(NamedTuple):
 
 
 class SqliteTransactions:
-    """The engine on one file. `now` is the clock of this machine, which all who share the file have in common."""
+    """Implements Transactions on one file. `now` is the machine's clock, which all processes on the file share."""
 
     def __init__(self, path: str, *, now: Callable[[], int]) -> None:
         self._now = now
         self._pending_writes: queue.SimpleQueue[_SqliteWrite | None] = queue.SimpleQueue()
         self._closing = False
-        #: How many transactions there were, with success or without.
+        #: The number of transactions, committed or not.
         self.commits = 0
-        #: How many rows the writer's connection has changed, and how many of them at the last checkpoint.
+        #: Rows that the writer's connection has changed, in total and at the last checkpoint.
         self._changed = self._settled = 0
         self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
@@ -124,7 +124,7 @@ class SqliteTransactions:
         self._writer = threading.Thread(target=self._writer_loop, name="gnomon-write", daemon=True)
         self._writer.start()
 
-    def now(self, conn: sa.Connection) -> int:  # noqa: ARG002 - another engine asks its server
+    def now(self, conn: sa.Connection) -> int:  # noqa: ARG002 - PostgreSQL needs the connection
         """See Transactions.now."""
         return self._now()
 
@@ -145,7 +145,7 @@ class SqliteTransactions:
             raise failure from error
 
     async def write(self, body: TransactionBody[T], *, apart: bool = False) -> T:
-        """See Transactions.write. On a file there is one who writes."""
+        """See Transactions.write. A file has one writer, so `apart` makes no difference."""
         del apart
         if self._closing:
             raise StoreUnavailable("the store is closed")
@@ -172,7 +172,7 @@ class SqliteTransactions:
     # ---- the writer's thread -----------------------------------------------------------------
 
     def _writer_loop(self) -> None:
-        """Write until told to stop; nothing that fails ends it."""
+        """Write until the store is closed. A failure ends a batch, never the thread."""
         while (first := self._next()) is not None:
             batch, closing = self._drain_queue(first)
             _deliver_results(batch, self._run(batch))
@@ -180,19 +180,19 @@ class SqliteTransactions:
                 return
 
     def _next(self) -> _SqliteWrite | None:
-        """What is asked for next. A quiet moment before that is used for a checkpoint, if much has been written."""
+        """The next write; None to stop. After many changed rows, an idle moment before it is used for a checkpoint."""
         if self._changed - self._settled >= _CHECKPOINT_ROWS:
             try:
                 return self._pending_writes.get(timeout=_QUIET_SECONDS)
             except queue.Empty:
                 self._settled = self._changed
-                # Not by the writer: whoever comes while it is made need not wait for it.
+                # On a reader's thread, so that no write waits for the checkpoint.
                 self._readers.submit(self.checkpoint)
         return self._pending_writes.get()
 
     def checkpoint(self) -> None:
-        """What was committed is in the file itself, so that the log of the next commits begins anew."""
-        # What hinders it now will hinder a commit, which makes one by itself in the end and says so.
+        """Move committed pages from the WAL into the file, so that the WAL starts again."""
+        # If it fails now, a later commit makes one and reports the error.
         with suppress(sa.exc.DBAPIError, sqlite3.Error):
             connection = self._reading.raw_connection()
             try:
@@ -201,7 +201,7 @@ class SqliteTransactions:
                 connection.close()
 
     def _drain_queue(self, first: _SqliteWrite) -> tuple[list[_SqliteWrite], bool]:
-        """The first and all that have piled up behind it; whether there is nothing more to come."""
+        """The first write and all that wait behind it, and whether the store is closing."""
         batch = [first]
         while len(batch) < MAX_BATCH:
             try:
@@ -220,7 +220,7 @@ class SqliteTransactions:
                 self.commits += 1
                 self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
-                    # Whatever it was, a new connection has not seen it.
+                    # Start over with a new connection, whatever the error was.
                     conn.invalidate()
                 return outcomes
         except Exception as error:  # noqa: BLE001 - the callers get it
@@ -230,7 +230,7 @@ class SqliteTransactions:
         driver = conn.connection.dbapi_connection
         if isinstance(driver, sqlite3.Connection):
             self._changed = driver.total_changes
-            # A new connection counts from nothing.
+            # A new connection starts to count at 0.
             self._settled = min(self._settled, self._changed)
 
 
@@ -241,25 +241,25 @@ def _deliver_results(batch: list[_SqliteWrite], outcomes: list[TransactionResult
     for loop, settled in answers.items():
         try:
             loop.call_soon_threadsafe(resolve_futures, settled)
-        except RuntimeError:  # the loop is closed, and nobody waits any more
+        except RuntimeError:  # the loop is closed, so no caller waits any more
             continue
 
 
-# ---- whose scheduler it is -----------------------------------------------------------------------
+# ---- the lock of the scheduler -------------------------------------------------------------------
 
 
 class FileLock:
-    """The right to schedule for a database file. The kernel takes it back when its process ends, however it ends."""
+    """The right to schedule for a database file. The kernel releases it when the process ends, however it ends."""
 
     def __init__(self, path: str) -> None:
-        # Whatever links lead to the database, they lead to one lock.
+        # All symbolic links to the database lead to one lock.
         self.path = os.path.realpath(path) + ".lock"
         refuse_network_disk(self.path)
         self._file: int | None = None
         _LOCKS.add(self)
 
     def try_acquire(self) -> bool:
-        """Whether it is held now; False if another process, or another lock in this one, has it."""
+        """Acquire the lock. False if another process, or another FileLock of this one, has it."""
         if self._file is not None:
             return True
         try:
@@ -275,13 +275,13 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give it back. The file stays: whoever removed it could remove one that another has just locked."""
+        """Release the lock. The lock file stays: removing it could remove one that another process has just locked."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
-#: A forked child shares the lock of its parent and would keep it alive; so it lets go at once.
+#: A forked child inherits the lock and would keep it alive, so it releases it at once.
 _LOCKS: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
 
 
@@ -294,7 +294,7 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
-    """UsageError if the file is known to lie on another machine, where neither locks nor WAL can be trusted."""
+    """UsageError if the file is on a network file system, where neither locks nor WAL are reliable."""
     try:
         lines = Path(mounts).read_text().splitlines()
     except OSError:
@@ -307,14 +307,14 @@ def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
         raise UsageError(f"{path} lies on a network file system ({kind}), where it is not safe: use a local disk")
 
 
-#: How soon a write by another process is noticed.
+#: How often to check for commits of other processes.
 _POLL_SECONDS = 0.1
-#: How often to look whether the file is still there.
+#: How often to check that the file still exists.
 _CHECK_SECONDS = 1.0
 
 
 class CommitWatcher:
-    """Asks SQLite whether anyone has committed since the last time of asking. That costs microseconds."""
+    """Notices commits of any process by SQLite's data version, which takes microseconds to read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -336,7 +336,7 @@ class CommitWatcher:
         return found
 
     def changed(self) -> bool:
-        """Whether there was a commit since the last time of asking; True, too, if that cannot be said."""
+        """Whether there was a commit since the last call; True as well if the file cannot be read."""
         try:
             version = self._version()
         except sqlite3.Error:
@@ -344,10 +344,10 @@ class CommitWatcher:
         before, self._seen = self._seen, version
         return version != before
 
-    async def watch(self, told: Callable[[], None], stop: asyncio.Event) -> None:
-        """Whoever wants to know is told of every change soon, and once at first, until told to stop."""
-        self._on_change = told
-        told()
+    async def watch(self, on_change: Callable[[], None], stop: asyncio.Event) -> None:
+        """Call `on_change` at once, and soon after every commit, until stopped."""
+        self._on_change = on_change
+        on_change()
         self._schedule_check()
         try:
             await stop.wait()
@@ -357,7 +357,7 @@ class CommitWatcher:
             self.close()
 
     def _schedule_check(self) -> None:
-        # A bare timer: a process that has nothing to do spends most of its time here.
+        # A bare timer, because an idle process spends most of its time here.
         self._timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._check)
 
     def _check(self) -> None:
@@ -366,15 +366,15 @@ class CommitWatcher:
             self._on_change()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
 
 class DatabaseFileMonitor:
-    """Says once that the path no longer leads to the file that it led to at first, and again if that recurs.
+    """Emits an event when the path no longer leads to the file that it led to at first, and again if that recurs.
 
-    Whoever has such a file open goes on writing to what nobody will find again.
+    A process that has such a file open goes on writing to a file that has no name any more.
     """
 
     def __init__(self, path: str, events: Events) -> None:
@@ -384,7 +384,7 @@ class DatabaseFileMonitor:
         self._gone = False
 
     async def step(self) -> float:
-        """One look. Returns how many seconds to wait before the next."""
+        """Check once; return the seconds until the next check."""
         gone = _identity(self._path) != self._first
         if gone and not self._gone:
             self._events.emit("database_gone", path=self._path)
@@ -393,9 +393,9 @@ class DatabaseFileMonitor:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file the path leads to; None if to none."""
+    """The identity of the file at the path; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - each second, and there is nothing to gain from an object
+        found = os.stat(path)  # noqa: PTH116 - once per second; a Path would only cost
     except OSError:
         return None
     return found.st_dev, found.st_ino
