@@ -82,7 +82,7 @@ def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: CliP
         (("list", "--action", "destroy"), "error: action: 'destroy' must be one of register, update"),
         (("list", "--since", "yesterday"), "error: since: 'yesterday' is not an ISO 8601 instant"),
         (("list", "--until", "2026-01-01T00:00:00"), "error: until: '2026-01-01T00:00:00' has no time zone"),
-        (("verify", "--expect", "abc"), "error: expect: 'abc' is no hash"),
+        (("verify", "--expect", "abc"), "error: expect: 'abc' is not a hash"),
         (("verify", "--expect", "abc", "--head", "head"), "error: --expect and --head"),
     ],
 )

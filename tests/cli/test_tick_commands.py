@@ -172,7 +172,7 @@ def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:
         (("report",), "a backfill needs a job, --from and --to"),
         (("report", "--cancel", "bf_1"), "takes only the id"),
         (("--cancel", "bf_1"), "there is no backfill 'bf_1'"),
-        (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is yet to come"),
+        (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is in the future"),
     ],
 )
 def test_a_backfill_that_makes_no_sense_is_refused(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:

@@ -220,7 +220,7 @@ async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Pa
 
 @pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
 async def test_what_is_no_hash_cannot_be_expected(book: AuditService, expect: str) -> None:
-    with pytest.raises(FieldError, match="is no hash"):
+    with pytest.raises(FieldError, match="is not a hash"):
         await book.verify(expect=expect)
 
 

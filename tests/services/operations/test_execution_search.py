@@ -25,7 +25,7 @@ class SearchFixture:
         ids = CountedIds()
         self.book = JobService(store.jobs, store.schedules, store.history, self.clock, ids)
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, self.clock, ids)
-        self.search = SearchService(store.executions, store.jobs, self.book, look=3)
+        self.search = SearchService(store.executions, store.jobs, self.book, scan_limit=3)
 
     async def fill(self) -> str:
         runs = []
@@ -81,7 +81,7 @@ async def test_what_an_index_knows_needs_no_search(library: SearchFixture) -> No
 async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
     library: SearchFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.services.operations.jobs._LOOK", 2)
+    monkeypatch.setattr("gnomon.services.operations.jobs._SCAN_LIMIT", 2)
     monkeypatch.setattr("gnomon.services.operations.jobs._PAGE", 1)
     job = read_job({"name": "beat", "function": "f", "schedule": "* * * * *"}, Defaults(), now=NOON)
     await library.book.apply([job], actor="ada")

@@ -175,3 +175,21 @@ def printable(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
     if not value.isprintable():
         raise FieldError(field, value, "has a character that cannot be printed")
     return value
+
+
+#: The longest idempotency key, and the largest page of a list.
+_LONGEST_KEY, _LARGEST_PAGE = 255, 10_000
+
+
+def idempotency_key(key: str) -> str:
+    """The key; raise FieldError if it is empty, too long or not printable."""
+    if not key:
+        raise FieldError("key", key, "is empty")
+    return printable("key", key, longest=_LONGEST_KEY)
+
+
+def page_limit(limit: int, largest: int = _LARGEST_PAGE) -> int:
+    """The number of items of a page; raise FieldError if it is out of range."""
+    if not 1 <= limit <= largest:
+        raise FieldError("limit", limit, f"must be from 1 to {largest}")
+    return limit

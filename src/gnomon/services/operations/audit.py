@@ -1,4 +1,4 @@
-"""Looking at the audit trail, proving that nobody has changed it, and writing down what was not allowed."""
+"""Lists the audit trail, verifies its hash chain, and records refused requests."""
 
 import re
 from collections.abc import Sequence
@@ -6,46 +6,45 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gnomon.core.audit import Action, ChainBreak, ChainHead, StoredAuditEntry, refused_entry, verify_chain
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.errors import FieldError
 from gnomon.ports.audit import AuditQuery, AuditTrail
 
-_LARGEST_PAGE = 10_000
 _PAGE = 1000
 _HASH = re.compile("[0-9a-f]{64}")
-#: More flaws than these tell nothing more.
+#: The number of breaks that are reported; more tell nothing new.
 _MOST_FLAWS = 20
 _KINDS = ("job", "workflow", "execution", "dead_letter", "event", "backfill", "request")
-#: Whoever tries the same again and again is written down as often as this, so that nobody can fill the trail.
+#: Repeated refusals of the same kind are recorded once per this interval, so that no caller can fill the trail.
 _AGAIN_MS = 60_000
 _MOST_KNOWN = 1000
 
 
 class ChainVerification(Struct, frozen=True, kw_only=True):
-    """What came of looking at the whole chain."""
+    """The result of verifying the whole chain."""
 
-    #: The last entry, whose hash is to be kept elsewhere.
+    #: The last entry; an operator keeps its hash outside the database.
     head: ChainHead
-    #: How many entries are not sealed yet, so that nothing can be proven about them.
+    #: The number of entries that are not sealed yet: nothing can be proven about them.
     unsealed: int
     flaws: tuple[ChainBreak, ...]
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was changed, removed, added or moved."""
+        """Whether no entry was changed, removed, added or moved."""
         return not self.flaws
 
 
 class AuditService:
-    """List, verify, write down what was not allowed."""
+    """Lists and verifies audit entries, and records refused requests."""
 
     def __init__(self, trail: AuditTrail) -> None:
         self._trail = trail
-        #: When somebody was last written down for something.
+        #: The time of the last recorded refusal, by tenant, actor and kind.
         self._known: dict[tuple[str, str, str], int] = {}
 
     async def refused(self, kind: str, request: str, reason: str, *, actor: str, tenant: str, now: int) -> None:
-        """It stands in the trail that somebody asked for what they may not do: of each kind once in a while."""
+        """Record a refused request; repeated ones of the same actor and kind at most once a minute."""
         key = (tenant, actor, kind)
         if key in self._known and 0 <= now - self._known[key] < _AGAIN_MS:
             return
@@ -55,23 +54,22 @@ class AuditService:
         await self._trail.add(refused_entry(request, reason, actor=actor, tenant=tenant, now=now))
 
     async def page(self, query: AuditQuery) -> Sequence[StoredAuditEntry]:
-        """Entries, the newest first; FieldError for what can match none."""
+        """Entries, newest first; FieldError for a filter that cannot match any."""
         schedule_name("tenant", query.tenant)
-        if not 1 <= query.limit <= _LARGEST_PAGE:
-            raise FieldError("limit", query.limit, f"must be from 1 to {_LARGEST_PAGE}")
+        page_limit(query.limit)
         for field, known in (("action", tuple(Action)), ("kind", _KINDS)):
-            said = getattr(query, field)
-            if said is not None and said not in known:
-                raise FieldError(field, said, f"must be one of {', '.join(known)}")
+            value = getattr(query, field)
+            if value is not None and value not in known:
+                raise FieldError(field, value, f"must be one of {', '.join(known)}")
         for field in ("actor", "name"):
             if getattr(query, field) is not None:
                 printable(field, getattr(query, field))
         return await self._trail.page(query)
 
     async def verify(self, *, expect: str | None = None) -> ChainVerification:
-        """Whether the chain is whole, and has the entry whose hash is expected: one that was once its last."""
+        """Verify the chain, and that it still contains the entry with the expected hash, an earlier head."""
         if expect is not None and not _HASH.fullmatch(expect):
-            raise FieldError("expect", expect, "is no hash: 64 of 0-9 and a-f")
+            raise FieldError("expect", expect, "is not a hash: 64 characters of 0-9 and a-f")
         last, found, seen = ChainHead(), list[ChainBreak](), expect in (None, ChainHead().hash)
         while page := await self._trail.sealed(after=last.seq, limit=_PAGE):
             last, more = verify_chain(last, page)
@@ -82,5 +80,5 @@ class AuditService:
                 ChainBreak(last.seq, "the expected entry is not there: the end was cut off, or all was made anew")
             )
         head, unsealed = await self._trail.head()
-        del head  # there may be more by now, which was not looked at
+        del head  # entries sealed since the last page are not verified
         return ChainVerification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))

@@ -1,25 +1,24 @@
-"""The dead letter office: looking at what has failed for good, trying it again, putting it away."""
+"""Lists, replays and resolves dead letters: tasks that failed for good."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
 from gnomon.core.runs.launch import LaunchOutcome
-from gnomon.errors import FieldError, NotFound, Refused
+from gnomon.errors import NotFound, Refused
 from gnomon.ports.runs import DeadLetters, Executions
 from gnomon.ports.runtime import Clock
 from gnomon.services.operations.launcher import Launcher, LaunchResult
 
 _PAGE = 500
-_LARGEST_PAGE = 10_000
-#: The last dead letter that was looked at, and when the first one was: what failed since is not meant.
+#: The last dead letter of a page, and the time of the first request: letters created since are not replayed.
 DeadLetterCursor = tuple[str, int]
 
 
 class DeadLetterView(Struct, frozen=True):
-    """A dead letter and all that was tried."""
+    """A dead letter and its attempts."""
 
     letter: DeadLetter
     #: Every attempt of its task, the first one first.
@@ -29,7 +28,7 @@ class DeadLetterView(Struct, frozen=True):
 
 
 class ReplayResult(Struct, frozen=True, kw_only=True):
-    """What became of one of many replays."""
+    """The result of one of many replays."""
 
     dead_letter_id: str
     job: str
@@ -40,14 +39,14 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
 
 
 class ReplayPage(Struct, frozen=True):
-    """What became of some replays, and after which place to go on; None if there are no more."""
+    """The results of some replays, and the position of the next page; None after the last."""
 
     items: tuple[ReplayResult, ...]
     after: DeadLetterCursor | None
 
 
 class DeadLetterService:
-    """List, show, replay, resolve."""
+    """Lists, shows, replays and resolves dead letters."""
 
     def __init__(self, letters: DeadLetters, executions: Executions, launcher: Launcher, clock: Clock) -> None:
         self._letters = letters
@@ -65,14 +64,13 @@ class DeadLetterService:
         tenant: str = "default",
     ) -> Sequence[DeadLetter]:
         """Dead letters by id."""
-        if not 1 <= limit <= _LARGEST_PAGE:
-            raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
+        page_limit(limit)
         return await self._letters.page(
             schedule_name("tenant", tenant), job=job, unresolved=unresolved, after=after, limit=limit
         )
 
     async def get(self, dead_letter_id: str, *, tenant: str = "default") -> DeadLetterView:
-        """The dead letter with every attempt of its task."""
+        """The dead letter with the attempts of its task."""
         letter = await self._find(tenant, dead_letter_id)
         attempts = await self._executions.attempts([letter.task_id])
         return DeadLetterView(letter, tuple(attempts), await self._executions.find_run(letter.run_id))
@@ -80,10 +78,10 @@ class DeadLetterService:
     async def replay(
         self, dead_letter_id: str, *, actor: str, key: str | None = None, tenant: str = "default"
     ) -> LaunchResult:
-        """Run it again as a new run: one for each key, and one for all who name none.
+        """Replay it as a new run: once per idempotency key, and once without one.
 
-        It is the newest version of the workflow that runs, on what the failed run was given. The job's overlap policy
-        counts. The dead letter is resolved once the new run has succeeded.
+        The newest version of the workflow runs with the input of the failed run. The job's overlap policy applies.
+        The dead letter is resolved when the new run succeeds.
         """
         return await self._replay(await self._find(tenant, dead_letter_id), actor=actor, key=key)
 
@@ -96,17 +94,17 @@ class DeadLetterService:
         limit: int = _PAGE,
         tenant: str = "default",
     ) -> ReplayPage:
-        """Replay the dead letters that nobody has dealt with, so many at once; what became of each comes back."""
+        """Replay a page of unresolved dead letters and return the result of each."""
         printable("actor", actor)
-        name, asked_at = after or ("", self._clock.now())
+        name, requested_at = after or ("", self._clock.now())
         found = await self.page(job=job, unresolved=True, after=name, limit=limit, tenant=tenant)
-        # What fails again while one page after the other is asked for leaves another letter, which has to wait.
-        wanted = [letter for letter in found if after is None or letter.created_at < asked_at]
-        done = tuple([await self._outcome(letter, actor) for letter in wanted])
-        return ReplayPage(done, (found[-1].dead_letter_id, asked_at) if len(found) == limit else None)
+        # A replay that fails between two pages leaves a new letter, which this request must not replay again.
+        due = [letter for letter in found if after is None or letter.created_at < requested_at]
+        done = tuple([await self._outcome(letter, actor) for letter in due])
+        return ReplayPage(done, (found[-1].dead_letter_id, requested_at) if len(found) == limit else None)
 
     async def resolve(self, dead_letter_id: str, *, actor: str, tenant: str = "default") -> bool:
-        """It is dealt with. False if it was before."""
+        """Mark the dead letter as resolved; return False if it was resolved before."""
         printable("actor", actor)
         letter = await self._find(tenant, dead_letter_id)
         return bool(await self._letters.resolve(tenant, [letter.dead_letter_id], by=actor, now=self._clock.now()))
@@ -136,7 +134,7 @@ class DeadLetterService:
             letter.job, letter=letter.dead_letter_id, given=letter.input, actor=actor, key=key, tenant=letter.tenant
         )
         if failed is not None and failed.replay_of is not None:
-            # What failed again is this letter's business from now on.
+            # This letter replaces the one whose replay failed.
             by, now = f"{actor}, in favour of {letter.dead_letter_id}", self._clock.now()
             await self._letters.resolve(letter.tenant, [failed.replay_of], by=by, now=now)
         return done

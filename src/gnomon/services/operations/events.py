@@ -1,11 +1,11 @@
-"""Events from outside: emitting them, looking at them, and starting the runs for which several were gathered."""
+"""External events: emits and lists them, and starts the runs of event batches."""
 
 from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.fields import idempotency_key, page_limit, printable, schedule_name
 from gnomon.core.jobs.inputs import SECRET, read_json
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound
@@ -14,23 +14,21 @@ from gnomon.ports.runtime import Clock, Events, Ids
 from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
-_LONGEST_KEY = 255
-_LARGEST_PAGE = 10_000
-#: How many gatherings are closed in one transaction.
+#: The number of batches that are closed in one transaction.
 _BATCH = 100
-#: How long to wait for a gathering of which nobody told us.
+#: The longest wait before looking for batches that another node has opened.
 _POLL_SECONDS = 30.0
 
 
 class EmittedEvent(Struct, frozen=True, kw_only=True):
-    """An event and what became of it for every job that listens."""
+    """An event and its effect on every job that listens to it."""
 
     event: ExternalEvent
     entries: tuple[EventEffect, ...]
 
 
 class EventService:
-    """Emit, list, show."""
+    """Emits, lists and shows events."""
 
     def __init__(self, log: EventLog, clock: Clock, ids: Ids) -> None:
         self._log = log
@@ -40,12 +38,12 @@ class EventService:
     async def emit(
         self, name: str, body: object = None, *, actor: str, key: str | None = None, tenant: str = "default"
     ) -> EmittedEvent:
-        """Keep an event and start what listens to it. The same key is the same event, however often it is emitted."""
+        """Store an event and start the jobs that listen to it; a repeated key returns the stored event."""
         now = self._clock.now()
         schedule_name("tenant", tenant)
         schedule_name("name", name)
         event = ExternalEvent(
-            event_id=self._ids.new("evt", now) if key is None else event_id(tenant, name, _checked_key(key)),
+            event_id=self._ids.new("evt", now) if key is None else event_id(tenant, name, idempotency_key(key)),
             tenant=tenant,
             name=name,
             key=key,
@@ -54,7 +52,7 @@ class EventService:
             actor=printable("actor", actor),
         )
         entries = await self._log.emit(event, now=now)
-        # Of a key that was used before, the event of then counts.
+        # With a key that was used before, the stored event counts.
         kept = None if key is None else await self._log.find(event.event_id)
         if key is not None and kept is not None and _decoded_body(kept) != _decoded_body(event):
             raise KeyTaken(key, kept.event_id)
@@ -68,16 +66,15 @@ class EventService:
         limit: int = 100,
         tenant: str = "default",
     ) -> list[EmittedEvent]:
-        """Events, the newest first, each with what became of it."""
-        if not 1 <= limit <= _LARGEST_PAGE:
-            raise FieldError("limit", limit, f"must be from 1 to {_LARGEST_PAGE}")
+        """Events and their effects, newest first."""
+        page_limit(limit)
         if name is not None:
             schedule_name("name", name)
         schedule_name("tenant", tenant)
         return await self._with_entries(await self._log.page(tenant, name=name, after=after, limit=limit))
 
     async def get(self, event: str, *, tenant: str = "default") -> EmittedEvent:
-        """The event of that id, with what became of it."""
+        """The event and its effects."""
         schedule_name("tenant", tenant)
         found = await self._log.find(printable("event", event))
         if found is None or found.tenant != tenant:
@@ -86,33 +83,27 @@ class EventService:
         return emitted
 
     async def _with_entries(self, events: Sequence[ExternalEvent]) -> list[EmittedEvent]:
-        became: dict[str, list[EventEffect]] = {one.event_id: [] for one in events}
-        for entry in await self._log.effects(list(became)) if events else ():
-            became[entry.event_id].append(entry)
-        return [EmittedEvent(event=event, entries=tuple(became[event.event_id])) for event in events]
+        effects: dict[str, list[EventEffect]] = {one.event_id: [] for one in events}
+        for entry in await self._log.effects(list(effects)) if events else ():
+            effects[entry.event_id].append(entry)
+        return [EmittedEvent(event=event, entries=tuple(effects[event.event_id])) for event in events]
 
 
 def _encode_body(body: object) -> bytes:
-    """The body as JSON. Whoever emits is not whoever runs, so that it cannot ask for secrets."""
+    """The body as JSON. It must not name secrets: the caller may have no right to the secrets of the jobs."""
     plain = msgspec.json.encode(read_json("body", body))
     if SECRET.search(plain.decode()):
-        raise FieldError("body", body, "names a secret, and events have none")
+        raise FieldError("body", body, "names a secret: events cannot use secrets")
     return plain
 
 
 def _decoded_body(event: ExternalEvent) -> object:
-    """What is known about it, whatever the order in which it was said."""
+    """The body, independent of the order of its keys."""
     return msgspec.json.decode(event.body)
 
 
-def _checked_key(key: str) -> str:
-    if not key:
-        raise FieldError("key", key, "is empty")
-    return printable("key", key, longest=_LONGEST_KEY)
-
-
 class EventBatcher:
-    """Starts the runs of gatherings when they are due."""
+    """Starts the runs of event batches when they are due."""
 
     def __init__(
         self, log: EventLog, clock: Clock, events: Events, *, lease: Singleton, on_ready: Callable[[], None]
@@ -124,7 +115,7 @@ class EventBatcher:
         self.backoff = Backoff(events, "gatherer")
 
     async def step(self) -> float:
-        """Close what is due. Returns how many seconds to wait before the next step."""
+        """Close the batches that are due; return the seconds to wait before the next step."""
         return await self.backoff.attempt(self._step)
 
     async def _step(self) -> float:

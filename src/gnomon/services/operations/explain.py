@@ -1,4 +1,4 @@
-"""The explainer: gathers what is known about a job around a moment, and has it put into sentences."""
+"""Collects the evidence about a job around a time; `core.explain` turns it into sentences."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,20 +34,20 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import DeletedSchedule
 from gnomon.ports.store import Store
 
-#: How far back runs are looked for that may stand in the way.
+#: The number of earlier runs that are read to find one that blocked a tick.
 _LOOK_BACK = 100
-#: How many earlier jobs of one name are looked at.
+#: The number of deleted jobs of one name that are read.
 _NAMESAKES = 100
 _LONGEST = 1000
-#: More than there can be in a minute.
+#: The rows that are read around a time: more than a minute can have.
 _MOST_AT_ONCE = 1000
-#: Of how many items of a step that are not done the attempts are looked at.
+#: The number of unfinished items of a step whose attempts are read.
 _ITEMS = 20
 _OPEN_ATTEMPTS = 1000
 
 
 class _ExplainedSubjects(NamedTuple):
-    """What is to be explained, what is known so far, and how much more there is than will be told."""
+    """The subjects to explain, the evidence so far, and the number of subjects that are left out."""
 
     found: tuple[ExplainedSubject, ...]
     evidence: JobEvidence
@@ -55,158 +55,160 @@ class _ExplainedSubjects(NamedTuple):
 
 
 class Explainer:
-    """Says why: of a moment, or of what happened last. It asks a handful of questions, however much happened."""
+    """Explains a time, or the last ticks of a job, with a handful of queries however long the history is."""
 
     def __init__(self, store: Store, clock: Clock, *, settings: Settings | None = None) -> None:
         self._store = store
         self._clock = clock
-        #: By which history is removed; None if it never is.
+        #: The retention settings; None if history is never deleted.
         self._settings = settings
 
     async def at(self, job: str, moment: str, *, tenant: str = "default") -> JobExplanation:
-        """Why the job did what it did at a moment, or did nothing; also of one to come, and of a deleted job.
+        """Explain why the job ran or did not run at a time, which may be in the future; the job may be deleted.
 
-        The moment is one that `core.moments` reads, on the clocks of the schedule if it names none.
+        The time has the format of `core.time_expressions`, in the schedule's time zone unless it names another.
         """
-        now, lives = self._clock.now(), await self._timelines(tenant, job)
-        moments = parse_time_ranges(moment, lives[0].schedule.spec.timezone, now=now)
-        if lives[0].deleted_at is None and moments[0].first_at < lives[0].schedule.created_at:
-            lives += await self._gone(tenant, job)
-        life, earlier = _timeline_at(lives, moments[0].first_at)
-        evidence = JobEvidence(timeline=await self._with_revisions(life), earlier=earlier)
-        subjects = await self._at(evidence, moments, now)
+        now, timelines = self._clock.now(), await self._timelines(tenant, job)
+        ranges = parse_time_ranges(moment, timelines[0].schedule.spec.timezone, now=now)
+        if timelines[0].deleted_at is None and ranges[0].first_at < timelines[0].schedule.created_at:
+            timelines += await self._deleted_timelines(tenant, job)
+        timeline, earlier = _timeline_at(timelines, ranges[0].first_at)
+        evidence = JobEvidence(timeline=await self._with_revisions(timeline), earlier=earlier)
+        subjects = await self._at(evidence, ranges, now)
         return await self._answer(subjects, now)
 
     async def last(self, job: str, limit: int = 3, *, tenant: str = "default") -> JobExplanation:
-        """Why what the job did last became of it, newest first, what goes on, and what comes next."""
+        """Explain the last ticks of the job, newest first, its active runs and its next run."""
         if not 1 <= limit <= _LONGEST:
             raise FieldError("last", limit, f"must be from 1 to {_LONGEST}")
-        now, lives = self._clock.now(), await self._timelines(tenant, job)
-        life = await self._with_revisions(lives[0])
-        ticks = await self._store.history.ticks(life.schedule.uid, before=FOREVER, limit=limit + _LOOK_BACK)
+        now, timelines = self._clock.now(), await self._timelines(tenant, job)
+        timeline = await self._with_revisions(timelines[0])
+        ticks = await self._store.history.ticks(timeline.schedule.uid, before=FOREVER, limit=limit + _LOOK_BACK)
         evidence = JobEvidence(
-            timeline=life,
+            timeline=timeline,
             ticks=tuple(ticks),
-            runs=await self._runs(life, [FOREVER], limit + _LOOK_BACK),
-            events=await self._event_evidence(life, FOREVER, limit),
+            runs=await self._runs(timeline, [FOREVER], limit + _LOOK_BACK),
+            events=await self._event_evidence(timeline, FOREVER, limit),
         )
         subjects = _ExplainedSubjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
         coming = explain_subject(evidence, next_subject(evidence, now=now), now=now)
         return replace(answer, coming=coming, forgotten_before=await self._forgotten_before(subjects, limit, now))
 
-    # ---- who it is ---------------------------------------------------------------------------
+    # ---- the job -----------------------------------------------------------------------------
 
     async def _timelines(self, tenant: str, job: str) -> list[ScheduleTimeline]:
-        """The schedule of that name, or those that had it and are gone, newest first, as far as their own rows say."""
+        """The schedule of that name, or the deleted ones that had it, newest first, without their revisions."""
         standing = await self._store.schedules.find(schedule_name("tenant", tenant), schedule_name("job", job))
-        lives = await self._gone(tenant, job) if standing is None else [_timeline_of(standing)]
-        if not lives:
+        timelines = await self._deleted_timelines(tenant, job) if standing is None else [_timeline_of(standing)]
+        if not timelines:
             raise NotFound("job", job)
-        return lives
+        return timelines
 
-    async def _gone(self, tenant: str, job: str) -> list[ScheduleTimeline]:
+    async def _deleted_timelines(self, tenant: str, job: str) -> list[ScheduleTimeline]:
         return [
             _timeline_of(one.schedule, one) for one in await self._store.history.deleted(tenant, job, limit=_NAMESAKES)
         ]
 
-    async def _with_revisions(self, life: ScheduleTimeline) -> ScheduleTimeline:
-        """The life with all that the schedule has said, and when it was paused."""
-        uid = life.schedule.uid
+    async def _with_revisions(self, timeline: ScheduleTimeline) -> ScheduleTimeline:
+        """The timeline with all revisions and pauses of the schedule."""
+        uid = timeline.schedule.uid
         revisions = await self._store.history.revisions(uid)
-        said = revisions if life.deleted_at is None else revisions[:-1]  # its end is a revision, too
+        specs = revisions if timeline.deleted_at is None else revisions[:-1]  # the deletion is a revision, too
         versions = tuple(
             SpecVersion(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor)
-            for one in said
+            for one in specs
         )
-        rests = tuple(
+        pauses = tuple(
             PauseInterval(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
             for one in await self._store.history.pauses(uid)
         )
-        return replace(life, versions=versions or life.versions, pause_intervals=rests)
+        return replace(timeline, versions=versions or timeline.versions, pause_intervals=pauses)
 
-    # ---- what happened -----------------------------------------------------------------------
+    # ---- ticks, runs and events ----------------------------------------------------------------
 
-    async def _at(self, evidence: JobEvidence, moments: Sequence[TimeRange], now: int) -> _ExplainedSubjects:
-        life = evidence.timeline
-        ends = [_end_of(moment) for moment in moments]
-        ticks = await self._ticks(life, ends)
-        near = [one for one in ticks if one.decision.last_at >= moments[0].first_at]
-        ticks = [*await self._instead_of(near, life), *ticks]
+    async def _at(self, evidence: JobEvidence, ranges: Sequence[TimeRange], now: int) -> _ExplainedSubjects:
+        timeline = evidence.timeline
+        ends = [_end_of(one) for one in ranges]
+        ticks = await self._ticks(timeline, ends)
+        near = [one for one in ticks if one.decision.last_at >= ranges[0].first_at]
+        ticks = [*await self._instead_of(near, timeline), *ticks]
         befores = {*ends, FOREVER, *(one.decided_at + 1 for one in near[:1])}
         evidence = replace(
             evidence,
             ticks=tuple(ticks),
-            runs=await self._runs(life, befores, _MOST_AT_ONCE),
-            events=await self._event_evidence(life, ends[-1], _MOST_AT_ONCE),
+            runs=await self._runs(timeline, befores, _MOST_AT_ONCE),
+            events=await self._event_evidence(timeline, ends[-1], _MOST_AT_ONCE),
         )
-        told = [subjects_at(evidence, moment, now=now) for moment in moments]
-        found = [await self._with_run(subject) for subjects, _ in told for subject in subjects]
+        found_at = [subjects_at(evidence, one, now=now) for one in ranges]
+        found = [await self._with_run(subject) for subjects, _ in found_at for subject in subjects]
         if any(one.started is None and one.entry is None for one in found):
-            evidence = replace(evidence, horizons=await self._kept(life, now))
-        return _ExplainedSubjects(tuple(found), evidence, sum(more for _, more in told))
+            evidence = replace(evidence, horizons=await self._kept(timeline, now))
+        return _ExplainedSubjects(tuple(found), evidence, sum(more for _, more in found_at))
 
     async def _forgotten_before(self, subjects: _ExplainedSubjects, limit: int, now: int) -> int | None:
-        """From when on history is kept, if less was found than was asked for and there may have been more."""
-        life = subjects.evidence.timeline
-        kept = None if len(subjects.found) >= limit else await self._kept(life, now)
-        return None if kept is None or life.schedule.created_at >= kept.runs_at else kept.runs_at
+        """The time from which on history is kept, if it may explain why fewer ticks than requested were found."""
+        timeline = subjects.evidence.timeline
+        kept = None if len(subjects.found) >= limit else await self._kept(timeline, now)
+        return None if kept is None or timeline.schedule.created_at >= kept.runs_at else kept.runs_at
 
     async def _with_run(self, subject: ExplainedSubject) -> ExplainedSubject:
-        """The subject with its run, also if there are more at that moment than were looked at."""
+        """The subject with its run, which may be beyond the rows that were read."""
         if subject.run is not None or subject.started is None:
             return subject
         return replace(subject, run=await self._store.executions.find_run(subject.started))
 
-    async def _kept(self, life: ScheduleTimeline, now: int) -> RetentionHorizons | None:
-        """From when on the job's history is kept, to the minute; None if all of it is."""
+    async def _kept(self, timeline: ScheduleTimeline, now: int) -> RetentionHorizons | None:
+        """The time from which on the job's history is kept, to the minute; None if all of it is."""
         if self._settings is None:
             return None
-        schedule, usual = life.schedule, self._settings.execution.history_retention_days
+        schedule, usual = timeline.schedule, self._settings.execution.history_retention_days
         newest = await self._store.jobs.newest_workflows(schedule.tenant, [schedule.spec.workflow_id])
-        said = [one.retention_days for one in newest if one.retention_days is not None]
+        own = [one.retention_days for one in newest if one.retention_days is not None]
         now, dedupe_ms = now - now % MINUTE_MS, self._settings.cleaner.dedupe_ms
         window = schedule.spec.catchup_window_ms
-        kept = retention_horizons(*said or [usual], dedupe_ms=dedupe_ms, catchup_window_ms=window, now=now)
+        kept = retention_horizons(*own or [usual], dedupe_ms=dedupe_ms, catchup_window_ms=window, now=now)
         if not isinstance(schedule.spec.trigger, OnEvent):
             return kept
-        # Events are everybody's, and go when those of all jobs do.
+        # Events are shared by all jobs: they are deleted by the default retention, not by the job's.
         events = retention_horizons(usual, dedupe_ms=dedupe_ms, now=now)
         return RetentionHorizons(max(kept.runs_at, events.keys_at), kept.keys_at)
 
-    async def _ticks(self, life: ScheduleTimeline, ends: Sequence[int]) -> list[Tick]:
-        """Those before each of the moments has ended, newest first."""
-        pages = [await self._store.history.ticks(life.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends]
+    async def _ticks(self, timeline: ScheduleTimeline, ends: Sequence[int]) -> list[Tick]:
+        """The ticks before the end of each time range, newest first."""
+        pages = [
+            await self._store.history.ticks(timeline.schedule.uid, before=end, limit=_MOST_AT_ONCE) for end in ends
+        ]
         found = {one.decision.planned_at: one for page in pages for one in page}
         return [found[at] for at in sorted(found, reverse=True)]
 
-    async def _instead_of(self, near: Sequence[Tick], life: ScheduleTimeline) -> Sequence[Tick]:
-        """The newest ticks that were decided together with one that was left to a newer one."""
-        let_go = [one for one in near if one.decision.kind is TickKind.COALESCED]
-        if not let_go:
+    async def _instead_of(self, near: Sequence[Tick], timeline: ScheduleTimeline) -> Sequence[Tick]:
+        """The newer ticks that were decided together with a coalesced one, and replace it."""
+        coalesced = [one for one in near if one.decision.kind is TickKind.COALESCED]
+        if not coalesced:
             return ()
-        before = let_go[0].decided_at + life.schedule.spec.jitter_ms + 1
-        found = await self._store.history.ticks(life.schedule.uid, before=before, limit=2)
-        return [one for one in found if one.decision.planned_at > let_go[0].decision.last_at]
+        before = coalesced[0].decided_at + timeline.schedule.spec.jitter_ms + 1
+        found = await self._store.history.ticks(timeline.schedule.uid, before=before, limit=2)
+        return [one for one in found if one.decision.planned_at > coalesced[0].decision.last_at]
 
-    async def _runs(self, life: ScheduleTimeline, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
+    async def _runs(self, timeline: ScheduleTimeline, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
         found: dict[RunId, Run] = {}
         for before in befores:
-            page = await self._store.history.runs(life.schedule.uid, before=before, limit=limit)
+            page = await self._store.history.runs(timeline.schedule.uid, before=before, limit=limit)
             found |= {run.run_id: run for run in page}
         return tuple(sorted(found.values(), key=lambda run: (run.planned_at, run.run_id), reverse=True))
 
-    async def _event_evidence(self, life: ScheduleTimeline, before: int, limit: int) -> tuple[EventEvidence, ...]:
-        schedule, trigger = life.schedule, life.version_at(before).spec.trigger
+    async def _event_evidence(self, timeline: ScheduleTimeline, before: int, limit: int) -> tuple[EventEvidence, ...]:
+        schedule, trigger = timeline.schedule, timeline.version_at(before).spec.trigger
         if not isinstance(trigger, OnEvent):
             return ()
         events = await self._store.events.page(schedule.tenant, name=trigger.event, after=(before, ""), limit=limit)
-        lived = [one for one in events if one.emitted_at >= schedule.created_at]
-        entries = await self._store.events.effects([one.event_id for one in lived]) if lived else ()
+        emitted = [one for one in events if one.emitted_at >= schedule.created_at]
+        entries = await self._store.events.effects([one.event_id for one in emitted]) if emitted else ()
         ours = {one.event_id: one for one in entries if one.schedule_uid == schedule.uid}
-        return tuple(EventEvidence(one, ours.get(one.event_id)) for one in lived)
+        return tuple(EventEvidence(one, ours.get(one.event_id)) for one in emitted)
 
-    # ---- what became of it -------------------------------------------------------------------
+    # ---- tasks, attempts and workers -----------------------------------------------------------
 
     async def _answer(self, subjects: _ExplainedSubjects, now: int) -> JobExplanation:
         evidence = await self._with_work(subjects)
@@ -220,7 +222,7 @@ class Explainer:
         )
 
     async def _with_work(self, subjects: _ExplainedSubjects) -> JobEvidence:
-        """The evidence with what the runs are made of, and who could carry them out."""
+        """The evidence with the tasks and attempts of the runs, and the workers that could execute them."""
         runs = {one.run.run_id: one.run for one in subjects.found if one.run is not None}
         if not runs:
             return subjects.evidence
@@ -237,15 +239,15 @@ class Explainer:
             for run_id, run in runs.items()
         }
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
-        where = await self._store.placement.placements(ready) if ready else {}
+        placements = await self._store.placement.placements(ready) if ready else {}
         return replace(
-            subjects.evidence, run_evidence=ran, workers=await self._attempt_evidence(tasks), placements=where
+            subjects.evidence, run_evidence=ran, workers=await self._attempt_evidence(tasks), placements=placements
         )
 
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
-        """What the runs go by: one question for each version, of which there are few."""
-        wanted = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
-        found = [await self._store.jobs.workflow(*one) for one in sorted(wanted)]
+        """The workflows of the runs: one query per version, of which there are few."""
+        versions = {(run.tenant, run.workflow_id, run.workflow_version) for run in runs}
+        found = [await self._store.jobs.workflow(*one) for one in sorted(versions)]
         return {(one.workflow_id, one.version): one for one in found if one is not None}
 
     async def _attempt_evidence(self, tasks: Sequence[Task]) -> tuple[WorkerEvidence, ...]:
@@ -257,43 +259,43 @@ class Explainer:
             busy = Counter(one.attempt.worker for one in page.attempts)
         return tuple(
             WorkerEvidence(
-                worker=card.worker,
-                functions=card.functions,
-                slots=card.slots,
-                busy=busy[card.worker],
-                pool=card.pool,
+                worker=worker.worker,
+                functions=worker.functions,
+                slots=worker.slots,
+                busy=busy[worker.worker],
+                pool=worker.pool,
             )
-            for card in await self._store.workers.alive()
+            for worker in await self._store.workers.alive()
         )
 
 
-def _timeline_of(schedule: Schedule, gone: DeletedSchedule | None = None) -> ScheduleTimeline:
+def _timeline_of(schedule: Schedule, deleted: DeletedSchedule | None = None) -> ScheduleTimeline:
     first = SpecVersion(revision=1, spec=schedule.spec, from_at=schedule.created_at, by="")
-    if gone is None:
+    if deleted is None:
         return ScheduleTimeline(schedule=schedule, versions=(first,))
     return ScheduleTimeline(
-        schedule=schedule, versions=(first,), deleted_at=gone.deleted_at, deleted_by=gone.deleted_by
+        schedule=schedule, versions=(first,), deleted_at=deleted.deleted_at, deleted_by=deleted.deleted_by
     )
 
 
-def _timeline_at(lives: Sequence[ScheduleTimeline], at: int) -> tuple[ScheduleTimeline, DeletedPredecessor | None]:
-    """The one that lived then; else the first that came after, or the last there was, and who was there before."""
-    before = [one for one in lives if one.deleted_at is not None and one.deleted_at <= at]
-    later = [one for one in lives if one not in before]
-    living = [one for one in later if one.schedule.created_at <= at]
-    if living or not before or not later:
-        return (living or later[-1:] or list(lives))[0], None
+def _timeline_at(timelines: Sequence[ScheduleTimeline], at: int) -> tuple[ScheduleTimeline, DeletedPredecessor | None]:
+    """The timeline that covers `at`; else the next one with its deleted predecessor, or the last one."""
+    before = [one for one in timelines if one.deleted_at is not None and one.deleted_at <= at]
+    later = [one for one in timelines if one not in before]
+    covering = [one for one in later if one.schedule.created_at <= at]
+    if covering or not before or not later:
+        return (covering or later[-1:] or list(timelines))[0], None
     last = before[0]
     return later[-1], DeletedPredecessor(deleted_at=last.deleted_at or 0, deleted_by=last.deleted_by)
 
 
-def _end_of(moment: TimeRange) -> int:
-    """When all that belongs to the moment is over: what clocks have skipped is made up for at the next whole minute."""
-    return moment.last_at + (1 if moment.skipped is None else MINUTE_MS)
+def _end_of(span: TimeRange) -> int:
+    """The end of the range; a time that a clock change skips fires at the next whole minute."""
+    return span.last_at + (1 if span.skipped is None else MINUTE_MS)
 
 
 def _tasks_to_inspect(tasks: Sequence[Task]) -> list[TaskId]:
-    """The tasks whose attempts are told: every step, and of the items those that are not done, the first few."""
+    """The tasks whose attempts are read: every step, and the first unfinished items."""
     items = [task for task in tasks if task.parent is not None and task.state is not TaskState.SUCCEEDED]
     items.sort(key=lambda task: (task.state in TERMINAL, task.item))
     return [task.task_id for task in (*(one for one in tasks if one.parent is None), *items[:_ITEMS])]

@@ -1,4 +1,4 @@
-"""What it takes to make a job stand as its file says: decided from what stands now, and carried out elsewhere."""
+"""Plans the change of a job to a new definition: compares it with the stored schedule; `Jobs.apply` writes the plan."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -25,7 +25,7 @@ from gnomon.ports.schedules import JobChangeset, ScheduleEdit, Schedules
 
 
 class JobChange(StrEnum):
-    """What applying a job came to."""
+    """The effect of applying a job."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -34,34 +34,34 @@ class JobChange(StrEnum):
 
 
 class Prune(Struct, frozen=True):
-    """Which jobs are removed that no file names: all of them, or those with a tag."""
+    """Deletes the jobs that are in none of the files: all of them, or those with a tag."""
 
     tag: str | None = None
 
 
 class JobChangePlan(Struct, frozen=True, kw_only=True):
-    """What is to be done about one job."""
+    """The planned change of one job."""
 
     change: JobChange
-    #: As it will stand; as it stood, if it is removed.
+    #: The schedule after the change; the stored one if it is removed.
     schedule: Schedule
-    #: As it is written; None if it is not.
+    #: The new definition; None if the job is removed.
     job: Job | None = None
-    #: As it stands; None if it does not.
+    #: The stored schedule; None if the job is new.
     standing: Schedule | None = None
-    #: A version that there was not.
+    #: The new version of the workflow; None if it has not changed.
     workflow: Workflow | None = None
     edit: ScheduleEdit | None = None
-    #: What is due of a schedule that is to go.
+    #: The decision on the due ticks of a schedule that is removed.
     removal: Verdict | None = None
-    #: Ticks that are to be decided before anything else, because the catch-up cap leaves more of them.
+    #: Ticks to decide before the change, because the catch-up cap leaves more than one decision.
     overdue: Verdict | None = None
 
 
 def plan_creation(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str, now: int) -> JobChangePlan:
-    """The plan for a job whose name is free. One that is not to run yet is paused from the start.
+    """The plan for a new job. A job that is not enabled is paused from the start.
 
-    One that was to run once and then be gone, at a time that is past, is gone: there is nothing to do about it.
+    A one-shot job with `delete_after_run` whose time is past counts as deleted: nothing changes.
     """
     workflow, spec = _with_version(job, newest, tenant)
     made = new_schedule(uid, tenant, job.name, spec, now=now)
@@ -76,7 +76,7 @@ def plan_creation(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant
 
 
 def plan_change(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) -> JobChangePlan:
-    """The plan for a job that there is. It is never resumed: whoever paused it may have had a reason."""
+    """The plan for an existing job. It never resumes a paused job: an operator may have paused it for a reason."""
     workflow, spec = _with_version(job, newest, standing.tenant)
     same, pauses = same_spec(standing.spec, spec), not job.enabled and standing.paused_at is None
     new = _new_version(workflow, newest)
@@ -97,7 +97,7 @@ def plan_change(job: Job, newest: Workflow | None, standing: Schedule, *, now: i
 
 
 def plan_removal(standing: Schedule, *, now: int) -> JobChangePlan:
-    """The plan for a job that there is and that is to go. What it has under way goes on."""
+    """The plan for removing a job. Its active runs continue."""
     plan = JobChangePlan(change=JobChange.REMOVED, schedule=standing, standing=standing)
     verdict = verdict_before_edit(standing, now=now)
     if has_remaining_due(verdict, now=now):
@@ -106,7 +106,7 @@ def plan_removal(standing: Schedule, *, now: int) -> JobChangePlan:
 
 
 def prunable(standing: Schedule) -> bool:
-    """Whether it may go because no file names it: a schedule of a deployed workflow comes and goes with that."""
+    """Whether pruning may delete it: a schedule of a deployed workflow belongs to that workflow."""
     return standing.spec.workflow_id == standing.schedule_id
 
 
@@ -115,7 +115,7 @@ def _is_past_one_shot(spec: Spec, now: int) -> bool:
 
 
 def changeset_of(plans: Iterable[JobChangePlan]) -> JobChangeset:
-    """All plans as one wish."""
+    """All plans as one changeset."""
     plans = tuple(plans)
     return JobChangeset(
         workflows=[plan.workflow for plan in plans if plan.workflow is not None],
@@ -126,7 +126,7 @@ def changeset_of(plans: Iterable[JobChangePlan]) -> JobChangeset:
 
 
 async def decide_overdue(schedules: Schedules, schedule: Schedule, *, now: int, tzdata: str) -> None:
-    """All that is due is decided; if someone else was quicker, whoever reads it next goes on."""
+    """Decide all due ticks; stop if a concurrent change was faster: the caller reads the schedule again."""
     while has_remaining_due(verdict := verdict_before_edit(schedule, now=now), now=now):
         schedule = schedule_after(verdict)
         if not await schedules.change(verdict, schedule, now=now, actor="", tzdata=tzdata):
@@ -134,7 +134,7 @@ async def decide_overdue(schedules: Schedules, schedule: Schedule, *, now: int, 
 
 
 def _with_version(job: Job, newest: Workflow | None, tenant: str) -> tuple[Workflow, Spec]:
-    """The job's workflow and spec under the version that they have, or get."""
+    """The job's workflow and spec with their version number: the newest one, or the next if they differ."""
     workflow = replace(job.workflow, tenant=tenant, version=1 if newest is None else newest.version)
     if newest is not None and workflow != newest:
         workflow = replace(workflow, version=newest.version + 1)

@@ -1,4 +1,4 @@
-"""Jobs as operators look at them: one with all there is to know, its decisions, and the fires of all to come."""
+"""Applies, pauses, resumes, skips, deletes and lists jobs; reads their ticks and coming fires."""
 
 import asyncio
 from bisect import bisect_right
@@ -33,12 +33,12 @@ from gnomon.services.operations.job_changes import (
 )
 from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_runs
 
-#: How much longer than an attempt may take a lock is said to last.
+#: The reported duration of a lock is the timeout of an attempt plus this margin.
 _LOCK_MARGIN_MS = MINUTE_MS
 
 
 class JobLockView(Struct, frozen=True, kw_only=True):
-    """Who excludes other runs of a job, as others may look at it. What excludes them is the run itself."""
+    """The lock of a job as the API shows it. The active run itself is the lock; nothing else is stored."""
 
     key: str
     execution_id: RunId
@@ -47,29 +47,29 @@ class JobLockView(Struct, frozen=True, kw_only=True):
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """A job as an operator looks at it."""
+    """A job with its workflow, coming planned times and last ticks."""
 
     schedule: Schedule
-    #: In the version that runs; None if nobody has registered it.
+    #: The version that runs; None if it is not registered.
     workflow: Workflow | None
-    #: Planned times to come, as if no pause were on.
+    #: The coming planned times, as if the job were not paused.
     next_runs: tuple[int, ...]
-    #: The last decisions, newest first.
+    #: The last ticks, newest first.
     last_ticks: tuple[Tick, ...] = ()
-    #: Runs that are not over, newest first, waiting ones included.
+    #: The active and queued runs, newest first.
     under_way: tuple[Run, ...] = ()
     lock: JobLockView | None = None
 
 
 class UpcomingFire(Struct, frozen=True):
-    """A planned time to come."""
+    """A coming planned time."""
 
     planned_at: int
     schedule: Schedule
 
 
 class TickQuery(Struct, frozen=True, kw_only=True):
-    """Which decisions to look at."""
+    """The filters of a list of ticks."""
 
     kind: TickKind | None = None
     status: TickStatus | None = None
@@ -79,18 +79,18 @@ class TickQuery(Struct, frozen=True, kw_only=True):
 
 
 class TickPage(Struct, frozen=True):
-    """Some decisions, and before which planned time to look for more; None if there are none."""
+    """Ticks, and the planned time before which the next page starts; None after the last."""
 
     ticks: list[Tick]
     before: int | None
-    #: How many were looked at for that.
+    #: The number of ticks that were scanned.
     looked: int = 0
 
 
 def job_lock(
     schedule: Schedule, workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int
 ) -> JobLockView | None:
-    """The lock of a job that has one, while one of its runs is under way."""
+    """The lock of a job that uses one, while one of its runs is active."""
     holders = [run for run in under_way if not run.queued]
     if workflow is None or not workflow.lock or not holders:
         return None
@@ -116,37 +116,37 @@ def upcoming_fires(schedule: Schedule, after: int, until: int, limit: int) -> It
         at = planned
 
 
-#: Looks at what is about to be done about a job, and raises an error if it must not be.
+#: Inspects the plan for a job before it is applied, and raises an error to refuse it.
 PlanGuard = Callable[[JobChangePlan], None]
-#: How often a file is tried against others who change the same jobs.
+#: The number of tries against concurrent changes of the same jobs.
 _TRIES = 20
 _PAGE = 1000
-#: How many decisions are looked at for one page of those that are wanted.
-_LOOK = 10_000
-#: How many fires are thought about without a break.
+#: The number of ticks that are scanned for one page of matches.
+_SCAN_LIMIT = 10_000
+#: The number of fires that are computed before other work may run.
 _FIRES = 10_000
-#: Among how many of the newest runs those under way are looked for.
+#: The number of newest runs that are searched for active ones.
 _LOOK_BACK = 100
-#: How many definitions are kept at hand for those who look at one page again and again.
+#: The number of cached workflows, for callers that read the same page again and again.
 _DEFINITIONS = 2000
 
 
 class ApplyResult(Struct, frozen=True):
-    """What became of one job of a file."""
+    """The result of applying one job."""
 
     name: str
     change: JobChange
     revision: int
-    #: Of its workflow.
+    #: The version of its workflow.
     version: int
-    #: None if it is paused, too.
+    #: None if nothing is planned or the job is paused.
     next_run_at: int | None
-    #: As it was understood.
+    #: The spec as it was parsed.
     spec: Spec
 
 
 class JobService:
-    """Apply, look, pause, resume, delete."""
+    """Applies, lists, pauses, resumes, skips and deletes jobs."""
 
     def __init__(
         self,
@@ -178,10 +178,10 @@ class JobService:
         prune: Prune | None = None,
         only_if: PlanGuard = lambda _: None,
     ) -> list[ApplyResult]:
-        """Make the jobs stand as they were written, all of them or none. Doing it again changes nothing.
+        """Create or update the jobs, atomically. Idempotent.
 
-        What is to be pruned is removed in the same transaction, see `planned`. `only_if` may object to what is about
-        to be done, by an error; what it was shown is then what still stands.
+        Pruned jobs are removed in the same transaction, see `plan_changes`. `only_if` may refuse a plan by raising an
+        error; then nothing is written.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -201,9 +201,9 @@ class JobService:
     async def plan_changes(
         self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: Prune | None = None
     ) -> list[JobChangePlan]:
-        """What `apply` would do about each of them and, if others are to be pruned, about those.
+        """The plans of `apply` for each job and, with `prune`, for the jobs to remove.
 
-        Schedules that a workflow's triggers made are not pruned: they come and go with the workflow.
+        Schedules of a deployed workflow's triggers are not pruned: they belong to the workflow.
         """
         names = [job.name for job in jobs]
         standing = await self._existing(tenant, names)
@@ -223,7 +223,7 @@ class JobService:
         return plans
 
     async def _to_prune(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
-        """The schedules of the jobs that have other names and are to be pruned."""
+        """The schedules of jobs with other names that are to be pruned."""
         after = ""
         while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
             others = [one for one in page if one.schedule_id not in names and prunable(one)]
@@ -236,55 +236,55 @@ class JobService:
             after = page[-1].schedule_id
 
     async def _existing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
-        """The schedules that have these names, a page at a time: thousands must not take thousands of questions."""
-        wanted = sorted(names)
+        """The schedules with these names, read page by page: thousands of names must not take thousands of queries."""
+        missing = sorted(names)
         found: dict[str, Schedule] = {}
-        while wanted:
-            limit = min(len(wanted), _PAGE)
-            page = await self._schedules.page(tenant, after=_predecessor(wanted[0]), limit=limit)
+        while missing:
+            limit = min(len(missing), _PAGE)
+            page = await self._schedules.page(tenant, after=_predecessor(missing[0]), limit=limit)
             found |= {schedule.schedule_id: schedule for schedule in page}
-            wanted = wanted[bisect_right(wanted, page[-1].schedule_id) :] if len(page) == limit else []
+            missing = missing[bisect_right(missing, page[-1].schedule_id) :] if len(page) == limit else []
         return found
 
     async def _apply_plans(self, plans: Sequence[JobChangePlan], actor: str, now: int) -> bool:
-        wish = changeset_of(plans)
-        if not (wish.workflows or wish.added or wish.edits or wish.removed):
+        changes = changeset_of(plans)
+        if not (changes.workflows or changes.added or changes.edits or changes.removed):
             return True
-        return await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata)
+        return await self._jobs.apply(changes, now=now, actor=actor, tzdata=self._tzdata)
 
     async def pause(self, name: str, *, actor: str, tenant: str = "default") -> None:
-        """Let no tick fire until it is resumed."""
+        """Pause the job: no tick fires until it is resumed."""
         with _errors_named_job():
             await self._registrar.pause(name, actor=actor, tenant=tenant)
 
     async def resume(
         self, name: str, *, actor: str, missed: ResumeChoice = SKIP_MISSED, tenant: str = "default"
     ) -> ResumeResult:
-        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
+        """Resume the job. Ticks missed during the pause are recorded as skipped unless `missed` selects them."""
         with _errors_named_job():
             return await self._registrar.resume(name, actor=actor, missed=missed, tenant=tenant)
 
     async def skip(
         self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
     ) -> None:
-        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        """Skip the coming tick planned at `at`, or move it to another time. Idempotent."""
         with _errors_named_job():
             await self._registrar.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
 
     async def undo_skip(self, name: str, at: int, *, actor: str, tenant: str = "default") -> None:
-        """Let a tick that was skipped or moved fire at its time after all."""
+        """Undo the skip or move of a tick."""
         with _errors_named_job():
             await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
 
     async def delete(
         self, name: str, *, actor: str, tenant: str = "default", only_if: Callable[[Schedule], None] = lambda _: None
     ) -> None:
-        """End the job and free its name. Its history stays, and so do the versions of its workflow."""
+        """Delete the job and free its name. Its history and the versions of its workflow are kept."""
         with _errors_named_job():
             await self._registrar.delete(name, actor=actor, tenant=tenant, only_if=only_if)
 
     async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
-        """The job with its next planned times, its last decisions and what is under way."""
+        """The job with its next planned times, last ticks and active runs."""
         with _errors_named_job():
             seen = await self._registrar.get(name, tenant=tenant, coming=coming, last=last)
         spec = seen.schedule.spec
@@ -300,7 +300,7 @@ class JobService:
         )
 
     async def skipped(self, name: str, *, limit: int, tenant: str = "default") -> list[Tick]:
-        """The last ticks that had no run, newest first: those that were skipped, missed or coalesced."""
+        """The last ticks without a run, newest first: skipped, missed or coalesced ones."""
         with _errors_named_job():
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
@@ -310,31 +310,31 @@ class JobService:
             before = ticks[-1].decision.planned_at
         return found[:limit]
 
-    async def ledger(self, name: str, asked: TickQuery, *, tenant: str = "default") -> TickPage:
-        """What became of a job's planned times, newest first: of so many as can be looked at in one go."""
+    async def ledger(self, name: str, query: TickQuery, *, tenant: str = "default") -> TickPage:
+        """The matching ticks of a job, newest first, among those that one call may scan."""
         with _errors_named_job():
             uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
-        before, looked = asked.before, 0
-        size = asked.limit if asked.kind is None and asked.status is None else _PAGE
-        while looked < _LOOK and (ticks := await self._history.ticks(uid, before=before, limit=size)):
+        before, looked = query.before, 0
+        size = query.limit if query.kind is None and query.status is None else _PAGE
+        while looked < _SCAN_LIMIT and (ticks := await self._history.ticks(uid, before=before, limit=size)):
             looked += len(ticks)
             for tick in ticks:
                 before = tick.decision.planned_at
-                if tick.decision.last_at < asked.since:
+                if tick.decision.last_at < query.since:
                     return TickPage(found, None, looked)
-                if asked.kind in (None, tick.decision.kind) and asked.status in (None, tick.status):
+                if query.kind in (None, tick.decision.kind) and query.status in (None, tick.status):
                     found.append(tick)
-                if len(found) == asked.limit:
+                if len(found) == query.limit:
                     return TickPage(found, before, looked)
-        return TickPage(found, before if looked >= _LOOK else None, looked)
+        return TickPage(found, before if looked >= _SCAN_LIMIT else None, looked)
 
     async def next(self, name: str, count: int, *, tenant: str = "default") -> tuple[int, ...]:
-        """The next planned times, as if no pause were on."""
+        """The next planned times, as if the job were not paused."""
         return (await self.get(name, tenant=tenant, coming=count, last=0)).next_runs
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> list[JobView]:
-        """Jobs in the order of their names, each with its next planned time."""
+        """Jobs by name, each with its next planned time."""
         schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
         keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
         workflows, now = await self._workflow_cache.get_many(keys), self._clock.now()
@@ -345,13 +345,13 @@ class JobService:
 
     async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[UpcomingFire]:
         """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""
-        found, name, lot = list[UpcomingFire](), "", max(1, _FIRES // limit)
+        found, name, batch = list[UpcomingFire](), "", max(1, _FIRES // limit)
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
-            for start in range(0, len(page), lot):
+            for start in range(0, len(page), batch):
                 last = found[-1].planned_at if len(found) == limit else until
                 coming = [
                     fire
-                    for schedule in page[start : start + lot]
+                    for schedule in page[start : start + batch]
                     for fire in upcoming_fires(schedule, after, last, limit)
                 ]
                 found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
@@ -389,13 +389,13 @@ def _apply_result(plan: JobChangePlan, now: int) -> ApplyResult:
 
 
 def _predecessor(name: str) -> str:
-    """A text that comes before the name and after all other names that do."""
+    """A text that sorts directly before the name."""
     return f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
 
 
 @contextmanager
 def _errors_named_job() -> Iterator[None]:
-    """What the registrar calls a schedule is a job to those who ask here."""
+    """Rename the schedule in errors of the registrar to a job."""
     try:
         yield
     except NotFound as error:

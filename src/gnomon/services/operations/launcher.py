@@ -1,4 +1,4 @@
-"""The launcher: starts runs that no tick asked for."""
+"""Starts runs on request: triggers of jobs, replays of dead letters, runs of workflows and single tasks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,34 +7,33 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.fields import idempotency_key, printable, schedule_name
 from gnomon.core.jobs.inputs import check_input, read_input
 from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
 from gnomon.core.runs.workflow import Workflow
-from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
+from gnomon.errors import KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
 from gnomon.ports.runs import Executions, RunQuery, Runs
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.execution.handover import WriteAndAdmit
 
-_LONGEST_KEY = 255
-#: How long to wait before a start is tried again, each time.
+#: The delays between the tries of `start` while the store is unavailable.
 _BACKOFF_SECONDS = (0.1, 0.4, 1.6)
-#: The key of a replay whose caller has none: asking twice is asking once.
+#: The key of a replay without one: a repeated replay starts no second run.
 _ONLY_REPLAY = "once"
 
 
 class LaunchResult(Struct, frozen=True):
-    """What a wish for a run came to."""
+    """The result of a request to start a run."""
 
     run_id: RunId
     became: LaunchOutcome
 
 
 class Launcher:
-    """Trigger a job, start a workflow, replay what has failed."""
+    """Triggers jobs, starts workflows and replays dead letters."""
 
     def __init__(
         self,
@@ -61,16 +60,16 @@ class Launcher:
         job: str,
         *,
         actor: str,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
         force: bool = False,
         source: Source = Source.MANUAL,
         tenant: str = "default",
     ) -> LaunchResult:
-        """Start a run of the job, paused or not. The same key starts one run, however often it is asked for.
+        """Start a run of the job, even if it is paused; a repeated key starts no second run.
 
-        Overlapping, if the job's overlap policy does not admit another run now; KeyTaken, if the key's run was given
-        something else.
+        Overlapping if the job's overlap policy admits no run now; KeyTaken if the run of the key has another
+        input.
         """
         printable("actor", actor)
         schedule = await self._job(tenant, job)
@@ -79,7 +78,9 @@ class Launcher:
         given = None if input is None else _checked_input(input, workflow)
         now = self._clock.now()
         run_id = (
-            RunId(self._ids.new("run", now)) if key is None else keyed_run_id(tenant, schedule.uid, _checked_key(key))
+            RunId(self._ids.new("run", now))
+            if key is None
+            else keyed_run_id(tenant, schedule.uid, idempotency_key(key))
         )
         run = new_requested_run(run_id, schedule, source=source, now=now, key=key, user_id=actor)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=given, force=force)
@@ -91,7 +92,7 @@ class Launcher:
     async def replay(
         self, job: str, *, letter: str, given: bytes | None, actor: str, key: str | None = None, tenant: str = "default"
     ) -> LaunchResult:
-        """Start a run of the job's newest version for a dead letter, on what that was given; one for each key."""
+        """Start a run of the job's newest version with the input of a dead letter; once per key."""
         schedule = await self._job(tenant, job)
         workflow = await self._workflow(tenant, schedule.spec.workflow_id)
         now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
@@ -111,7 +112,7 @@ class Launcher:
         key: str | None = None,
         tenant: str = "default",
     ) -> LaunchResult:
-        """The same for a dead letter of a run that belonged to no job."""
+        """Like `replay`, for a dead letter of a run without a job."""
         workflow = await self._workflow(tenant, workflow_id)
         now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
@@ -123,11 +124,11 @@ class Launcher:
         workflow: Workflow,
         *,
         actor: str,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
         source: Source = Source.API,
     ) -> LaunchResult:
-        """Start a run of a workflow that belongs to no job, once for each key; KeyTaken as for a job."""
+        """Start a run of a workflow without a job, once per key; KeyTaken as for `trigger`."""
         given, now = None if input is None else _checked_input(input, workflow), self._clock.now()
         run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
         run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
@@ -139,7 +140,7 @@ class Launcher:
         return done
 
     async def reject_other_workflow(self, key: str, workflow: Workflow) -> None:
-        """KeyTaken, if `run` was asked with that key for a run of another workflow."""
+        """Raise KeyTaken if the run of that key belongs to another workflow."""
         kept = await self._executions.find_run(_unscheduled_id(workflow.tenant, key))
         if kept is not None and kept.workflow_id != workflow.workflow_id:
             raise KeyTaken(key, kept.run_id)
@@ -147,20 +148,20 @@ class Launcher:
     async def start(
         self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
     ) -> bool:
-        """Start a run of that version at that time, once for each key. False if that cannot be done.
+        """Start a run of that version, planned at that time, once per key; return False if that is not possible.
 
-        KeyTaken, if the key's run is of another version or time.
+        KeyTaken if the run of the key has another version or time.
         """
         schedule_name("tenant", tenant)
         schedule_name("workflow_id", workflow_id)
-        run_id = keyed_run_id(tenant, f"start {workflow_id}", _checked_key(key))
+        run_id = keyed_run_id(tenant, f"start {workflow_id}", idempotency_key(key))
         printable("user_id", user_id)
-        for patience in (*_BACKOFF_SECONDS, None):
+        for delay in (*_BACKOFF_SECONDS, None):
             try:
                 return await self._started(run_id, workflow_id, version, user_id, scheduled_for, key, tenant)
             except Unavailable:
-                if patience is not None:
-                    await self._clock.sleep(patience)
+                if delay is not None:
+                    await self._clock.sleep(delay)
         return False
 
     async def _started(
@@ -191,7 +192,7 @@ class Launcher:
         return found
 
     async def _launch(self, launch: LaunchRequest, schedule: Schedule | None, now: int) -> LaunchResult:
-        """What became of it, or the error that says why nothing did."""
+        """Launch the run and return the result, or raise the error that explains why it cannot start."""
         became = await self._launched(launch, schedule, now)
         name = launch.run.schedule_id or launch.run.workflow_id
         if became is LaunchOutcome.GONE:
@@ -209,7 +210,7 @@ class Launcher:
 
         never_waits = launch.force or schedule is None or schedule.spec.overlap is Overlap.ALLOW
         if self._write_and_admit is None or not never_waits:
-            # Its tasks may have to wait for their turn, which only the store can say.
+            # The run may have to queue, which only the store can decide.
             return await write()
         tasks = first_tasks(launch.run, launch.first_steps, now=now)
         made = [ReadyTask(task=task, run=launch.run, input=launch.input) for task in tasks]
@@ -221,7 +222,7 @@ class Launcher:
             raise KeyTaken(key, run_id)
 
     async def _under_way(self, run: Run) -> RunId | None:
-        """The run that stands in the way, if it still does."""
+        """The run that blocks another one, if it is still active."""
         for status in (RunStatus.RUNNING, RunStatus.PENDING):
             query = RunQuery(tenant=run.tenant, schedule_id=run.schedule_id, status=status, limit=1)
             for other in await self._executions.list_runs(query):
@@ -236,26 +237,20 @@ def _checked_input(given: Mapping[str, Any], workflow: Workflow) -> bytes:
 
 
 def _decoded_input(given: bytes | None) -> object:
-    """What was given, whatever the order in which it was said."""
+    """The input, independent of the order of its keys."""
     return None if given is None else msgspec.json.decode(given)
 
 
-def _checked_key(key: str) -> str:
-    if not key:
-        raise FieldError("key", key, "is empty")
-    return printable("key", key, longest=_LONGEST_KEY)
-
-
 def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
-    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else _checked_key(key))
+    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else idempotency_key(key))
 
 
 def _unscheduled_id(tenant: str, key: str) -> RunId:
-    return keyed_run_id(tenant, "run", _checked_key(key))
+    return keyed_run_id(tenant, "run", idempotency_key(key))
 
 
 def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:
-    """A run of a workflow that belongs to no schedule."""
+    """A run of a workflow without a schedule."""
     return Run(
         run_id=run_id,
         tenant=workflow.tenant,

@@ -1,4 +1,7 @@
-"""How a node is, as an answer for those who ask."""
+"""Builds the responses of the API (`core.responses`) from the views of the services.
+
+The HTTP API and the command line show the same responses.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +12,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from gnomon.core import responses
-from gnomon.core import responses as answers
 from gnomon.core.audit import StoredAuditEntry
 from gnomon.core.cron import Cron
 from gnomon.core.explain.evidence import JobExplanation, SubjectExplanation
@@ -19,7 +21,6 @@ from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.forecast import ClockChangeDay, FireChange, FireChangeKind, FireDiff, is_on_clock_change_day
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, Run, Schedule, Spec, Task, Tick, TickException
-from gnomon.core.responses import Component, HealthReport, WhyAnswer, WhyAttempt, WhyDecision, WhyMoment
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
@@ -45,16 +46,16 @@ from gnomon.services.scheduling.registrar import ResumeResult, ScheduleView
 from gnomon.version import __version__
 
 
-def health_report(report: NodeHealth, *, messages: bool) -> HealthReport:
-    """How a node is. Messages may say what is not for everybody."""
-    return HealthReport(
+def health_report(report: NodeHealth, *, messages: bool) -> responses.HealthReport:
+    """The health of a node. `messages` includes texts that only callers with a role may read."""
+    return responses.HealthReport(
         status=report.condition.value,
         version=__version__,
         ready=report.ready,
         alive=report.alive,
         checked_at=instant_of(report.at),
         components=[
-            Component(
+            responses.Component(
                 component=one.name,
                 status=one.condition.value,
                 message=one.message if messages else "",
@@ -65,13 +66,13 @@ def health_report(report: NodeHealth, *, messages: bool) -> HealthReport:
     )
 
 
-#: Sentences by expression, zone and dialect.
+#: A cache of sentences by expression, zone and dialect.
 _SENTENCES: dict[tuple[str, str, str], str] = {}
 _MOST_SENTENCES = 4096
 
 
 def schedule_sentence(spec: Spec) -> str:
-    """When a schedule fires, in one sentence."""
+    """The schedule in one English sentence."""
     trigger = spec.trigger
     if not isinstance(trigger, Cron):
         return trigger.describe()
@@ -85,50 +86,50 @@ def schedule_sentence(spec: Spec) -> str:
 
 
 def cron_expression(spec: Spec) -> str | None:
-    """When a schedule fires, as cron; None if it is nothing that cron can say."""
+    """The cron expression of a schedule; None if it is not a cron schedule."""
     return spec.trigger.expression if isinstance(spec.trigger, Cron) else None
 
 
-#: How many items of a step are shown beside everything else.
+#: The number of items of a step in the detail of an execution.
 _MOST_ITEMS = 100
-#: What a task waits for until a time that is known.
+#: The reasons to wait that have a known end.
 _TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
 
 
 def optional_instant(instant: int | None) -> datetime | None:
-    """An instant as it is said; None for none."""
+    """The instant as a datetime; None for None."""
     return None if instant is None else instant_of(instant)
 
 
 def timezone_of(spec: Spec) -> str:
-    """The zone whose clocks a schedule goes by."""
+    """The time zone of a schedule."""
     return spec.timezone
 
 
 def state_of(schedule: Schedule) -> str:
-    """What goes on with a job, in one word."""
+    """The state of a job in one or two words."""
     if schedule.active_runs + schedule.queued_runs:
         return "running" if schedule.paused_at is None else "running, paused"
     return "active" if schedule.paused_at is None else "paused"
 
 
 def job_etag(schedule: Schedule) -> str:
-    """What names a job as it stands."""
+    """The ETag of the current revision of a job."""
     return f"{schedule.uid}.{schedule.revision}"
 
 
-def decoded(payload: bytes | None) -> Any:  # noqa: ANN401 - as varied as JSON is
-    """What was given or returned, as data."""
+def decoded(payload: bytes | None) -> Any:  # noqa: ANN401 - any JSON value
+    """An input or output, decoded from JSON."""
     return None if payload is None else msgspec.json.decode(payload)
 
 
 def functions_of(workflow: Workflow | None) -> list[str]:
-    """What the steps call, each once."""
+    """The functions that the steps call, without duplicates."""
     return list(dict.fromkeys(step.function for step in workflow.steps if step.function)) if workflow else []
 
 
 def next_run_at(view: JobView | ScheduleView) -> int | None:
-    """When a job runs next; None if it is paused, or nothing is planned."""
+    """The next planned time of a job; None if it is paused or nothing is planned."""
     return None if view.schedule.paused_at is not None else next(iter(view.next_runs), None)
 
 
@@ -136,7 +137,7 @@ def next_run_at(view: JobView | ScheduleView) -> int | None:
 
 
 def job_summary(view: JobView) -> responses.JobSummary:
-    """The job as it is listed."""
+    """A job in a list."""
     schedule, workflow = view.schedule, view.workflow
     return responses.JobSummary(
         job=schedule.schedule_id,
@@ -154,7 +155,7 @@ def job_summary(view: JobView) -> responses.JobSummary:
 
 
 def job_detail(view: JobView) -> responses.JobDetail:
-    """All there is to know about the job."""
+    """A job with its definition, next planned times and last ticks."""
     return responses.JobDetail(
         **asdict(job_summary(view)),
         revision=view.schedule.revision,
@@ -172,7 +173,7 @@ def job_detail(view: JobView) -> responses.JobDetail:
 
 
 def pending_exceptions(schedule: Schedule) -> list[TickException]:
-    """Those that are not over."""
+    """The skipped and moved ticks that are still to come."""
     mark = schedule.mark_at
     return [one for one in schedule.spec.exceptions if max(one.planned_at, one.moved_to or 0) > mark]
 
@@ -190,7 +191,7 @@ def _job_lock(lock: JobLockView) -> responses.JobLock:
 
 
 def job_applied(one: ApplyResult) -> responses.JobApplied:
-    """What became of a job that was registered."""
+    """The result of applying one job."""
     return responses.JobApplied(
         job=one.name,
         change=one.change.value,
@@ -203,7 +204,7 @@ def job_applied(one: ApplyResult) -> responses.JobApplied:
 
 
 def ledger_ticks(found: Iterable[Tick]) -> list[responses.LedgerTick]:
-    """What became of planned times."""
+    """Ticks as they are listed."""
     return [
         responses.LedgerTick(
             job=tick.schedule_id,
@@ -220,7 +221,7 @@ def ledger_ticks(found: Iterable[Tick]) -> list[responses.LedgerTick]:
 
 
 def planned_fire(fire: UpcomingFire) -> responses.PlannedFire:
-    """A planned time to come."""
+    """A coming planned time."""
     instant, zone = instant_of(fire.planned_at), timezone_of(fire.schedule.spec)
     return responses.PlannedFire(
         job=fire.schedule.schedule_id,
@@ -235,14 +236,14 @@ def planned_fire(fire: UpcomingFire) -> responses.PlannedFire:
 
 
 def run_duration_ms(run: Run) -> int | None:
-    """How long a run that is over went on."""
+    """The duration of a completed run; None otherwise."""
     if run.started_at is None or run.completed_at is None:
         return None
     return max(0, run.completed_at - run.started_at)
 
 
 def execution_summary(run: Run) -> responses.Execution:
-    """The execution as it is listed."""
+    """An execution in a list."""
     return responses.Execution(
         execution_id=run.run_id,
         job=run.schedule_id or run.workflow_id,
@@ -262,7 +263,7 @@ def execution_summary(run: Run) -> responses.Execution:
 
 
 def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
-    """All there is to know about the execution."""
+    """An execution with its steps and attempts."""
     own = view.workflow.input if view.workflow else None
     return responses.ExecutionDetail(
         **asdict(execution_summary(view.run)),
@@ -279,24 +280,24 @@ def _step_details(view: ExecutionView) -> list[responses.StepDetail]:
     return [_step_detail(one) for one in step_progress(view, view.workflow)]
 
 
-def _step_detail(drawn: StepProgress) -> responses.StepDetail:
-    items = [item_detail(one) for one in drawn.items[:_MOST_ITEMS]]
-    counts = Counter(one.task.state.value for one in drawn.items)
-    many = drawn.step.foreach is not None
+def _step_detail(progress: StepProgress) -> responses.StepDetail:
+    items = [item_detail(one) for one in progress.items[:_MOST_ITEMS]]
+    counts = Counter(one.task.state.value for one in progress.items)
+    many = progress.step.foreach is not None
     return responses.StepDetail(
-        step=drawn.step.name,
-        depends_on=list(drawn.step.depends_on),
-        when=drawn.step.when.value,
-        condition=drawn.step.condition,
-        execution_id=sub_run_of(drawn),
+        step=progress.step.name,
+        depends_on=list(progress.step.depends_on),
+        when=progress.step.when.value,
+        condition=progress.step.condition,
+        execution_id=sub_run_of(progress),
         items=items if many else None,
         item_counts=dict(counts) if many else None,
-        **({"state": NO_TASK_YET} if drawn.view is None else _task_fields(drawn.view)),
+        **({"state": NO_TASK_YET} if progress.view is None else _task_fields(progress.view)),
     )
 
 
 def item_detail(one: StepView) -> responses.ItemDetail:
-    """One item of a step that is done for each of several."""
+    """An item of a `foreach` step."""
     return responses.ItemDetail(item=one.task.item, **_task_fields(one))
 
 
@@ -317,33 +318,32 @@ def _task_fields(step: StepView) -> dict[str, Any]:
     }
 
 
-def attempt_details(tried: Sequence[Attempt]) -> list[responses.AttemptDetail]:
-    """All that was tried."""
-    return [
-        responses.AttemptDetail(
-            attempt=one.number,
-            worker=one.worker,
-            dispatched_at=instant_of(one.dispatched_at),
-            started_at=optional_instant(one.started_at),
-            ended_at=optional_instant(one.ended_at),
-            result=None if one.result is None else one.result.value,
-            error=one.error,
-        )
-        for one in tried
-    ]
+def attempt_details(attempts: Sequence[Attempt]) -> list[responses.AttemptDetail]:
+    """The attempts of a task."""
+    return [responses.AttemptDetail(attempt=one.number, **_attempt_fields(one)) for one in attempts]
 
 
-def log_entry(said: StepLogLine) -> responses.LogEntry:
-    """A line that a step has said."""
-    line = said.line
-    when = instant_of(line.at)
+def _attempt_fields(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "worker": attempt.worker,
+        "dispatched_at": instant_of(attempt.dispatched_at),
+        "started_at": optional_instant(attempt.started_at),
+        "ended_at": optional_instant(attempt.ended_at),
+        "result": None if attempt.result is None else attempt.result.value,
+        "error": attempt.error,
+    }
+
+
+def log_entry(entry: StepLogLine) -> responses.LogEntry:
+    """A log line of a step."""
+    line = entry.line
     return responses.LogEntry(
-        at=when, level=line.level, step=said.step, item=said.item, line=said.number, text=line.text
+        at=instant_of(line.at), level=line.level, step=entry.step, item=entry.item, line=entry.number, text=line.text
     )
 
 
 def launch_response(done: LaunchResult) -> responses.Started:
-    """What a wish for an execution came to."""
+    """The result of a request to start an execution."""
     return responses.Started(execution_id=done.run_id, became=done.became.value)
 
 
@@ -351,7 +351,7 @@ def launch_response(done: LaunchResult) -> responses.Started:
 
 
 def dead_letter_summary(letter: DeadLetter) -> responses.DeadLetterSummary:
-    """The dead letter as it is listed."""
+    """A dead letter in a list."""
     return responses.DeadLetterSummary(
         dead_letter_id=letter.dead_letter_id,
         job=letter.job,
@@ -372,7 +372,7 @@ def dead_letter_summary(letter: DeadLetter) -> responses.DeadLetterSummary:
 
 
 def dead_letter_detail(view: DeadLetterView) -> responses.DeadLetterDetail:
-    """The dead letter and all that was tried."""
+    """A dead letter and its attempts."""
     kept = view.run is not None
     return responses.DeadLetterDetail(
         **asdict(dead_letter_summary(view.letter)), attempt_history=attempt_details(view.attempts), kept=kept
@@ -380,7 +380,7 @@ def dead_letter_detail(view: DeadLetterView) -> responses.DeadLetterDetail:
 
 
 def replay_response(one: ReplayResult) -> responses.Replay:
-    """What became of one of many replays."""
+    """The result of one of many replays."""
     return responses.Replay(
         dead_letter_id=one.dead_letter_id,
         job=one.job,
@@ -394,7 +394,7 @@ def replay_response(one: ReplayResult) -> responses.Replay:
 
 
 def event_detail(emitted: EmittedEvent) -> responses.EventDetail:
-    """An event and what became of it for every job that listens."""
+    """An event and its effect on every job that listens to it."""
     event = emitted.event
     return responses.EventDetail(
         event_id=event.event_id,
@@ -416,74 +416,74 @@ def event_detail(emitted: EmittedEvent) -> responses.EventDetail:
     )
 
 
-def worker_detail(card: WorkerInfo) -> responses.WorkerDetail:
-    """A worker that is alive."""
+def worker_detail(worker: WorkerInfo) -> responses.WorkerDetail:
+    """A live worker."""
     return responses.WorkerDetail(
-        worker=card.worker,
-        pool=card.pool,
-        slots=card.slots,
-        in_hand=card.in_hand,
-        started_at=instant_of(card.started_at),
-        seen_at=instant_of(card.seen_at),
-        draining=card.draining,
-        cpu=card.load.cpu,
-        gpu=card.load.gpu,
-        labels=dict(card.labels),
-        capabilities=list(card.capabilities),
-        functions=list(card.functions),
+        worker=worker.worker,
+        pool=worker.pool,
+        slots=worker.slots,
+        in_hand=worker.in_hand,
+        started_at=instant_of(worker.started_at),
+        seen_at=instant_of(worker.seen_at),
+        draining=worker.draining,
+        cpu=worker.load.cpu,
+        gpu=worker.load.gpu,
+        labels=dict(worker.labels),
+        capabilities=list(worker.capabilities),
+        functions=list(worker.functions),
     )
 
 
-def job_resumed(view: JobView, done: ResumeResult) -> answers.JobResumed:
-    """A job that goes on, and what became of its pause."""
-    gone = done.swallowed
-    told = answers.TicksSwallowed(
-        count=gone.count, first_at=optional_instant(gone.first_at), last_at=optional_instant(gone.last_at)
+def job_resumed(view: JobView, done: ResumeResult) -> responses.JobResumed:
+    """A resumed job and the runs that its pause skipped."""
+    missed = done.swallowed
+    swallowed = responses.TicksSwallowed(
+        count=missed.count, first_at=optional_instant(missed.first_at), last_at=optional_instant(missed.last_at)
     )
-    return answers.JobResumed(**asdict(job_detail(view)), swallowed=told, runs=done.runs)
+    return responses.JobResumed(**asdict(job_detail(view)), swallowed=swallowed, runs=done.runs)
 
 
 # ---- backfills -----------------------------------------------------------------------------------
 
 
-def backfill_detail(one: BackfillProgress) -> answers.BackfillDetail:
-    """A backfill, and how far it has come."""
-    asked = one.backfill
-    return answers.BackfillDetail(
-        backfill_id=asked.backfill_id,
-        job=asked.schedule_id,
-        from_at=instant_of(asked.from_at),
-        until_at=instant_of(asked.until_at),
-        state=_backfill_state(asked),
-        max_parallel=asked.max_parallel,
-        again=asked.again,
-        planned=asked.planned,
-        fired=one.fired,
-        skipped=one.skipped,
-        under_way=one.under_way,
-        failed=one.failed,
-        created_at=instant_of(asked.created_at),
-        actor=asked.actor,
-        ended_at=optional_instant(asked.ended_at),
+def backfill_detail(progress: BackfillProgress) -> responses.BackfillDetail:
+    """A backfill and its progress."""
+    backfill = progress.backfill
+    return responses.BackfillDetail(
+        backfill_id=backfill.backfill_id,
+        job=backfill.schedule_id,
+        from_at=instant_of(backfill.from_at),
+        until_at=instant_of(backfill.until_at),
+        state=_backfill_state(backfill),
+        max_parallel=backfill.max_parallel,
+        again=backfill.again,
+        planned=backfill.planned,
+        fired=progress.fired,
+        skipped=progress.skipped,
+        under_way=progress.under_way,
+        failed=progress.failed,
+        created_at=instant_of(backfill.created_at),
+        actor=backfill.actor,
+        ended_at=optional_instant(backfill.ended_at),
     )
 
 
-def backfill_preview(job: str, found: Preview) -> answers.BackfillPreview:
-    """What a backfill would do."""
-    return answers.BackfillPreview(job=job, to_run=[instant_of(one) for one in found.to_run], had_a_run=found.had)
+def backfill_preview(job: str, found: Preview) -> responses.BackfillPreview:
+    """The planned times that a backfill would run."""
+    return responses.BackfillPreview(job=job, to_run=[instant_of(one) for one in found.to_run], had_a_run=found.had)
 
 
-def _backfill_state(asked: Backfill) -> str:
-    return "cancelled" if asked.cancelled else "under way" if asked.ended_at is None else "done"
+def _backfill_state(backfill: Backfill) -> str:
+    return "cancelled" if backfill.cancelled else "under way" if backfill.ended_at is None else "done"
 
 
 # ---- plans ---------------------------------------------------------------------------------------
 
 
-def jobs_planned(planned: JobsPlan, *, limit: int) -> answers.JobsPlanned:
-    """What would become of the jobs; of each, so many fires."""
+def jobs_planned(planned: JobsPlan, *, limit: int) -> responses.JobsPlanned:
+    """The plan of a change of jobs, with at most `limit` fires per job."""
     fires = {fate.value: planned.fires(fate) for fate in FireChangeKind}
-    return answers.JobsPlanned(
+    return responses.JobsPlanned(
         from_at=instant_of(planned.from_at),
         until_at=instant_of(planned.until_at),
         jobs={change.value: planned.count(change) for change in JobChange},
@@ -492,25 +492,25 @@ def jobs_planned(planned: JobsPlan, *, limit: int) -> answers.JobsPlanned:
     )
 
 
-def _job_plan(one: PlannedJob, limit: int) -> answers.JobPlan:
-    told, standing = one.forecast, one.standing
-    days = [answers.PlannedOddDay(at=day.at, timezone=day.zone, what=day.what) for day in told.odd_days]
-    going = standing if one.change is JobChange.REMOVED else None
-    return answers.JobPlan(
-        job=told.name,
+def _job_plan(one: PlannedJob, limit: int) -> responses.JobPlan:
+    expected = one.forecast
+    days = [responses.PlannedOddDay(at=day.at, timezone=day.zone, what=day.what) for day in expected.odd_days]
+    removed = one.standing if one.change is JobChange.REMOVED else None
+    return responses.JobPlan(
+        job=expected.name,
         change=one.change.value,
-        stays_paused=told.stays_paused,
+        stays_paused=expected.stays_paused,
         timezone=timezone_of(one.job.spec),
-        under_way=going.active_runs if going else 0,
-        queued=going.queued_runs if going else 0,
-        fields=[answers.PlannedField(field=f.field, before=f.before, after=f.after) for f in told.fields],
-        fires=_planned_fires(told.fires, told.odd_days, limit),
+        under_way=removed.active_runs if removed else 0,
+        queued=removed.queued_runs if removed else 0,
+        fields=[responses.PlannedField(field=f.field, before=f.before, after=f.after) for f in expected.fields],
+        fires=_planned_fires(expected.fires, expected.odd_days, limit),
         clock_changes=days,
     )
 
 
-def _planned_fires(diff: FireDiff, days: Sequence[ClockChangeDay], limit: int) -> answers.PlannedFires:
-    return answers.PlannedFires(
+def _planned_fires(diff: FireDiff, days: Sequence[ClockChangeDay], limit: int) -> responses.PlannedFires:
+    return responses.PlannedFires(
         before=diff.before,
         after=diff.after,
         same=diff.same,
@@ -523,7 +523,7 @@ def _planned_fires(diff: FireDiff, days: Sequence[ClockChangeDay], limit: int) -
 
 
 def _shown_changes(diff: FireDiff, days: Sequence[ClockChangeDay], limit: int) -> list[FireChange]:
-    """The first few, and those on days when clocks are changed."""
+    """The first `limit` changes, and `limit` more on days of clock changes."""
     first = diff.changes[:limit]
     odd = [change for change in diff.changes[limit:] if any(is_on_clock_change_day(change, day) for day in days)][
         :limit
@@ -531,8 +531,8 @@ def _shown_changes(diff: FireDiff, days: Sequence[ClockChangeDay], limit: int) -
     return [*first, *odd]
 
 
-def _planned_change(change: FireChange, days: Sequence[ClockChangeDay]) -> answers.PlannedChange:
-    return answers.PlannedChange(
+def _planned_change(change: FireChange, days: Sequence[ClockChangeDay]) -> responses.PlannedChange:
+    return responses.PlannedChange(
         fate=change.fate.value,
         before=optional_instant(change.before_at),
         after=optional_instant(change.after_at),
@@ -543,11 +543,11 @@ def _planned_change(change: FireChange, days: Sequence[ClockChangeDay]) -> answe
 # ---- the audit trail -----------------------------------------------------------------------------
 
 
-def audit_record(kept: StoredAuditEntry) -> answers.AuditRecord:
-    """An entry, and its place in the chain."""
-    entry = kept.entry
-    return answers.AuditRecord(
-        number=kept.number,
+def audit_record(stored: StoredAuditEntry) -> responses.AuditRecord:
+    """An audit entry and its position in the hash chain."""
+    entry = stored.entry
+    return responses.AuditRecord(
+        number=stored.number,
         at=instant_of(entry.at),
         actor=entry.actor,
         tenant=entry.tenant,
@@ -557,14 +557,14 @@ def audit_record(kept: StoredAuditEntry) -> answers.AuditRecord:
         before=entry.before,
         after=entry.after,
         details=msgspec.json.decode(entry.details),
-        seq=kept.seq,
-        prev_hash=kept.prev_hash,
-        hash=kept.hash,
+        seq=stored.seq,
+        prev_hash=stored.prev_hash,
+        hash=stored.hash,
     )
 
 
 def schedule_detail(view: ScheduleView) -> responses.ScheduleDetail:
-    """The schedule with its next planned times and its last decisions."""
+    """A schedule with its next planned times and its last ticks."""
     schedule, spec = view.schedule, view.schedule.spec
     return responses.ScheduleDetail(
         schedule_id=schedule.schedule_id,
@@ -588,7 +588,7 @@ def schedule_detail(view: ScheduleView) -> responses.ScheduleDetail:
 
 
 def workflow_deployed(done: DeployResult) -> responses.WorkflowDeployed:
-    """What a deployment came to."""
+    """The result of a deployment."""
     return responses.WorkflowDeployed(
         workflow_id=done.workflow_id,
         version=done.version,
@@ -599,7 +599,7 @@ def workflow_deployed(done: DeployResult) -> responses.WorkflowDeployed:
 
 
 def workflow_summary(workflow: Workflow) -> responses.WorkflowSummary:
-    """The workflow as it is listed."""
+    """A workflow in a list."""
     return responses.WorkflowSummary(
         workflow_id=workflow.workflow_id,
         version=workflow.version,
@@ -608,28 +608,28 @@ def workflow_summary(workflow: Workflow) -> responses.WorkflowSummary:
     )
 
 
-def why_response(answer: JobExplanation) -> WhyAnswer:
-    """Why, of one moment or of the last few."""
-    return WhyAnswer(
+def why_response(answer: JobExplanation) -> responses.WhyAnswer:
+    """The explanation of one time or of the last ticks."""
+    return responses.WhyAnswer(
         job=answer.job,
         schedule=answer.schedule,
         timezone=answer.timezone,
         explanations=[_why_moment(one) for one in answer.explanations],
         more=answer.more,
-        forgotten_before=None if answer.forgotten_before is None else instant_of(answer.forgotten_before),
+        forgotten_before=optional_instant(answer.forgotten_before),
         coming=None if answer.coming is None else _why_moment(answer.coming),
     )
 
 
 def tried_attempts(one: SubjectExplanation) -> list[tuple[Task, Attempt]]:
-    """What workers have tried, as it happened; what only waited for others is no attempt to speak of."""
+    """The attempts of workers in order of time; those of the engine, which only waits for other runs, are left out."""
     tasks = {task.task_id: task for task in one.tasks}
     by_workers = sorted((one for one in one.attempts if one.worker != ENGINE), key=lambda one: one.dispatched_at)
     return [(tasks[attempt.task_id], attempt) for attempt in by_workers]
 
 
-def _why_moment(one: SubjectExplanation) -> WhyMoment:
-    return WhyMoment(
+def _why_moment(one: SubjectExplanation) -> responses.WhyMoment:
+    return responses.WhyMoment(
         at=instant_of(one.at),
         local=in_zone(instant_of(one.at), one.timezone).isoformat(),
         kind=one.kind.value,
@@ -643,15 +643,18 @@ def _why_moment(one: SubjectExplanation) -> WhyMoment:
         previous_at=optional_instant(one.previous_at),
         next_at=optional_instant(one.next_at),
         execution=None if one.run is None else execution_summary(one.run),
-        attempts=[_why_attempt(task, attempt) for task, attempt in tried_attempts(one)],
+        attempts=[
+            responses.WhyAttempt(step=task.step, item=task.item, fence=attempt.number, **_attempt_fields(attempt))
+            for task, attempt in tried_attempts(one)
+        ],
     )
 
 
-def _why_decision(one: SubjectExplanation) -> WhyDecision | None:
+def _why_decision(one: SubjectExplanation) -> responses.WhyDecision | None:
     decision = one.decision
     if decision is None:
         return None
-    return WhyDecision(
+    return responses.WhyDecision(
         kind=decision.kind.value,
         reason=decision.reason.value,
         first_at=instant_of(decision.planned_at),
@@ -659,18 +662,4 @@ def _why_decision(one: SubjectExplanation) -> WhyDecision | None:
         count=decision.count,
         fire_at=optional_instant(decision.fire_at),
         decided_at=optional_instant(one.decided_at),
-    )
-
-
-def _why_attempt(task: Task, attempt: Attempt) -> WhyAttempt:
-    return WhyAttempt(
-        step=task.step,
-        item=task.item,
-        fence=attempt.number,
-        worker=attempt.worker,
-        dispatched_at=instant_of(attempt.dispatched_at),
-        started_at=optional_instant(attempt.started_at),
-        ended_at=optional_instant(attempt.ended_at),
-        result=None if attempt.result is None else attempt.result.value,
-        error=attempt.error,
     )

@@ -1,4 +1,4 @@
-"""Running a function once, without a job: the terms are kept as a workflow of their own."""
+"""Runs a function once, without a job; its options are stored as a workflow."""
 
 import re
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import JobChangeset, Jobs
 from gnomon.services.operations.launcher import Launcher, LaunchResult
 
-#: What may be said about a task: as of a job with one function.
+#: The fields of a task: those of a job with one function.
 _NOT_OF_A_TASK = frozenset((*COMMAND_FIELDS, "name", "dag", "max_parallel", "lock", "ping"))
 TASK_FIELDS = tuple(field for field in WORK_FIELDS if field not in _NOT_OF_A_TASK)
 _LONGEST_FUNCTION = 80
 
 
 class TaskService:
-    """Submit."""
+    """Submits single tasks."""
 
     def __init__(self, jobs: Jobs, launcher: Launcher, clock: Clock) -> None:
         self._jobs = jobs
@@ -32,30 +32,30 @@ class TaskService:
         self._clock = clock
 
     async def submit(
-        self, said: Mapping[str, Any], *, actor: str, key: str | None = None, tenant: str = "default"
+        self, definition: Mapping[str, Any], *, actor: str, key: str | None = None, tenant: str = "default"
     ) -> LaunchResult:
-        """Start a run of one function, once for each key.
+        """Start a run of one function, once per key.
 
-        Tasks on the same terms share a workflow, whose name follows from the terms: so there are as many of these as
-        there are terms, and not as many as there are tasks.
+        Tasks with the same options share a workflow, which is named by a digest of the options. So the number of
+        workflows does not grow with the number of tasks.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
-        fields = FieldReader(said, TASK_FIELDS)
+        fields = FieldReader(definition, TASK_FIELDS)
         fields.required("function")
-        workflow = read_workflow(FieldReader({"name": "task", **said}, WORK_FIELDS))
+        workflow = read_workflow(FieldReader({"name": "task", **definition}, WORK_FIELDS))
         given, terms = workflow.input, _with_digest_name(replace(workflow, tenant=tenant, input={}))
         if key is not None:
-            # Before the terms are kept: what is refused leaves nothing.
+            # Before the workflow is stored: a refused request leaves nothing behind.
             await self._launcher.reject_other_workflow(key, terms)
-        return await self._launcher.run(await self._kept(terms, actor), actor=actor, input=given, key=key)
+        return await self._launcher.run(await self._stored(terms, actor), actor=actor, input=given, key=key)
 
-    async def _kept(self, terms: Workflow, actor: str) -> Workflow:
+    async def _stored(self, terms: Workflow, actor: str) -> Workflow:
         found = await self._jobs.workflow(terms.tenant, terms.workflow_id, 1)
         if found is None:
-            # If it cannot be done, someone was quicker with the same.
-            wish = JobChangeset(workflows=[terms])
-            await self._jobs.apply(wish, now=self._clock.now(), actor=actor, tzdata="")
+            # If this fails, a concurrent request has stored the same workflow.
+            changes = JobChangeset(workflows=[terms])
+            await self._jobs.apply(changes, now=self._clock.now(), actor=actor, tzdata="")
             found = await self._jobs.workflow(terms.tenant, terms.workflow_id, 1)
         if found is None:
             raise NotFound("workflow", terms.workflow_id)

@@ -1,4 +1,4 @@
-"""The workflow store: DAGs by id and version, and the schedules that come and go with them."""
+"""Deploys and lists workflows: versions of a graph of steps, with the schedules of its triggers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.jobs.definition import Definition, read_definition
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Schedule, ScheduleUid
@@ -24,25 +24,25 @@ from gnomon.services.operations.job_changes import (
     plan_removal,
 )
 
-#: How often a deployment is tried against others who change the same.
+#: The number of tries against concurrent changes of the same workflow.
 _TRIES = 20
 _PAGE = 1000
 
 
 class DeployResult(Struct, frozen=True, kw_only=True):
-    """What a deployment came to."""
+    """The result of a deployment."""
 
     workflow_id: str
     version: int
     #: Whether that version is new.
     new: bool
-    #: The schedules of its triggers, and those of earlier versions that are gone.
+    #: The schedules of its triggers, and the removed schedules of earlier versions.
     schedules: tuple[str, ...]
     removed: tuple[str, ...]
 
 
 class WorkflowService:
-    """Deploy and look."""
+    """Deploys and lists workflows."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class WorkflowService:
         self._tzdata = tzdata
 
     async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> DeployResult:
-        """Keep the workflow under a new version, unless it is the newest already, and let its triggers stand.
+        """Store the workflow as a new version, unless it equals the newest one, and register its triggers.
 
-        The version and all schedules come into being together, and with that the schedules of triggers that are no
-        longer there are gone.
+        One transaction writes the version and its schedules, and removes the schedules of triggers that are no
+        longer in the definition.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -74,32 +74,32 @@ class WorkflowService:
             now = self._clock.now()
             read = read_definition(definition, self._defaults, now=now)
             name = read.workflow.workflow_id
-            done = await self._tried(read, actor, tenant, now)
+            done = await self._try_deploy(read, actor, tenant, now)
             if done is not None:
                 return done
         raise Contended("workflow", name)
 
-    async def _tried(self, read: Definition, actor: str, tenant: str, now: int) -> DeployResult | None:
-        """What it came to; None if someone else changed the same, or something else was to be done first."""
+    async def _try_deploy(self, read: Definition, actor: str, tenant: str, now: int) -> DeployResult | None:
+        """Deploy once; None if a concurrent change was faster, or overdue ticks had to be decided first."""
         newest = await self._jobs.workflow(tenant, read.workflow.workflow_id)
         workflow = _workflow_version(read, newest, tenant)
         standing = await self._existing(tenant, workflow.workflow_id)
-        gone = [one for name, one in standing.items() if name not in read.schedules]
+        removed = [one for name, one in standing.items() if name not in read.schedules]
         plans = await self._planned(read, newest, standing, tenant, now)
-        plans += [plan_removal(schedule, now=now) for schedule in gone]
+        plans += [plan_removal(schedule, now=now) for schedule in removed]
         overdue = [plan.schedule for plan in plans if plan.overdue is not None]
         for schedule in overdue:
             await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
         new = newest is None or newest.version != workflow.version
-        wish = replace(changeset_of(plans), workflows=[workflow] if new else [])
-        if overdue or not await self._jobs.apply(wish, now=now, actor=actor, tzdata=self._tzdata):
+        changes = replace(changeset_of(plans), workflows=[workflow] if new else [])
+        if overdue or not await self._jobs.apply(changes, now=now, actor=actor, tzdata=self._tzdata):
             return None
         return DeployResult(
             workflow_id=workflow.workflow_id,
             version=workflow.version,
             new=new,
             schedules=tuple(read.schedules),
-            removed=tuple(one.schedule_id for one in gone),
+            removed=tuple(one.schedule_id for one in removed),
         )
 
     async def _planned(
@@ -119,7 +119,7 @@ class WorkflowService:
         return plans
 
     async def _existing(self, tenant: str, workflow_id: str) -> dict[str, Schedule]:
-        """The schedules that earlier deployments have made."""
+        """The schedules that earlier deployments have registered."""
         found: dict[str, Schedule] = {}
         after, prefix = f"{workflow_id}.", f"{workflow_id}."
         while page := await self._schedules.page(tenant, after=after, limit=_PAGE):
@@ -132,15 +132,14 @@ class WorkflowService:
         return found
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Workflow]:
-        """Workflows in their newest versions, in the order of their ids."""
+        """The newest version of every workflow, by ID."""
         schedule_name("tenant", tenant)
         printable("after", after)
-        if not 1 <= limit <= _PAGE:
-            raise FieldError("limit", limit, f"must be from 1 to {_PAGE}")
+        page_limit(limit, _PAGE)
         return await self._jobs.list_workflows(tenant, after=after, limit=limit)
 
     async def get(self, workflow_id: str, version: int | None = None, *, tenant: str = "default") -> Workflow:
-        """That version of the workflow, or the newest; NotFound if there is none."""
+        """A version of the workflow, the newest by default; NotFound if there is none."""
         schedule_name("tenant", tenant)
         found = await self._jobs.workflow(tenant, schedule_name("workflow_id", workflow_id), version)
         if found is None:
@@ -149,7 +148,7 @@ class WorkflowService:
 
 
 def _workflow_version(read: Definition, newest: Workflow | None, tenant: str) -> Workflow:
-    """The workflow under the version that it has, or gets; which must be the one that it is said to have."""
+    """The workflow with its version number; FieldError if the definition claims another one."""
     workflow = replace(read.workflow, tenant=tenant, version=1 if newest is None else newest.version)
     if newest is not None and workflow != newest:
         workflow = replace(workflow, version=newest.version + 1)
