@@ -52,6 +52,10 @@ def build_hints(settings: Settings, events: Events) -> Hints | None:
     return PostgresHints(database.url, events, listens=database.statement_cache)
 
 
+#: If the holder of a short lease dies, its work waits for so long.
+_SHORT_LEASE_MS = 10_000
+
+
 class Coordination:
     """What one process has in common with others. With `alone` there are none, and it costs nothing."""
 
@@ -86,11 +90,14 @@ class Coordination:
         self._closing.append(leases.close)
         self._singletons = LeasedSingletons(leases, store.singletons, self._clock, events)
 
-    def singleton(self, name: str, *, ttl_ms: int) -> Singleton:
-        """The right to do what one node of all is enough for, by the lease of this name."""
+    def singleton(self, name: str, *, ttl_ms: int | None = None) -> Singleton:
+        """The right to do what one node of all is enough for, by the lease of this name.
+
+        Without `ttl_ms` the lease is short: for a service that is stepped all the time.
+        """
         if self._alone:
             return SoleNode()
-        return SingletonLease(self._singletons, self._clock, name, self._holder, ttl_ms=ttl_ms)
+        return SingletonLease(self._singletons, self._clock, name, self._holder, ttl_ms=ttl_ms or _SHORT_LEASE_MS)
 
     async def release_singletons(self) -> None:
         """Release every singleton of this process, so that other nodes need not wait for the leases to end."""

@@ -25,8 +25,6 @@ from gnomon.services.operations.events import EventBatcher
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
 
-#: How long the lease of a service lasts that is stepped all the time: if its holder dies, its work waits for so long.
-_SHORT_LEASE_MS = 10_000
 #: The lease of the reconciler lasts for so many of its steps.
 _STEPS_PER_LEASE = 2
 
@@ -95,14 +93,14 @@ class ExecutionServices:
             await_reports=await_reports,
         )
         self._event_batcher = EventBatcher(
-            store.events, clock, events, lease=coordination.singleton("gatherer", ttl_ms=_SHORT_LEASE_MS), on_ready=wake
+            store.events, clock, events, lease=coordination.singleton("gatherer"), on_ready=wake
         )
         self._backfiller = Backfiller(
             store.backfills,
             store.history,
             clock,
             events,
-            lease=coordination.singleton("backfiller", ttl_ms=_SHORT_LEASE_MS),
+            lease=coordination.singleton("backfiller"),
             on_ready=wake,
         )
 

@@ -31,8 +31,6 @@ _FIRST_CLEANING_SECONDS = 300.0
 _STEPS_PER_LEASE = 2
 #: The lease is renewed once a quarter of it has passed: in the rest, 120 s, a bundle is archived and removed.
 _CLEANER_LEASE_MS = 160_000
-#: The lease of a service that is stepped all the time: if its holder dies, its work waits for so long.
-_SEALER_LEASE_MS = 10_000
 
 
 class Maintenance:
@@ -70,9 +68,7 @@ class Maintenance:
             settings.alive,
             lease=lease("warden", ttl_ms=_STEPS_PER_LEASE * settings.alive.poll_ms),
         )
-        self._audit_sealer = AuditSealer(
-            store.audit, clock, events, lease=lease("sealer", ttl_ms=_SEALER_LEASE_MS), busy=busy
-        )
+        self._audit_sealer = AuditSealer(store.audit, clock, events, lease=lease("sealer"), busy=busy)
 
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops of the services, until `stop` is set."""
