@@ -1,4 +1,4 @@
-"""Who may come in: builds what checks tokens, and makes tokens of our own."""
+"""Authentication: builds the verifier of tokens, and creates tokens of this installation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,27 +32,27 @@ from gnomon.errors import FieldError, TokenRefused, UsageError
 from gnomon.ports.auth import Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock, Events
 
-#: Where issuers publish their keys.
+#: The path under which issuers publish their keys.
 _WELL_KNOWN = "/.well-known/jwks.json"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _ADMIN = "local-admin"
 _ADMIN_MS = 365 * DAY_MS
 _LONGEST_SUBJECT = 255
 _LARGEST_TOKEN = 65_536
-#: What tokens of our own must say.
+#: The rules for tokens of this installation.
 _OUR_RULES = ClaimRules(issuer=LOCAL_ISSUER, roles=frozenset(Role), skew_ms=0)
 
 
 class TokenVerifier(TokenAuthenticator, Protocol):
-    """What checks tokens, and has to be closed."""
+    """An authenticator of tokens that has to be closed."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close every connection."""
         ...
 
 
 class LocalAccess(Struct, frozen=True, kw_only=True):
-    """A token of our own for whoever owns the files."""
+    """A token of this installation for the owner of its files."""
 
     token_file: Path
     key_file: Path
@@ -60,7 +60,7 @@ class LocalAccess(Struct, frozen=True, kw_only=True):
     role: Role = Role.ADMIN
 
     def hint(self, address: str) -> str:
-        """How to use it."""
+        """A command that uses the token."""
         return f'curl -H "Authorization: Bearer $(cat {self.token_file})" {address}/v1/jobs'
 
 
@@ -70,7 +70,7 @@ class LocalAccess(Struct, frozen=True, kw_only=True):
 def open_token_verifier(
     settings: Settings, *, clock: Clock | None = None, events: Events | None = None
 ) -> TokenVerifier:
-    """What checks tokens as the settings say; FieldError if they contradict themselves."""
+    """The verifier that the settings describe; FieldError if they contradict each other."""
     auth = settings.auth
     clock, events = clock or SystemClock(), events or LoggedEvents()
     algorithms = _algorithms(auth)
@@ -80,10 +80,10 @@ def open_token_verifier(
             raise FieldError("auth.verify_tokens", False, reason)
         return UnverifiedJwtAuthenticator(_rules(auth, ""), clock, algorithms=algorithms, largest=auth.max_token_bytes)
     issuers = []
-    elsewhere = _issuer_keys(auth, clock, events)
-    if elsewhere is not None:
+    external = _issuer_keys(auth, clock, events)
+    if external is not None:
         rules = _rules(auth, auth.issuer or auth.iam_url)
-        issuers.append(TrustedIssuer(keys=elsewhere, rules=rules, algorithms=algorithms))
+        issuers.append(TrustedIssuer(keys=external, rules=rules, algorithms=algorithms))
     path = key_path(settings)
     if path is not None:
         issuers.append(_local_issuer(auth, local_key(path)))
@@ -117,7 +117,7 @@ def _rules(auth: AuthSettings, issuer: str) -> ClaimRules:
 
 
 def _issuer_keys(auth: AuthSettings, clock: Clock, events: Events) -> KeySource | None:
-    """Where the keys of an issuer elsewhere are; None if there is no such issuer."""
+    """The keys of the external issuer; None if there is none."""
     if auth.jwks_file:
         if auth.jwks_url:
             raise FieldError("auth.jwks_file", auth.jwks_file, "is said beside jwks_url: only one of them counts")
@@ -146,16 +146,16 @@ def _check_address(field: str, url: str, auth: AuthSettings) -> None:
 
 
 def _local_issuer(auth: AuthSettings, key: LocalKey) -> TrustedIssuer:
-    """Our own tokens say what we make them say, so that none of the names of others count."""
+    """The issuer of local tokens. Names of claims that the settings define are for the external issuer only."""
     rules = replace(_OUR_RULES, skew_ms=auth.clock_skew_ms)
     return TrustedIssuer(keys=StaticKeySource(key.ring()), rules=rules, algorithms=frozenset([LOCAL_ALGORITHM]))
 
 
-# ---- tokens of our own ---------------------------------------------------------------------------
+# ---- local tokens --------------------------------------------------------------------------------
 
 
 def key_path(settings: Settings) -> Path | None:
-    """Where the key for tokens of our own is. With an issuer elsewhere there is one only if a file is named."""
+    """The file of the key for local tokens. With an external issuer there is one only if the settings name it."""
     auth = settings.auth
     if auth.key_file:
         return Path(auth.key_file)
@@ -166,9 +166,9 @@ def key_path(settings: Settings) -> Path | None:
 
 
 def ensure_local_access(settings: Settings, *, clock: Clock | None = None) -> LocalAccess | None:
-    """A key and an admin token in files that only their owner can read, made if there are none; None if not wanted.
+    """A key and an admin token in files that only their owner can read, created if missing; None without local tokens.
 
-    The token is renewed when half of its time is over, so that one that is shown at every start does not expire.
+    The token is renewed after half of its lifetime, so that the token of a running installation does not expire.
     """
     path = key_path(settings)
     if path is None:
@@ -198,7 +198,7 @@ def _signed_by(key: LocalKey, found: ParsedToken) -> bool:
 def new_token(
     settings: Settings, role: Role, *, subject: str, tenant: str, lasts_ms: int, clock: Clock | None = None
 ) -> str:
-    """A token for somebody, signed with the key of this installation, which is made if there is none."""
+    """A token for a subject, signed with the key of this installation, which is created if missing."""
     path = key_path(settings)
     if path is None:
         raise UsageError("tokens come from the configured issuer; to make some here, name a key with auth.key_file")
@@ -221,27 +221,27 @@ def _token_claims(subject: str, role: Role, tenant: str, *, now: int, lasts_ms: 
 
 
 class TokenInspection(Struct, frozen=True, kw_only=True):
-    """What a token says, without the part that makes it worth stealing."""
+    """The content of a token without its signature."""
 
     algorithm: str
     kid: str | None
     claims: Mapping[str, Any]
-    #: Whether the key of this installation has signed it; None if there is no key to ask.
+    #: Whether the key of this installation has signed it; None if there is no key.
     ours: bool | None
-    #: Why it would be refused, as far as that can be told here; empty if it would not.
+    #: Why it would be refused, as far as that is known here; empty if it would not.
     refused: str
 
 
 def inspect_token(settings: Settings, token: str, *, clock: Clock | None = None) -> TokenInspection:
-    """What the token says; TokenRefused if it is none."""
+    """The content of the token; TokenRefused if it cannot be decoded."""
     now = (clock or SystemClock()).now()
     found = parse_token(token, algorithms=ASYMMETRIC_ALGORITHMS, largest=settings.auth.max_token_bytes)
     path = key_path(settings)
     key = None if path is None else existing_key(path)
     ours = None if key is None else _signed_by(key, found)
     auth, local = settings.auth, found.claims.get("iss") == LOCAL_ISSUER
-    issued_elsewhere = not local and (auth.issuer or auth.iam_url or auth.jwks_file)
-    rules = _rules(auth, auth.issuer or auth.iam_url) if issued_elsewhere else _OUR_RULES
+    external = not local and (auth.issuer or auth.iam_url or auth.jwks_file)
+    rules = _rules(auth, auth.issuer or auth.iam_url) if external else _OUR_RULES
     try:
         verify_claims(found.claims, rules, now=now)
         refused = "its signature is not this installation's" if local and ours is False else ""
@@ -251,7 +251,7 @@ def inspect_token(settings: Settings, token: str, *, clock: Clock | None = None)
 
 
 def read_local_token(settings: Settings) -> str | None:
-    """The admin token of this installation, if there is one and it is ours to read."""
+    """The admin token of this installation, if there is one that this user can read."""
     path = key_path(settings)
     found = None if path is None else read_private_file(_token_path(path))
     return None if found is None else found.strip()

@@ -1,4 +1,4 @@
-"""Setting the clock of a process by the store's: all who share a store go by one clock."""
+"""Coordination with other processes: one clock, hints, singletons and deduplication."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,12 +20,12 @@ from gnomon.services.coordination import (
     SoleNode,
 )
 
-#: How often it is compared with the store's.
+#: How often the clock is compared with the store's.
 _SYNC_INTERVAL_SECONDS = 10.0
 
 
 async def sync_clock(clock: StoreSyncedClock, store: Store, events: Events, **who: str) -> float:
-    """The clock agrees with the store's, unless that cannot be asked. Returns how many seconds that is good for."""
+    """Set the clock by the store's, if that is available. Returns how many seconds to wait before the next time."""
     asked_at = clock.now()
     with suppress(Unavailable):
         wrong = clock.synchronize(await store.now(), asked_at=asked_at)
@@ -48,7 +48,7 @@ def build_hints(settings: Settings, events: Events) -> Hints | None:
     from gnomon.adapters.sql.postgres_notify import PostgresHints
 
     database = settings.database
-    # Whoever is behind a pooler has no statements cached, and hears nothing.
+    # Behind a pooler, which also forbids cached statements, LISTEN does not work.
     return PostgresHints(database.url, events, listens=database.statement_cache)
 
 
@@ -57,7 +57,7 @@ _SHORT_LEASE_MS = 10_000
 
 
 class Coordination:
-    """What one process has in common with others. With `alone` there are none, and it costs nothing."""
+    """What a process shares with others. With `alone` there are no others, and it costs nothing."""
 
     def __init__(
         self, store: Store, settings: Settings, clock: Clock, events: Events, *, holder: str, alone: bool
@@ -105,7 +105,7 @@ class Coordination:
             await self._singletons.release_singletons(self._holder)
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         for close in self._closing:
             with suppress(Unavailable, OSError):
                 await close()

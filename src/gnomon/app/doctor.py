@@ -1,4 +1,4 @@
-"""`gnomon doctor`: a look at a database from outside, whatever state it is in. Nothing is changed, nor made."""
+"""`gnomon doctor`: checks a database in any state, and changes nothing."""
 
 import time
 
@@ -15,7 +15,7 @@ from gnomon.services.observability.health import Finding, Severity, disk_finding
 
 
 async def diagnose(settings: Settings) -> list[Finding]:
-    """Everything that was found. UsageError if there is nothing to look at."""
+    """All findings; NoDatabase if there is no database file."""
     url = settings.database.url
     require_database_file(settings)
     found = await _store_findings(settings, redact_password(url))
@@ -49,5 +49,5 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
 def _timezone_finding() -> Finding:
     try:
         return Finding("time zones", Severity.OK, tzdata_version())
-    except Exception as error:  # noqa: BLE001 - however they are missing, that is what there is to say
+    except Exception as error:  # noqa: BLE001 - any error means that they cannot be used
         return Finding("time zones", Severity.ERROR, f"there is no database of time zones: {error}")

@@ -22,12 +22,12 @@ def run(
     settings: Mapping[str, object] | None = None,
     api: bool = False,
 ) -> None:
-    """Schedule and execute in this process until it is told to stop by SIGTERM or SIGINT.
+    """Schedule and execute in this process until SIGTERM or SIGINT.
 
     `database` is a path or a URL (`./gnomon.db` if not given), `jobs` a jobs file or several, `settings` are named
-    `section.key`. With `api` it answers requests over HTTP. If another process has the database already, this one
+    `section.key`. With `api` it serves the HTTP API. If another process has the database already, this one
     stands by and takes over when that one ends.
-    It is the end of the program for the process of an isolated function, which reads it to find the function.
+    A child process that loads this program to find an isolated function stops loading here.
     """
     FUNCTIONS.stop_loading()
     import asyncio
@@ -36,12 +36,12 @@ def run(
     from gnomon.adapters.event_sinks import ConsoleEvents
     from gnomon.app.server import serve, stop_on_signals, tune_thread_switching
 
-    def told(name: str) -> None:
+    def announce(name: str) -> None:
         sys.stderr.write(f"{name}: stopping; once more to stop at once\n")
 
     async def main() -> None:
         stop = asyncio.Event()
-        stop_on_signals(stop, told)
+        stop_on_signals(stop, announce)
         await serve(_server_options(database, jobs, imports, settings, ConsoleEvents(sys.stderr), api=api), stop)
 
     tune_thread_switching()
@@ -56,10 +56,10 @@ def start(
     settings: Mapping[str, object] | None = None,
     api: bool = False,
 ) -> "BackgroundScheduler":
-    """The same on a thread of its own, for a program that has something else to do: a web server, a notebook.
+    """Run a scheduler in a thread of its own, beside a web server or in a notebook; see `run` for the arguments.
 
-    Call it in each worker process of a web server: one of them schedules, the others stand by. As with `run`, the
-    process of an isolated function reads the program no further.
+    Call it in each worker process of a web server: one of them schedules, the others stand by. As with `run`, a child
+    process that loads this program to find an isolated function stops loading here.
     """
     FUNCTIONS.stop_loading()
     from gnomon.app.server import BackgroundScheduler
@@ -70,10 +70,10 @@ def start(
 def emit(
     name: str, body: object = None, *, key: str | None = None, database: str | None = None, actor: str | None = None
 ) -> str:
-    """Say that something happened: every job that listens to it starts, as its `on` says. Its id comes back.
+    """Emit an event: every job whose `on` matches it starts. Returns the id of the event.
 
-    The same key is the same event, however often it is emitted. `database` is a path or a URL; if it is not given, that
-    of the scheduler in this process, or else the configured one.
+    Events with the same key are one event, however often it is emitted. `database` is a path or a URL; if not given,
+    that of the scheduler in this process, or else the configured one.
     """
     import asyncio
     import getpass

@@ -1,4 +1,4 @@
-"""The desk behind every door: everything that a request may need, on one store."""
+"""The services behind the API on one store, and the gateway that handles requests without a server."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,13 +29,13 @@ from gnomon.services.scheduling.registrar import Registrar
 
 
 def _certificate_callers(settings: Settings) -> dict[str, Caller]:
-    """Who services are, by the names in their certificates."""
+    """The callers by the names in their client certificates."""
     granted = read_certificates(settings.auth.certificates)
     return {name: Caller(name, frozenset({Role(f"scheduler-{one.role}")}), one.tenant) for name, one in granted.items()}
 
 
 def api_services(
-    office: Operations,
+    operations: Operations,
     settings: Settings,
     *,
     tokens: TokenAuthenticator,
@@ -44,26 +44,26 @@ def api_services(
     launcher: Launcher | None = None,
     changed: Callable[[], None] = lambda: None,
 ) -> ApiServices:
-    """A desk with the books of an office. What is started goes through the launcher, if there is one of its own."""
-    store, clock, defaults = office.store, office.clock, schedule_defaults(settings)
-    launcher = launcher or office.launcher
+    """The services of the API on the store of these operations. `launcher` replaces their own launcher."""
+    store, clock, defaults = operations.store, operations.clock, schedule_defaults(settings)
+    launcher = launcher or operations.launcher
     return ApiServices(
         tokens=tokens,
-        jobs=office.jobs,
+        jobs=operations.jobs,
         registrar=Registrar(
             store.schedules, store.history, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()
         ),
         launcher=launcher,
-        executions=office.executions,
-        search=SearchService(store.executions, store.jobs, office.jobs),
-        workflows=office.workflows,
-        events=office.events,
+        executions=operations.executions,
+        search=SearchService(store.executions, store.jobs, operations.jobs),
+        workflows=operations.workflows,
+        events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
         tasks=TaskService(store.jobs, launcher, clock),
-        explainer=office.explainer,
-        backfills=office.backfills,
-        planner=office.planner,
-        audit=office.audit,
+        explainer=operations.explainer,
+        backfills=operations.backfills,
+        planner=operations.planner,
+        audit=operations.audit,
         workers=store.workers,
         health=health,
         change_stream=change_stream,
@@ -80,22 +80,22 @@ T = TypeVar("T")
 
 
 class Gateway(Protocol):
-    """Where requests go."""
+    """Handles requests of a client."""
 
     async def send(self, request: ApiRequest[T]) -> T:
-        """The answer; the error that there is instead of one."""
+        """Return the response, or raise its error."""
         ...
 
 
 class RequestActor(Struct, frozen=True):
-    """Who asks, and whose things they are about."""
+    """The actor and the tenant of a request."""
 
     actor: str
     tenant: str = "default"
 
 
 class LocalGateway:
-    """The store at hand: who can open it may do everything."""
+    """Handles requests on a store in this process. A user who can open the store may do everything."""
 
     def __init__(self, services: ApiServices, who: RequestActor) -> None:
         self._services = services
@@ -111,12 +111,12 @@ class LocalGateway:
 
 @asynccontextmanager
 async def open_local(settings: Settings, who: RequestActor, *, make: bool = False) -> AsyncIterator[Gateway]:
-    """The door to the store that the settings name. A file is made only if `make` says so."""
-    async with Operations.open(settings, make=make) as office:
+    """The gateway to the store that the settings name; NoDatabase if it is a missing file and not `make`."""
+    async with Operations.open(settings, make=make) as operations:
         change_stream = ChangeStream(SystemClock(), LoggedEvents(), most=0)
         yield LocalGateway(
             api_services(
-                office,
+                operations,
                 settings,
                 tokens=RejectingAuthenticator(),
                 change_stream=change_stream,
@@ -128,15 +128,19 @@ async def open_local(settings: Settings, who: RequestActor, *, make: bool = Fals
 
 @asynccontextmanager
 async def open_empty(who: RequestActor) -> AsyncIterator[Gateway]:
-    """The door to a store in which nothing stands yet, and nothing will."""
+    """The gateway to an empty store in memory."""
     from gnomon.adapters.memory import MemoryStore
 
     clock = SystemClock()
-    office = Operations(MemoryStore(clock.now), Settings())
+    operations = Operations(MemoryStore(clock.now), Settings())
     change_stream = ChangeStream(clock, LoggedEvents(), most=0)
     yield LocalGateway(
         api_services(
-            office, Settings(), tokens=RejectingAuthenticator(), change_stream=change_stream, health=_health_unavailable
+            operations,
+            Settings(),
+            tokens=RejectingAuthenticator(),
+            change_stream=change_stream,
+            health=_health_unavailable,
         ),
         who,
     )

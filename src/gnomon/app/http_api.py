@@ -1,4 +1,4 @@
-"""The API of a process: the desk behind it, how it is, and what it listens to. What `gnomon up` and `server` open."""
+"""The HTTP API of a node, as `gnomon up` and `gnomon server` open it."""
 
 import asyncio
 
@@ -19,10 +19,10 @@ from gnomon.services.observability.change_stream import ChangeStream
 
 
 class HttpApi:
-    """A process's face to the world: a socket that it has, and a hub that hears what it does."""
+    """A listening socket, the verifier of tokens, and the change stream of a node."""
 
     def __init__(self, settings: Settings, events: Events) -> None:
-        """Listens already, so that an address that cannot be had is known before anything else begins."""
+        """Listen at once, so that an address in use is reported before anything else starts."""
         check_tls(settings.server)
         read_certificates(settings.auth.certificates)
         self._listening = listen(settings.server)
@@ -35,16 +35,16 @@ class HttpApi:
         self.change_stream = ChangeStream(SystemClock(), events, most=settings.server.max_streams)
 
     async def serve(self, node: Node, stop: asyncio.Event) -> None:
-        """Answer requests to the node until told to stop."""
+        """Answer requests to the node until `stop` is set."""
 
-        def surprised(error: BaseException) -> None:
+        def on_error(error: BaseException) -> None:
             node.events.emit("request_failed", error=repr(error))
 
         node.events.emit("answering", address=self.address)
         self._emit_access_mode(node)
         try:
             await serve_api(
-                api_services_for(node, self.change_stream, self._tokens), self._listening, stop, surprised=surprised
+                api_services_for(node, self.change_stream, self._tokens), self._listening, stop, surprised=on_error
             )
         finally:
             await self._tokens.close()
@@ -58,12 +58,12 @@ class HttpApi:
             node.events.emit("closed_to_everybody", address=self.address)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Close the socket."""
         self._listening.close()
 
 
 def token_verifier_for(settings: Settings, events: Events) -> TokenVerifier:
-    """Who knows a good token from a bad one; FieldError if the settings contradict themselves."""
+    """The verifier of tokens; FieldError if the settings contradict each other."""
     auth = settings.auth
     if not auth.verify_tokens:
         return AnonymousAdminAuthenticator(open_token_verifier(settings, events=events))
@@ -73,19 +73,19 @@ def token_verifier_for(settings: Settings, events: Events) -> TokenVerifier:
 
 
 def local_access_for(settings: Settings) -> LocalAccess | None:
-    """A token of our own for whoever owns the files, if tokens count and ours do."""
+    """The local admin token, if tokens are verified and local ones are accepted."""
     return ensure_local_access(settings) if settings.auth.verify_tokens else None
 
 
 def api_services_for(node: Node, change_stream: ChangeStream, tokens: TokenVerifier) -> ApiServices:
-    """Everything that a request to this node may need."""
+    """The services for requests to this node."""
     services = api_services(
         Operations(node.store, node.settings, clock=node.clock),
         node.settings,
         tokens=tokens,
         change_stream=change_stream,
         health=node.observability.health.report,
-        # What it starts is passed on to whoever executes in the same breath.
+        # It hands the tasks that it starts to the dispatcher of this node, in the same commit.
         launcher=node.launcher,
         changed=node.check_soon,
     )

@@ -1,4 +1,4 @@
-"""What lets others look at a node while it runs: numbers, health, and words for a service manager."""
+"""Observability of a process: metrics, health probes, and notifications of the service manager."""
 
 import asyncio
 import os
@@ -34,29 +34,29 @@ def console_events(stream: TextIO, *, quiet: bool = False) -> Events:
 
 
 class Observable(Protocol):
-    """What can be looked at while it runs."""
+    """A process that can be observed."""
 
     @property
     def observability(self) -> "Observability":
-        """By which it is looked at."""
+        """Its health and metrics."""
         ...
 
     @property
     def events(self) -> Events:
-        """Where it announces what happens."""
+        """Its events."""
         ...
 
 
 def free_bytes(settings: Settings) -> int | None:
-    """How much the disk of the database can take; None if it is on a server."""
+    """The free space of the disk of the database file; None if it is on a server."""
     path = sqlite_path(settings.database.url)
     return None if path is None else shutil.disk_usage(Path(path).absolute().parent).free
 
 
 class EventObservers:
-    """What is learned from the events of a process: failures of steps for its health, and counts for its metrics.
+    """Observes the events of a process: failed steps for its health, and counts for its metrics.
 
-    It exists before the services, whose events it observes; its `Observability` after them, since it asks them.
+    It is built before the services, whose events it observes; `Observability` is built after them, since it asks them.
     """
 
     def __init__(self, clock: Clock, events: Events, metrics: MetricsRecorder | None) -> None:
@@ -100,42 +100,42 @@ class Observability:
         metrics = observers.metrics
         self.snapshot = None if metrics is None else MetricsSnapshot(metrics, self.health, stats, clock)
 
-    # ---- what is shown -----------------------------------------------------------------------
+    # ---- probes ------------------------------------------------------------------------------
 
     async def metrics(self) -> ProbeResponse:
-        """All numbers."""
+        """The metrics page."""
         from gnomon.adapters.prometheus import render_metrics
 
-        assert self.snapshot is not None  # noqa: S101 - nobody listens if it is None
+        assert self.snapshot is not None  # noqa: S101 - without it there is no probe server
         families = await self.snapshot.families()
         kind, body = await asyncio.to_thread(render_metrics, families, self.settings.metrics.prefix)
         return ProbeResponse(kind=kind, body=body)
 
     async def livez(self) -> ProbeResponse:
-        """Whether this process is worth keeping."""
+        """Whether this process works, or should be restarted."""
         return _json_probe_response({"alive": self.health.alive}, good=self.health.alive)
 
     async def readyz(self) -> ProbeResponse:
-        """Whether this node can be worked with."""
+        """Whether this node can serve requests."""
         report = await self.health.report()
-        # Conditions without messages: those may say what is not for everybody.
+        # Conditions without messages: these may contain details that are not public.
         components = {one.name: one.condition.value for one in report.components}
-        said = {"ready": report.ready, "status": report.condition.value, "components": components}
-        return _json_probe_response(said, good=report.ready)
+        body = {"ready": report.ready, "status": report.condition.value, "components": components}
+        return _json_probe_response(body, good=report.ready)
 
 
-def _json_probe_response(said: Mapping[str, object], *, good: bool) -> ProbeResponse:
+def _json_probe_response(body: Mapping[str, object], *, good: bool) -> ProbeResponse:
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-    return ProbeResponse(status=status, kind="application/json", body=msgspec.json.encode(said) + b"\n")
+    return ProbeResponse(status=status, kind="application/json", body=msgspec.json.encode(body) + b"\n")
 
 
 @asynccontextmanager
 async def observed(
     node: Observable, stop: asyncio.Event, *, strict: bool = True, doing: str = "scheduling"
 ) -> AsyncIterator[None]:
-    """Meanwhile the node can be looked at, and its service manager hears of it.
+    """Serve probes and metrics of the node, and notify its service manager, while the context is open.
 
-    A port that cannot be had is refused with UsageError; unless `strict`, it is announced and done without.
+    UsageError if the port is in use; unless `strict`, that is announced, and there are no probes.
     """
     observability = node.observability
     server = await _start_probe_server(observability, strict=strict)
@@ -184,7 +184,7 @@ async def _notify_stopping(health: HealthMonitor, notifier: SystemdNotifier, sto
 
 
 async def _notify_watchdog(health: HealthMonitor, notifier: SystemdNotifier, every: float) -> None:
-    """The manager hears of us as long as we are alive, also while what runs may finish."""
+    """Notify the service manager while the process is alive, also while it drains."""
     while True:
         if health.alive:
             notifier.alive()

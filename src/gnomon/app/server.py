@@ -1,4 +1,4 @@
-"""Everything in one process: what `gnomon up` and `gnomon.run()` start."""
+"""A whole scheduler in one process, as `gnomon up`, `gnomon server` and `gnomon.run()` start it."""
 
 import asyncio
 import gc
@@ -38,118 +38,118 @@ if TYPE_CHECKING:
     from gnomon.app.http_api import HttpApi
 
 
-#: How soon after the start all has been made that lasts, and how often garbage is looked for among the rest of it.
+#: How soon after the start all lasting objects exist and are frozen, and how often all others are collected.
 _GC_FREEZE_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
-#: After how many new objects the young are looked at, how many of these looks later the older, and then all.
+#: After how many new objects the youngest generation is collected, after how many of these the next, and then all.
 _GC_THRESHOLDS = (2_000, 5, 1_000)
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """What to serve."""
+    """The options of a scheduler process."""
 
     settings: Settings
-    #: Where jobs are written; watched while we run.
+    #: Jobs files; they are watched while the process runs.
     jobs_files: Sequence[Path] = ()
     #: Modules that register functions when they are imported.
     imports: Sequence[str] = ()
     functions: Functions = FUNCTIONS
     events: Events | None = None
-    #: Refuse to start if the port for metrics cannot be had, instead of doing without.
+    #: Refuse to start if the port for metrics is in use, instead of running without metrics.
     strict: bool = False
-    #: Answer requests over HTTP, too.
+    #: Serve the HTTP API.
     api: bool = False
-    #: Execute tasks; otherwise only decide them and let others execute.
+    #: Execute tasks; otherwise only decide ticks and dispatch tasks to other processes.
     executes: bool = True
 
 
-async def serve(plan: ServerOptions, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
-    """Schedule and execute until told to stop. What was asked for wrongly is refused before anything starts."""
-    import_modules(plan.imports)
-    files = [_watch_jobs_file(plan, file) for file in plan.jobs_files]
-    jobs = await _read_all_jobs(plan, files)
-    facing = _open_http_api(plan)
-    with nullcontext() if facing is None else closing(facing):
-        create_database_in_child(plan.settings.database.url)
-        node = await _open_node(plan, facing)
+async def serve(options: ServerOptions, stop: asyncio.Event, *, ready: Callable[[Node], None] = lambda _: None) -> None:
+    """Schedule and execute until `stop` is set. Wrong options are refused before anything starts."""
+    import_modules(options.imports)
+    files = [_watch_jobs_file(options, file) for file in options.jobs_files]
+    jobs = await _read_all_jobs(options, files)
+    http_api = _open_http_api(options)
+    with nullcontext() if http_api is None else closing(http_api):
+        create_database_in_child(options.settings.database.url)
+        node = await _open_node(options, http_api)
         try:
-            keepers = await _register_jobs(plan, node, files, jobs)
-            # Thousands of jobs are no longer needed.
+            syncs = await _register_jobs(options, node, files, jobs)
+            # The parsed jobs, perhaps thousands, are no longer needed.
             del jobs
-            watched = [("jobs_file_sync", one.step) for one in keepers]
-            watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(plan, node)]
-            async with observed(node, stop, strict=plan.strict):
-                with serving(plan.settings):
+            watched = [("jobs_file_sync", one.step) for one in syncs]
+            watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(options, node)]
+            async with observed(node, stop, strict=options.strict):
+                with serving(options.settings):
                     ready(node)
                     services = [run_loop(name, step, stop=stop, events=node.events) for name, step in watched]
-                    if facing is not None:
-                        services.append(facing.serve(node, stop))
-                    # First, so that it knows the file before anybody is told that we have begun.
-                    guard = _watch_database_file(plan.settings, node.events, stop)
+                    if http_api is not None:
+                        services.append(http_api.serve(node, stop))
+                    # First, so that it knows the file before the start is announced.
+                    guard = _watch_database_file(options.settings, node.events, stop)
                     await asyncio.gather(guard, node.run(stop), *services)
         finally:
             await node.close()
 
 
-def _open_http_api(plan: ServerOptions) -> "HttpApi | None":
-    """Where requests come in, if any may; UsageError if the address is taken."""
-    if not plan.api:
+def _open_http_api(options: ServerOptions) -> "HttpApi | None":
+    """The HTTP API, if the options ask for one; UsageError if its address is in use."""
+    if not options.api:
         return None
     from gnomon.adapters.structured_log import LoggedEvents
     from gnomon.app.http_api import HttpApi
 
-    return HttpApi(plan.settings, plan.events or LoggedEvents())
+    return HttpApi(options.settings, options.events or LoggedEvents())
 
 
-async def _open_node(plan: ServerOptions, facing: "HttpApi | None") -> Node:
-    changes = None if facing is None else facing.change_stream
+async def _open_node(options: ServerOptions, http_api: "HttpApi | None") -> Node:
+    changes = None if http_api is None else http_api.change_stream
     return await Node.open(
-        plan.settings,
-        events=changes or plan.events,
-        functions=plan.functions if plan.executes else None,
-        imports=tuple(plan.imports),
-        dispatches=not plan.executes,
+        options.settings,
+        events=changes or options.events,
+        functions=options.functions if options.executes else None,
+        imports=tuple(options.imports),
+        dispatches=not options.executes,
         changes=changes,
-        address=None if facing is None else facing.address,
+        address=None if http_api is None else http_api.address,
     )
 
 
-async def _read_all_jobs(plan: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
-    """Every job by where it stands: beside its function, or in a file. UsageError if anything is wrong with any."""
-    declared = read_declared_jobs(plan.functions.jobs, plan.settings, now=SystemClock().now())
+async def _read_all_jobs(options: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
+    """All jobs by where they are defined: in the program, or in a file. UsageError for the first error."""
+    declared = read_declared_jobs(options.functions.jobs, options.settings, now=SystemClock().now())
     found = {"the program": declared, **{file.name: await file.read() for file in files}}
     reject_duplicate_jobs(found)
     return found
 
 
 async def _register_jobs(
-    plan: ServerOptions, node: Node, files: Sequence[WatchedFile[list[Job]]], jobs: Mapping[str, Sequence[Job]]
+    options: ServerOptions, node: Node, files: Sequence[WatchedFile[list[Job]]], jobs: Mapping[str, Sequence[Job]]
 ) -> list[JobsFileSync]:
-    """All jobs stand as they were written, or none do; those who keep the files come back."""
-    book = JobService(
+    """Apply all jobs atomically; return the services that keep them in sync with their files."""
+    jobs_service = JobService(
         node.store.jobs,
         node.store.schedules,
         node.store.history,
         node.clock,
         RandomIds(),
         tzdata=tzdata_version(),
-        default_timeout_ms=plan.settings.execution.default_timeout_ms,
+        default_timeout_ms=options.settings.execution.default_timeout_ms,
     )
     all_jobs = [job for some in jobs.values() for job in some]
-    applied = {one.name: one for one in await book.apply(all_jobs, actor=_os_user())}
-    keepers = []
+    applied = {one.name: one for one in await jobs_service.apply(all_jobs, actor=_os_user())}
+    syncs = []
     for file in files:
-        keeper = JobsFileSync(file, book, node.events, actor=_os_user())
-        keeper.announce(applied[job.name] for job in jobs[file.name])
-        keepers.append(keeper)
-    return keepers
+        sync = JobsFileSync(file, jobs_service, node.events, actor=_os_user())
+        sync.announce(applied[job.name] for job in jobs[file.name])
+        syncs.append(sync)
+    return syncs
 
 
-async def _start_pools_sync(plan: ServerOptions, node: Node) -> list[PoolsFileSync]:
-    """Who keeps the table of pools, if there is one, which then counts; UsageError if it is wrong."""
+async def _start_pools_sync(options: ServerOptions, node: Node) -> list[PoolsFileSync]:
+    """Read the pools file, if there is one, and return the service that watches it; UsageError if it is wrong."""
     execution = node.execution
-    if not plan.settings.routing.pools_file or execution is None:
+    if not options.settings.routing.pools_file or execution is None:
         return []
-    file = Path(plan.settings.routing.pools_file)
+    file = Path(options.settings.routing.pools_file)
     read = partial(read_pools_file, file)
     watched_file = WatchedFile(
         str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read
@@ -160,15 +160,15 @@ async def _start_pools_sync(plan: ServerOptions, node: Node) -> list[PoolsFileSy
 
 
 async def _watch_database_file(settings: Settings, events: Events, stop: asyncio.Event) -> None:
-    """Whoever takes the database file away from under us is told so."""
+    """Announce it if the database file is removed or replaced while the process runs."""
     path = sqlite_path(settings.database.url)
     if path is not None:
         await run_loop("database_file_monitor", DatabaseFileMonitor(path, events).step, stop=stop, events=events)
 
 
-def _watch_jobs_file(plan: ServerOptions, file: Path) -> WatchedFile[list[Job]]:
+def _watch_jobs_file(options: ServerOptions, file: Path) -> WatchedFile[list[Job]]:
     def read() -> list[Job]:
-        return read_jobs_file(file, plan.settings, now=SystemClock().now())
+        return read_jobs_file(file, options.settings, now=SystemClock().now())
 
     return WatchedFile(str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read)
 
@@ -182,7 +182,7 @@ def _file_stamp(file: Path) -> object:
 
 
 def _os_user() -> str:
-    """Who registers what stands in files and code: the user we run as."""
+    """The actor of jobs from files and code: the user that runs this process."""
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return "gnomon"
@@ -191,7 +191,7 @@ def _os_user() -> str:
 # ---- signals -------------------------------------------------------------------------------------
 
 
-def stop_on_signals(stop: asyncio.Event, told: Callable[[str], None]) -> None:
+def stop_on_signals(stop: asyncio.Event, announce: Callable[[str], None]) -> None:
     """The first SIGTERM or SIGINT sets `stop`; the second ends the process at once."""
     loop = asyncio.get_running_loop()
 
@@ -199,21 +199,21 @@ def stop_on_signals(stop: asyncio.Event, told: Callable[[str], None]) -> None:
         if stop.is_set():
             os._exit(128 + number)
         stop.set()
-        told(signal.Signals(number).name)
+        announce(signal.Signals(number).name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, received, number)
 
 
 def tune_thread_switching() -> None:
-    """Threads hand over sooner than by default: a body that computes holds up the clock by half a ms, not by five."""
+    """Switch threads sooner than by default: a function that computes then delays ticks by 0.5 ms, not by 5 ms."""
     sys.setswitchinterval(0.0005)
 
 
 def tune_gc(after: float = _GC_FREEZE_SECONDS, every: float = _COLLECT_SECONDS) -> None:
-    """Garbage is looked for among all that there is once a minute, and not in what was made at the start.
+    """Run a full garbage collection once a minute, and never on the objects of the start.
 
-    Each such look holds up everybody for up to 0.1 s, and Python would take several in a second while much is due.
+    Each one stops the process for up to 0.1 s, and Python would run several per second in a storm of ticks.
     """
     loop = asyncio.get_running_loop()
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -230,37 +230,37 @@ def tune_gc(after: float = _GC_FREEZE_SECONDS, every: float = _COLLECT_SECONDS) 
 
 
 class BackgroundScheduler:
-    """A scheduler on a thread of its own. Use it as a context manager, or stop it yourself."""
+    """A scheduler in a thread of its own. Use it as a context manager, or call `stop`."""
 
-    def __init__(self, plan: ServerOptions) -> None:
-        #: Where it answers requests, if it does.
+    def __init__(self, options: ServerOptions) -> None:
+        #: The address of its HTTP API, if it has one.
         self.address: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, args=(plan,), name="gnomon", daemon=True)
+        self._thread = threading.Thread(target=self._serve, args=(options,), name="gnomon", daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
             raise self._failure
 
-    def _serve(self, plan: ServerOptions) -> None:
+    def _serve(self, options: ServerOptions) -> None:
         try:
-            asyncio.run(self._main(plan))
-        except BaseException as error:  # noqa: BLE001 - it is handed to whoever started us
+            asyncio.run(self._main(options))
+        except BaseException as error:  # noqa: BLE001 - the constructor or `stop` raises it
             self._failure = error
         finally:
             self._ready.set()
 
-    async def _main(self, plan: ServerOptions) -> None:
+    async def _main(self, options: ServerOptions) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
 
         def ready(node: Node) -> None:
             self.address = node.address
             self._ready.set()
 
-        await serve(plan, self._stop, ready=ready)
+        await serve(options, self._stop, ready=ready)
 
     @property
     def alive(self) -> bool:
@@ -268,9 +268,9 @@ class BackgroundScheduler:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """What runs has ended one way or another, and everything is let go of. Raises what ended it before, if so."""
+        """Drain and stop the scheduler, and wait for that. Raises the error that ended it before, if there is one."""
         if self._loop is not None and self._stop is not None:
-            with suppress(RuntimeError):  # it is over already
+            with suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         if self._failure is not None:

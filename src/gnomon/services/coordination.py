@@ -1,4 +1,4 @@
-"""Doing without what is shared while it is away: what this process knows by itself has to do."""
+"""Coordination with other nodes, with a local fallback while the shared service is unavailable."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -10,23 +10,23 @@ from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 
 T = TypeVar("T")
-#: How long nobody is asked again who has just not answered: each time may cost as long as an answer may take.
+#: How long a service that did not answer is not asked again: each try may cost a whole timeout.
 _RETRY_AFTER_SECONDS = 2.0
 
 
 class SharedOrLocal:
-    """Asks what is shared, and what is ours instead while that is away. Says when it goes and when it is back."""
+    """Asks a shared service, and a local one while the shared one is unavailable. Announces both changes."""
 
     def __init__(self, what: str, clock: Clock, events: Events) -> None:
         self._what = what
         self._clock = clock
         self._events = events
         self._retry_at = float("-inf")
-        #: Whether the last answer was our own.
+        #: Whether the last answer was local.
         self.degraded = False
 
     async def ask(self, shared: Callable[[], Awaitable[T]], own: Callable[[], Awaitable[T]]) -> T:
-        """The answer of the one, or of the other."""
+        """The answer of the shared service, or of the local one."""
         if self._clock.elapsed() < self._retry_at:
             return await own()
         try:
@@ -43,7 +43,7 @@ class SharedOrLocal:
 
 
 class FallbackDeduplicator:
-    """The port Guard, which is never away: without what is shared, messages are dealt with at least once."""
+    """A Deduplicator that is always available: without the shared one, messages are processed at least once."""
 
     def __init__(self, shared: Deduplicator, own: Deduplicator, clock: Clock, events: Events) -> None:
         self._shared = shared
@@ -52,7 +52,7 @@ class FallbackDeduplicator:
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """See Deduplicator.begin."""
-        # Ours first: so it knows what is in flight here when what is shared goes away, or forgets everything.
+        # The local one first: it then knows what is in flight here if the shared one fails or loses its data.
         known = await self._own.begin(consumer, message, ttl_ms=ttl_ms)
         if known is not DedupState.NEW:
             return known
@@ -77,7 +77,7 @@ async def _not_seen() -> DedupState:
 
 
 async def _no_op() -> None:
-    """All that could be done was done."""
+    """Do nothing: the local part was done."""
 
 
 #: The part of a lease that passes before it is asked for again, held or not.
@@ -140,7 +140,7 @@ class LeasedSingletons:
         self._leases = leases
         self._store = store
         self._shared = SharedOrLocal("turns", clock, events)
-        #: By the names of who holds what, the tokens.
+        #: The tokens of held leases, by name and holder.
         self._tokens: dict[tuple[str, str], int] = {}
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
@@ -156,7 +156,7 @@ class LeasedSingletons:
         await self._shared.ask(lambda: self._release(ours, holder), lambda: self._store.release_singletons(holder))
 
     async def _leased(self, name: str, holder: str, ttl_ms: int) -> bool:
-        # It stays with us while nobody says that it is ours no longer.
+        # A lease is held until the service says that it is not.
         key, token = _lease_key(name), self._tokens.get((name, holder))
         if token is not None:
             token = await self._leases.renew(key, token, ttl_ms=ttl_ms)
@@ -171,7 +171,7 @@ class LeasedSingletons:
         for name, token in ours:
             self._tokens.pop((name, holder), None)
             await self._leases.release(_lease_key(name), token)
-        # Some may have been taken there while nobody kept leases.
+        # Some may have been taken in the store while the lease service was unavailable.
         await self._store.release_singletons(holder)
 
 

@@ -1,4 +1,4 @@
-"""The loop around a service's step, and long loops that let others have a turn."""
+"""The loop around the step of a service, backoff, and long loops that yield to other coroutines."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -9,11 +9,11 @@ from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.runtime import Clock, Events
 
 T = TypeVar("T")
-#: How many are dealt with without a break.
+#: After how many items other coroutines run.
 _BATCH = 10
-#: How long to wait after a step that failed as none should.
+#: How long to wait after an unexpected error of a step.
 _ERROR_PAUSE_SECONDS = 1.0
-#: In seconds: by how much the system's timers may be late, and from when on that does not matter.
+#: In seconds: how late timers of the system may be, and from which wait on that does not matter.
 _TIMER_SLACK_SECONDS = 0.0012
 _LONG = 1.0
 
@@ -39,18 +39,18 @@ async def run_loop(
         except Exception as error:
             if events is None:
                 raise
-            with suppress(Exception):  # not even a faulty announcer ends the loop
+            with suppress(Exception):  # not even a faulty event sink ends the loop
                 events.emit("step_failed", step=name, error=repr(error))
             wait = _ERROR_PAUSE_SECONDS
         if wait > 0:
             await _wait_for_any(stop, wake, wait)
         else:
-            # Even a service with much to do lets others have a turn.
+            # Even a service with much to do lets other coroutines run.
             await asyncio.sleep(0)
 
 
 async def _wait_for_any(stop: asyncio.Event, wake: asyncio.Event | None, seconds: float) -> None:
-    """Wait for either, or for so long: exactly, as timers of the system may be late by a millisecond."""
+    """Wait for one of the events, or for so long: exactly, although system timers may be late by a millisecond."""
     events = [event for event in (stop, wake) if event is not None]
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
@@ -67,7 +67,7 @@ async def _wait_for_any(stop: asyncio.Event, wake: asyncio.Event | None, seconds
 
 
 async def yield_between_batches(many: Sequence[T], size: int = _BATCH) -> AsyncIterator[T]:
-    """Each of them, in small lots: between two of these others have a turn, such as whoever keeps the clock."""
+    """Each item; after every `size` of them other coroutines run, such as the ticker."""
     for start in range(0, len(many), size):
         if start:
             await asyncio.sleep(0)

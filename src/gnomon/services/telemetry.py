@@ -1,4 +1,4 @@
-"""Listening to what services announce."""
+"""Decorators of events, and the events of attempts."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,12 +6,12 @@ from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.runtime import Events
 
-#: Told the name and the facts of each event. It neither fails nor waits.
+#: Called with the name and the facts of each event. It neither fails nor waits.
 EventListener = Callable[[str, Mapping[str, object]], None]
 
 
 class ObservedEvents:
-    """Events that some listen to on their way to others."""
+    """Events that listeners hear before they are passed on."""
 
     def __init__(self, inner: Events, listeners: Sequence[EventListener]) -> None:
         self._inner = inner
@@ -32,7 +32,7 @@ class NullEvents:
 
 
 def emit_attempt_ended(events: Events, ended: TaskCompletion, assignment: Assignment | None) -> None:
-    """Whoever listens hears what became of the task."""
+    """Emit how the attempt of a task ended."""
     if assignment is None:
         return
     run = assignment.run

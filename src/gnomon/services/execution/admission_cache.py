@@ -1,4 +1,4 @@
-"""What was let through the gate in this process and waits for a worker: read once, it need not be read again."""
+"""The cache of admitted tasks between a dispatcher and the taker in its process: they are not read again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -9,19 +9,19 @@ _MAX_ENTRIES = 4000
 
 
 class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
-    """Between a dispatcher and the worker beside it. Nothing rests on it: what it does not know is read."""
+    """Admitted requests by task. It only saves reads: a task that is missing here is read from the store."""
 
     def __init__(
         self, most: int = _MAX_ENTRIES, *, sole_dispatcher: bool = False, on_low: Callable[[], None] = lambda: None
     ) -> None:
         """With `sole_dispatcher`, tasks are admitted nowhere but here. `on_low` is called when most were taken."""
         self._most = most
-        #: Each with the number of the admission that it came with.
+        #: Each request with the number of its admission.
         self._known: dict[TaskId, tuple[int, AdmissionRequest]] = {}
         self._under_way = 0
         self._sole_dispatcher = sole_dispatcher
         self._on_low = on_low
-        #: How often something was let through, or is just being so; and how often, when nothing was left to take.
+        #: The number of the last admission; and that of the last one when no task was left to take.
         self._admissions, self._emptied_at = 0, -1
 
     def __getitem__(self, task_id: TaskId) -> AdmissionRequest:
@@ -35,14 +35,14 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
 
     @property
     def full(self) -> bool:
-        """Whether whoever lets tasks through is far ahead of whoever takes them."""
+        """Whether the dispatcher is far ahead of the taker."""
         return len(self._known) >= self._most // 2
 
     def add_pending(self, requests: Iterable[AdmissionRequest]) -> None:
-        """These are being let through: someone writes it down now, and says so when that is done.
+        """Add requests whose admission is being written; `confirm_written` must follow.
 
-        What was worked out for a task alone is kept with it, and read from there: here it would outlive a write that
-        came to nothing.
+        A request with an input of its own is not cached: the input is stored with the task, and here it would outlive a
+        write that failed.
         """
         self._under_way += 1
         self._admissions += 1
@@ -53,29 +53,29 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
             del self._known[next(iter(self._known))]
 
     def confirm_written(self, void: Iterable[TaskId] = ()) -> None:
-        """What was expected is written down, but for these."""
+        """Count one pending admission as written, except for the tasks in `void`."""
         self._under_way -= 1
         for task_id in void:
             self._known.pop(task_id, None)
 
     def admission_number(self, *, along: bool = False) -> int:
-        """What was let through until now can be taken now; -1 if some of it is still being written down.
+        """The number of the last admission, if all admissions are written; -1 otherwise.
 
-        What is asked for along with an admission is carried out behind it, and so finds it written; but nobody knows
-        whether it is behind another one, too.
+        A take that is started along with an admission runs behind it, and so finds it written; but if a second
+        admission is pending, the order is not known.
         """
         return self._admissions if self._under_way <= int(along) else -1
 
     def known_empty(self, admission_number: int) -> bool:
-        """Whether it is known that there is nothing to take."""
+        """Whether there is surely nothing to take."""
         return self._sole_dispatcher and admission_number == self._emptied_at >= 0
 
     def invalidate(self) -> None:
-        """Nothing is known of what there is to take."""
+        """Forget that there was nothing to take."""
         self._emptied_at = -1
 
     def mark_empty(self, admission_number: int, in_hand: Iterable[ReadyTask] = ()) -> None:
-        """Beside these there was nothing to take at that moment: what else is here of until then, others have taken."""
+        """Record that a take found all there was: other workers took the entries so far that are not `in_hand`."""
         self._emptied_at = admission_number
         ours = {one.task.task_id for one in in_hand}
         gone = [name for name, (number, _) in self._known.items() if number <= admission_number and name not in ours]
@@ -83,7 +83,7 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
             self._forget(task_id)
 
     def taken(self, task_id: TaskId, fence: int) -> AdmissionRequest | None:
-        """What is known of a task that was taken under this fence."""
+        """The request of a task that was taken under this fence, if it is known; it is forgotten."""
         _, request = self._forget(task_id)
         return request if request is not None and request.waiting.task.fence == fence - 1 else None
 
@@ -95,17 +95,17 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
 
 
 class NoAdmissionCache(AdmissionCache):
-    """Where no worker is beside the dispatcher: nothing is kept, and nobody is waited for."""
+    """The cache of a process without a taker: it keeps nothing, and the dispatcher never waits."""
 
     @property
     def full(self) -> bool:
-        """Never: those who take are elsewhere, and may be many."""
+        """Never: the workers are in other processes, and may be many."""
         return False
 
     def add_pending(self, requests: Iterable[AdmissionRequest]) -> None:
-        """Nobody would ask for them."""
+        """Keep nothing."""
         del requests
 
     def confirm_written(self, void: Iterable[TaskId] = ()) -> None:
-        """Nothing was expected."""
+        """Do nothing."""
         del void

@@ -1,4 +1,36 @@
-"""The dispatcher: brings tasks whose time has come through the gate, to where workers can take them."""
+"""The dispatcher: admits ready tasks, so that workers can take them.
+
+Commit coalescing: tick, admission and take in one commit.
+
+What. A task passes three writes before it starts: the ticker writes the decision that creates it (PENDING), the
+dispatcher admits it (SCHEDULED), and a worker takes it. In the plain path each service finds the work of the one before
+it in the store: three polls, three commits. The fast path is `write_and_admit`. The ticker, the launcher, the worker
+and the result consumer call it with a write and with the tasks that this write will create. The dispatcher prepares
+these tasks, routes them and asks the gate, and then starts three writes at the same moment, in this order: the write of
+the caller, the admissions, and the take of the worker in this process (`TaskTaker.take_with_admission`). The store runs
+them in the order in which they were started and in one transaction (see adapters/sql/transactions.py): the admission
+finds the new tasks, and the take finds the admissions.
+
+Why. A commit costs a flush to disk, whatever it writes, and three of them in a row bound both the throughput of a node
+and the delay between a tick and the start of its task. Here there is one, and no loop has to wait for its next poll.
+The taker also finds the admitted requests in its AdmissionCache, and reads nothing again.
+
+What it needs. It is an optimisation, and must never be more:
+
+- Only tasks that the gate allows at once (`Gate.admit_now`) and that a worker can take are admitted in this way. All
+  others are left to `step`, which is woken, and which asks the gate without waiting for it.
+- A failed admission or take is not a failure of the write. The caller gets the result of its own write, and a step
+  finds what is left. If the write itself fails, the admissions find no tasks and are void.
+- `_admit` waits until all three writes are done, even if one fails: no caller continues while one of its writes may
+  still be carried out. The cache counts an admission as pending until then (`add_pending`, `confirm_written`), so
+  that a worker does not conclude from an early take that there is nothing to take.
+- In a storm (more than 100 decisions at once) the ticker does not use it: reading the tasks in bulk is cheaper.
+
+What would break without it. Nothing but speed: with `write_and_admit` absent everywhere, every task is still found by
+a step of the dispatcher and a step of the worker. The simulations run in that way. A version that returned before the
+take was written, or that reported a failed admission as a failed write, would break more: a launch that was committed
+would look refused, and its caller would start it again.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,24 +67,24 @@ from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff, yield_between_batches
 
-#: While others come first, dispatching has one part of the time in so many.
+#: While the ticker is behind, the dispatcher uses one part of the time in so many.
 _YIELD_RATIO = 4
-#: How long to wait for a worker that is far behind, unless it says sooner that it has caught up.
+#: How long to wait for a worker that is far behind, unless it wakes the dispatcher before.
 _BEHIND_SECONDS = 1.0
-#: How many are prepared before others have a turn, such as whoever answers requests.
+#: After how many prepared tasks other coroutines run, such as API requests.
 _YIELD_EVERY = 50
 #: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
 _REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
 #: Later than the time of any task.
 _NEVER = 1 << 62
-#: Before every task that waits for its time.
+#: A position before every waiting task.
 _QUEUE_START: QueuePosition = (-(2**62), "")
-#: What becomes of a task, and what was asked about it, if anything had to be asked.
+#: An admission, and the request that it answers; None if it needed no request.
 _Decided = tuple[Admission, AdmissionRequest | None]
 
 
 class Dispatcher:
-    """Observes what is ready, has it ruled on, writes down where it may go; then says when to look again."""
+    """Reads ready tasks, routes them, asks the gate about them, and writes their admissions."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of every admission
         self,
@@ -83,20 +115,20 @@ class Dispatcher:
         self._limits = give_up_limits(settings.execution)
         self.router = Router(place, clock, settings.routing, on_directed=taker.expect_directed_tasks)
         self._admitted_at = float("-inf")
-        #: Behind which place to look for what was turned away; None if that was looked at.
+        #: The position behind which unroutable tasks are still to be looked at again; None if there are none.
         self._turned_away: QueuePosition | None = None
-        #: The gate's answers wake the dispatcher, as everything does that only a step can deal with.
+        #: An answer of the gate wakes the dispatcher: a step writes it.
         self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         self._read_at = float("-inf")
         self.backoff = Backoff(events, "dispatcher")
 
     def retry_unroutable(self) -> None:
-        """Somebody has come: what nobody could take is looked at before its time. What still nobody can waits on."""
+        """Look at unroutable tasks again before their time: a worker has come that may be able to take them."""
         self._turned_away = _QUEUE_START
         self.router.invalidate()
 
     async def step(self) -> float:
-        """One look at what is ready. Returns how many seconds to wait before the next."""
+        """Admit a batch of ready tasks. Returns how many seconds to wait before the next step."""
         behind = self._behind()
         if behind > 0:
             return behind
@@ -114,7 +146,7 @@ class Dispatcher:
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        # There may be more: look again at once, unless there is nobody to take it.
+        # There may be more: step again at once, unless the worker is far behind.
         self._admitted_at = self._clock.elapsed()
         aside = (_YIELD_RATIO - 1) * (self._admitted_at - began) if self._ticker_behind() else 0.0
         return max(aside, self._behind())
@@ -151,7 +183,7 @@ class Dispatcher:
         )
 
     async def _nothing_ready(self, now: int) -> float:
-        """How long to wait. There is time to look at what was turned away, if somebody has come for whom it may be."""
+        """Seconds to wait. If workers have changed, use the time to look at unroutable tasks again."""
         if self._turned_away is None or self._gate.calls.queued:
             return await self._until_next()
         after, self._turned_away = self._turned_away, None
@@ -178,7 +210,7 @@ class Dispatcher:
         return min(self._until(min(others, default=None)), answer)
 
     def _behind(self) -> float:
-        """How long to leave a worker alone that is far behind: what it cannot keep in mind it would read again."""
+        """Seconds to wait for a worker that is far behind: tasks that its cache cannot hold it would read again."""
         return (
             max(0.0, self._admitted_at + _BEHIND_SECONDS - self._clock.elapsed())
             if self._taker.admission_cache.full
@@ -186,13 +218,13 @@ class Dispatcher:
         )
 
     async def _admit(self, ruled: Sequence[_Decided], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
-        """Those that could be let through have been, right behind what is to be done first."""
+        """Write the admissions right behind the writes in `first`; return the tasks that were admitted."""
         admissions = [one for one, _ in ruled]
         cache = self._taker.admission_cache
         cache.add_pending(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
         done: frozenset[TaskId] = frozenset()
         try:
-            # Asked for in one breath, so that all of it shares a commit; and nobody goes on before all of it is done.
+            # Started together, so that all of them share a commit; and nothing continues before all of them are done.
             admitting = asyncio.ensure_future(self._place.tasks.admit(admissions, now=now))
             outcomes = await asyncio.gather(
                 *first, admitting, self._taker.take_with_admission(), return_exceptions=True
@@ -210,8 +242,8 @@ class Dispatcher:
     ) -> Done:
         """Write what makes these tasks, and admit them right behind it: the store may do both in one commit.
 
-        Only tasks that the gate allows at once are admitted. All others are found by a step, and are no failure of the
-        writing. `outputs` are those that are being written.
+        Only tasks that the gate allows at once are admitted. A step finds all others; they do not fail the write.
+        `outputs` are those that are being written.
         """
         if not made:
             return await write()
@@ -248,7 +280,7 @@ class Dispatcher:
                     if not isinstance(where, Unroutable)
                 )
             ruled = await self._ruled(decided, now)
-        except Exception:  # noqa: BLE001 - whatever is wrong with what follows, what has ended is written down; a step says it
+        except Exception:  # noqa: BLE001 - an error here must not fail the write; a step reports it
             return []
         return [(one, request) for one, request in ruled if one.state is TaskState.SCHEDULED]
 
@@ -272,7 +304,7 @@ class Dispatcher:
         return self._limited(ruled) if self.router.limited else ruled
 
     def _limited(self, ruled: Sequence[_Decided]) -> list[_Decided]:
-        """The same; those that go on say what room their tenants have."""
+        """The same decisions; each admission carries the limit of its tenant."""
         return [
             (replace(one, tenant_limit=self.router.tenant_limit(request.waiting.run.tenant)), request)
             if request is not None and one.state is TaskState.SCHEDULED
@@ -281,7 +313,7 @@ class Dispatcher:
         ]
 
     async def _prepared(self, waiting: ReadyTask, now: int, outputs: Outputs = NO_OUTPUTS) -> PreparedTask:
-        """All that will be done, or what becomes of the task instead."""
+        """The request for the task; or a fan-out, or an admission that ends or delays the task."""
         run = waiting.run
         workflow = await self._workflow_cache.for_run(run)
         if workflow is None:
@@ -298,7 +330,7 @@ class Dispatcher:
         )
 
     async def _resolve_references(self, request: AdmissionRequest, now: int, outputs: Outputs) -> PreparedTask:
-        """The request with everything it refers to."""
+        """The request with the outputs and the workflow that its step refers to."""
         step, run = request.step, request.waiting.run
         sub = None
         if step.workflow is not None:
@@ -307,7 +339,7 @@ class Dispatcher:
                 reason = f"there is no workflow {step.workflow!r}"
                 own = request.workflow
                 return launch_failed_admission(request.waiting, reason, now=now, limits=self._limits, workflow=own)
-        # An item was given everything when its step began.
+        # The item of a fan-out got its input when its step began.
         needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
         unknown = [owner for owner in owners if owner not in outputs]
@@ -315,7 +347,7 @@ class Dispatcher:
         found = {name: kept.get(owner) for owner, name in owners.items()}
         try:
             return prepare_task(request, reference_scope(request.workflow, request.waiting, found), sub, now=now)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one task, it must not hold up all others
+        except Exception as error:  # noqa: BLE001 - an error in one task must not hold up all others
             return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
     def _until(self, next_at: int | None) -> float:
@@ -341,5 +373,5 @@ class Dispatcher:
 
 
 def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:
-    """When to stop trying what is not the job's own failure."""
+    """How often to retry failures that are not the job's own."""
     return GiveUpLimits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)

@@ -1,4 +1,4 @@
-"""The reconciler and the replayer: find what got stuck, and let it go on."""
+"""The reconciler: ends attempts of lost workers, and dispatches stuck tasks again."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
@@ -18,12 +18,12 @@ from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff
 
 _FIRST = TaskId("")
-#: How long workers have to report, after the store was away, before what they do not speak of passes for lost.
+#: How long workers have to report after an outage of the store, before their attempts count as lost.
 _REPORT_GRACE_SECONDS = 3.0
 
 
 class Reconciler:
-    """Ends attempts whose workers are gone or silent, and offers tasks again that nobody took up."""
+    """Ends attempts whose workers are gone or silent, and dispatches tasks again that no worker started."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of every verdict
         self,
@@ -50,7 +50,7 @@ class Reconciler:
         self._events = events
         self._settings = settings.reconciler
         self._patience = ReconcileTimeouts(
-            # Until its lease is over, whoever was given it may begin.
+            # Until its lease ends, the worker that was given the task may start it.
             dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
             running_ms=settings.reconciler.running_timeout_ms,
             default_timeout_ms=settings.execution.default_timeout_ms,
@@ -76,25 +76,25 @@ class Reconciler:
         return self._settings.poll_ms / 1000
 
     async def _wait_for_workers(self) -> None:
-        """If the store was away, they have said what came of what ended meanwhile: it is no loss."""
+        """After an outage of the store, give workers time to report attempts that ended meanwhile."""
         if self.backoff.failing:
             await self._work.attempts.open_attempts(after=_FIRST, limit=1)
             await self._clock.sleep(_REPORT_GRACE_SECONDS)
 
     async def _await_reports(self) -> None:
-        """What workers have reported is written down; or that takes too long, or nobody knows."""
+        """Wait until the reports of workers are written, or until that takes too long or cannot be known."""
         if self._reports_written is None:
             return
         for _ in range(self._settings.max_retries + 1):
             try:
                 await self._reports_written()
             except Unavailable:
-                # Whoever has died must be found out all the same.
+                # Dead workers must be found even if the bus is unavailable.
                 continue
             return
 
     async def recover(self, *, alive: Collection[str]) -> None:
-        """Every attempt of any other worker has ended: for a caller who knows that only these are alive."""
+        """End every attempt of any other worker: for a caller that knows that only these are alive."""
         while True:
             try:
                 await self._reconcile(frozenset(alive))
@@ -104,7 +104,7 @@ class Reconciler:
                 return
 
     async def _reconcile(self, alive: frozenset[str]) -> None:
-        after, heard_out = _FIRST, bool(alive)
+        after, reports_awaited = _FIRST, bool(alive)
         for _ in range(self._settings.max_iterations):
             page = await self._work.attempts.open_attempts(after=after, limit=self._settings.batch)
             if not page.attempts:
@@ -112,9 +112,9 @@ class Reconciler:
             after = page.attempts[-1].task.task_id
             found = [await self._judged(one, page.now, alive) for one in page.attempts]
             endings = [one for one in found if one is not None]
-            if not heard_out and any(one.lease_until is not None for one in endings):
-                # What is told then has ended, and is not ended once more.
-                heard_out = True
+            if not reports_awaited and any(one.lease_until is not None for one in endings):
+                # Attempts that are reported now have ended, and the fence keeps them from ending once more.
+                reports_awaited = True
                 await self._await_reports()
             if endings:
                 runs = {one.task.task_id: one.run for one in page.attempts}
@@ -159,7 +159,7 @@ class Reconciler:
             self._on_ready()
 
     async def _replay(self) -> None:
-        """Tasks that have been ready for too long are offered again."""
+        """Wake the dispatcher for tasks that have been ready for too long."""
         long_ago = self._clock.now() - self._settings.pending_ms
         stuck = await self._work.tasks.waiting(long_ago, limit=self._settings.batch)
         count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
@@ -168,7 +168,7 @@ class Reconciler:
             self._on_ready()
 
     async def _recall(self) -> None:
-        """Tasks that wait for a worker that is gone are placed again."""
+        """Place tasks again that wait for a worker that is gone."""
         recalled = await self._work.placement.recall_stranded()
         if recalled:
             self._events.emit("tasks_recalled", count=len(recalled))

@@ -1,4 +1,4 @@
-"""The worker: takes what has passed the gate, has it run, and reports what came of it."""
+"""The worker: takes admitted tasks, has the runner execute them, and reports how they ended."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,18 +30,18 @@ from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff
 
-#: What was taken, and when we asked for it.
+#: A task that was taken, and when the worker asked for it.
 _TakenAt = tuple[ReadyTask, float]
-#: Renewals in the time that a lease lasts.
+#: How often a lease is renewed in the time that it lasts.
 _RENEWALS = 3
-#: The longest and the shortest time between two looks at whether our lease still holds.
+#: The longest and the shortest time between two checks of whether the lease still holds.
 _WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
-#: How many bodies are begun without a break.
+#: After how many starts other coroutines run.
 _YIELD_EVERY = 100
 
 
 class Worker:
-    """One holder of attempts, by a name that no other start of a process has ever had."""
+    """Holds attempts under a name that is unique for every start of a process."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of every attempt
         self,
@@ -77,11 +77,11 @@ class Worker:
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)
-        #: Not yet begun.
+        #: Taken and not yet started.
         self._to_start: list[_TakenAt] = []
-        #: The gate's answers about outputs wake the worker, as everything does that happens outside of a step.
+        #: An answer of the gate about an output wakes the worker.
         self._outputs = OutputGate(gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
-        #: Finished, and nobody has looked at it; ended, and reported to nobody yet.
+        #: Finished attempts that the gate was not asked about yet; and completions that are not reported yet.
         self._finished: list[Finished] = []
         self._unreported: list[TaskCompletion] = []
         self._overrunning, self._taking = 0, False
@@ -91,15 +91,15 @@ class Worker:
 
     @property
     def in_hand(self) -> int:
-        """How many attempts it has not reported the end of."""
+        """How many attempts it holds, that is, has not reported the end of."""
         return len(self._held)
 
     def check_soon(self) -> None:
-        """Something may have been cancelled: ask in the next step."""
+        """Ask for cancellations in the next step."""
         self._look_for_cancelled = True
 
     async def take_with_admission(self) -> None:
-        """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
+        """See TaskTaker.take_with_admission."""
         with suppress(Unavailable):
             if await self._take(along=True):
                 self._wake()
@@ -112,13 +112,13 @@ class Worker:
         """Expect nothing: this worker looks for directed tasks whenever it takes."""
 
     async def step(self) -> float:
-        """Report what has ended and take what there is. Returns how many seconds to wait before the next."""
+        """Report ended attempts, take and start tasks. Returns how many seconds to wait before the next step."""
         self._finished += self._runner.finished()
         await self._release()
         try:
             await self._renew_leases()
             if self._to_start:
-                # What was taken along is begun before anything else is asked for.
+                # Tasks that were taken with their admission are started before anything else is asked for.
                 await self._start()
                 return 0.0
             took = await self._report_and_take()
@@ -126,13 +126,13 @@ class Worker:
             self._stop_if_lease_lost()
             return self.backoff.failed(error)
         self.backoff.worked()
-        # There may be more, and some may have ended already.
+        # There may be more tasks, and some attempts may have ended already.
         if took or self._unreported or self._to_start:
             return 0.0
         return min(self._settings.poll_secs, self._renewal_due_in(), self._outputs.calls.next_answer_in())
 
     async def _report_and_take(self) -> bool:
-        """What has ended is written down, and what can be taken is ours and begun. Whether there may be more."""
+        """Report ended attempts, take tasks and start them. Return whether there may be more tasks."""
         if self._write_and_admit is not None:
             following, outputs, passed_on = self._following()
             if following:
@@ -141,20 +141,20 @@ class Worker:
                 finally:
                     await self._start()
                 return True
-        # Asked for in one breath, so that both may share a commit; but what was taken waits for no report.
+        # Started together, so that both may share a commit; but starting the tasks does not wait for the reports.
         reporting = asyncio.ensure_future(self._report())
         try:
             took = await self._take()
         finally:
             try:
-                # Whatever becomes of the reports, what was taken is ours to begin.
+                # The taken tasks are started even if the reports fail.
                 await self._start()
             finally:
                 await reporting
         return took
 
     def _following(self) -> tuple[list[ReadyTask], Outputs, frozenset[AttemptRef]]:
-        """The tasks that what has ended surely makes, what they may be given, and on what nothing else follows."""
+        """The tasks that unreported completions surely make, outputs for them, and attempts without others."""
         following: list[ReadyTask] = []
         outputs: dict[str, bytes | None] = {}
         passed_on: list[AttemptRef] = []
@@ -171,7 +171,7 @@ class Worker:
         return following, outputs, frozenset(passed_on)
 
     async def _report(self, passed_on: frozenset[AttemptRef] = frozenset()) -> None:
-        # What comes to these while they are written down is for the next time.
+        # Completions that are added during the write are reported the next time.
         endings = tuple(self._unreported)
         if not endings:
             return
@@ -210,20 +210,20 @@ class Worker:
         return bool(taken)
 
     def _in_use(self) -> int:
-        """How many slots are in use. Bodies whose output is with the gate need none, but as many may wait for it."""
+        """How many slots are in use. Attempts whose output is with the gate need none, up to the number of slots."""
         ended = len(self._unreported) + min(len(self._outputs), self._settings.slots)
         return max(self._runner.occupied, len(self._held) - ended)
 
     def _watch_overrunning(self) -> None:
-        """Whoever watches learns of slots that are taken by what was given up on and does not stop."""
+        """Announce when the number of slots changes that are taken by attempts that were given up and do not stop."""
         overrunning = self._runner.overrunning
         if overrunning != self._overrunning:
             self._overrunning = overrunning
             self._events.emit("slots_overrun", worker=self.worker, count=overrunning, slots=self._settings.slots)
 
     async def _start(self) -> None:
-        """What was taken is begun, some at a time; if its definition cannot be read now, in a later step."""
-        # What is taken along while others have their turn is begun in the next step.
+        """Start the taken tasks, some at a time; those whose definition cannot be read now, in a later step."""
+        # Tasks that are taken while other coroutines run are started in the next step.
         left = len(self._to_start)
         await self._workflow_cache.preload(
             waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.admission_cache
@@ -236,9 +236,9 @@ class Worker:
                 await asyncio.sleep(0)
 
     def _begin(self, lot: Sequence[_TakenAt], found: Sequence[tuple[Assignment, str | None]]) -> None:
-        """They are in hand, and begun unless there is a reason not to.
+        """Hold the tasks, and start those that nothing forbids.
 
-        All at once: nobody who has a turn finds them in hand and not begun, or counts them twice.
+        Without an await in between: no other coroutine finds them held and not started, or counts them twice.
         """
         ready: list[Assignment] = []
         for (waiting, asked_at), (assignment, unfit) in zip(lot, found, strict=True):
@@ -257,7 +257,7 @@ class Worker:
         self._runner.start(ready)
 
     def _may_begin(self, asked_at: float) -> bool:
-        """Whether we go on, and what we asked for then is surely still ours: others do not think that we are lost."""
+        """Whether tasks that were asked for then may start: it does not drain, and no node can think it lost."""
         heard_of_at = asked_at if self.registration.alone else min(asked_at, self._alive_at)
         return (
             not self._draining
@@ -265,7 +265,7 @@ class Worker:
         )
 
     async def _assignment(self, waiting: ReadyTask) -> tuple[Assignment, str | None]:
-        """What is to be done, and why it cannot be done here, if so."""
+        """The assignment of the task, and the reason why it cannot start here, if there is one."""
         run = waiting.run
         assignment = await load_assignment(self._workflow_cache, waiting, self.admission_cache)
         if assignment is None:
@@ -277,7 +277,7 @@ class Worker:
         return assignment, None
 
     async def _release(self) -> None:
-        """What has finished is ready to be reported, or the gate is asked about its output."""
+        """Complete finished attempts, or ask the gate about their outputs first."""
         while self._finished:
             one = self._finished[0]
             released = self._outputs.release_now(one)
@@ -302,7 +302,7 @@ class Worker:
         return max(0.0, self._renewed_at + every - self._clock.elapsed())
 
     async def _renew_leases(self) -> None:
-        """Our leases are extended in time, and we know what has been taken from us or is to be cancelled."""
+        """Renew the leases if it is time, and stop attempts that were lost or are to be cancelled."""
         if self._look_for_cancelled:
             self._look_for_cancelled = False
             if self._held:
@@ -318,20 +318,20 @@ class Worker:
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
         self._renewed_at = self._alive_at = asked_at
         self._fenced = False
-        # Once in a while it is looked whatever is known.
+        # Look for tasks once in a while even if none are known.
         self.admission_cache.invalidate()
 
     async def watch_lease(self) -> float:
-        """Stop what we can no longer call ours, also while the store keeps us waiting for an answer.
+        """Stop attempts whose lease may have ended, also while a step waits for the store.
 
-        Returns how many seconds to wait before the next.
+        Returns how many seconds to wait before the next check.
         """
         self._stop_if_lease_lost()
         left = self._alive_at + self._settings.lease_ms / 1000 * LEASE_TRUST_FRACTION - self._clock.elapsed()
         return min(max(left, _LEAST_WATCH_SECONDS), _WATCH_SECONDS)
 
     def _stop_if_lease_lost(self) -> None:
-        """What others may have been given by now, because we could not say that we are alive, is stopped."""
+        """Stop all attempts once their leases could not be renewed for so long that other workers may have them."""
         trusted_until = self._alive_at + self._settings.lease_ms / 1000 * LEASE_TRUST_FRACTION
         if self._held and not self.registration.alone and not self._fenced and self._clock.elapsed() > trusted_until:
             self._fenced = True
@@ -339,14 +339,14 @@ class Worker:
             self._runner.stop(list(self._held), why=Result.LOST)
 
     def register_again(self) -> None:
-        """What we can run has changed: say so in the next step."""
+        """Register again in the next step: the functions of the runner have changed."""
         self._renewed_at = float("-inf")
 
     async def drain(self) -> None:
-        """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
+        """Take nothing more, wait for running attempts or stop them, report all of them, and deregister."""
         self._draining = True
         self.register_again()
-        # The gate has its usual time to answer.
+        # Waiting for the gate costs no tries: it has its usual time to answer.
         await drain_runner(
             self._runner,
             self._settings,

@@ -1,4 +1,4 @@
-"""How a worker presents itself to those who hand out work, and what that puts within its reach."""
+"""The registration of a worker: what it tells servers about itself, and which tasks it may take."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,7 +8,7 @@ from gnomon.ports.tasks import HostLoad, TakeFilter, WorkerInfo
 
 
 class WorkerRegistration:
-    """What a worker says of itself, each time that it shows that it is alive."""
+    """Builds the WorkerInfo that a worker sends with every heartbeat."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class WorkerRegistration:
         self.reach = TakeFilter(None if settings.pool == DEFAULT_POOL else settings.pool)
 
     def card(self, functions: Iterable[str], *, in_hand: int, draining: bool) -> WorkerInfo:
-        """The worker as it is now; from now on, that is within its reach."""
+        """The worker as it is now. From now on it takes tasks of these functions."""
         settings, known = self._settings, tuple(sorted(functions))
         self.reach = TakeFilter(self.reach.pool, None if self.alone else known)
         return WorkerInfo(

@@ -1,4 +1,4 @@
-"""The shelf: workflow definitions at hand. A version never changes, so what was read once is good for ever."""
+"""A cache of workflow definitions. A version never changes, so that an entry is valid for ever."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -10,12 +10,12 @@ from gnomon.ports.schedules import Jobs
 
 _MAX_ENTRIES = 20_000
 _BATCH = 250
-#: What names a definition: whose it is, its own name, and its version.
+#: Tenant, workflow id and version.
 WorkflowKey = tuple[str, str, int]
 
 
 class WorkflowCache:
-    """Reads each version once, and forgets those that nobody has asked for in a while."""
+    """Reads each version once, and forgets the least recently used."""
 
     def __init__(self, jobs: Jobs, *, most: int = _MAX_ENTRIES) -> None:
         self._jobs = jobs
@@ -38,17 +38,17 @@ class WorkflowCache:
         return found
 
     async def preload(self, runs: Iterable[Run]) -> None:
-        """The definitions of most of these runs are at hand: those in their newest version, read all at once."""
+        """Read the definitions of these runs that are in their newest version, in few queries."""
         await self._load_missing({_key(run) for run in runs})
 
     async def get_many(self, keys: Collection[WorkflowKey]) -> dict[WorkflowKey, Workflow]:
-        """Those of these definitions that there are."""
+        """The definitions that exist, by key."""
         others = await self._load_missing(keys)
         found = {key: self._entries.get(key) or (await self.get(key) if key[:2] in others else None) for key in keys}
         return {key: one for key, one in found.items() if one is not None}
 
     async def _load_missing(self, keys: Collection[WorkflowKey]) -> set[tuple[str, str]]:
-        """Those in their newest version are at hand. Of which others there may be one comes back."""
+        """Read the missing definitions that are in their newest version; return the workflows that may have others."""
         missing: dict[str, set[str]] = {}
         for key in keys:
             if key not in self._entries:
@@ -59,7 +59,7 @@ class WorkflowCache:
                 others.update((tenant, name) for name in names)
                 continue
             in_order = sorted(names)
-            # In portions, as the process stands still while one is read.
+            # In batches, because reading one blocks the event loop.
             for start in range(0, len(in_order), _BATCH):
                 for found in await self._jobs.newest_workflows(tenant, in_order[start : start + _BATCH]):
                     self._keep(found)
@@ -81,14 +81,14 @@ def _key(run: Run) -> WorkflowKey:
 
 
 def step_of(workflow: Workflow, waiting: ReadyTask) -> Step | None:
-    """The step that a task is of."""
+    """The step of a task; None if the workflow has no such step."""
     first = workflow.steps[0]
     return first if first.name == waiting.task.step else workflow.step(waiting.task.step)
 
 
-async def admission_request(shelf: WorkflowCache, waiting: ReadyTask) -> AdmissionRequest | None:
-    """What was asked for, worked out again; None if its definition cannot be had."""
-    workflow = await shelf.for_run(waiting.run)
+async def admission_request(workflow_cache: WorkflowCache, waiting: ReadyTask) -> AdmissionRequest | None:
+    """The request of a task, built again; None if its definition does not exist."""
+    workflow = await workflow_cache.for_run(waiting.run)
     step = None if workflow is None else step_of(workflow, waiting)
     if workflow is None or step is None:
         return None

@@ -1,4 +1,4 @@
-"""The sealer: chains the entries of the audit trail, behind those who write them."""
+"""The audit sealer: adds hashes to new entries of the audit trail, which chain them."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from gnomon.services.loop import Backoff
 
 #: How many entries are sealed in one transaction.
 _BATCH = 500
-#: How long to wait for entries; and how long before the next batch while others have more urgent things to write, at
-#: least and for every second that the last one took.
+#: How long to wait for entries; and how long before the next batch while other services are busy: at least, and for
+#: every second that the last one took.
 _POLL_SECONDS, _REST_SECONDS, _REST_FACTOR = 2.0, 0.25, 20
 
 
 class AuditSealer:
-    """Seals what is not sealed. Several at once do no harm: the store lets one at a time."""
+    """Seals new entries. Several sealers at once do no harm: the store admits one at a time."""
 
     def __init__(
         self,

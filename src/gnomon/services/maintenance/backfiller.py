@@ -1,4 +1,4 @@
-"""The backfiller: carries backfills out, a few runs at a time, wherever its last one left off."""
+"""The backfiller: starts the runs of backfills, a few at a time, from where the last step ended."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ from gnomon.ports.schedules import ScheduleHistory
 from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
-#: How many backfills are carried out at a time; the others wait.
+#: How many backfills are processed at a time; the others wait.
 _MAX_OPEN = 100
-#: How many planned times have entries in one transaction.
+#: How many planned times are decided in one transaction.
 _BATCH = 100
-#: How long to wait for a backfill of which nobody told us, and for the end of a run of which nobody did.
+#: How often to look for new backfills, and for ended runs, if no event wakes the loop before.
 _POLL_SECONDS = 30.0
 _BUSY_SECONDS = 1.0
 
 
 class Backfiller:
-    """Starts the next runs of every backfill as soon as it has room for them."""
+    """Starts the next runs of every backfill as soon as its limit of parallel runs allows."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class Backfiller:
         self._history = history
         self._clock = clock
         self._events = events
-        #: The schedules of those that are open, as they were when these were asked for.
+        #: The schedules of open backfills, at the revision for which these were requested.
         self._schedules: dict[str, Schedule] = {}
         self.backoff = Backoff(events, "backfiller")
-        #: Whether there is one that has not ended.
+        #: Whether any backfill is open.
         self.busy = False
         self._lease, self._on_ready = lease, on_ready
 
@@ -56,24 +56,24 @@ class Backfiller:
             return self._lease.retry_seconds
         found = await self._backfills.list_open(limit=_MAX_OPEN)
         self._forget_all_but({one.backfill.backfill_id for one in found})
-        went_on = [await self._tried(one) for one in found]
+        advanced = [await self._try_advance(one) for one in found]
         self.busy = bool(found)
-        return 0.0 if any(went_on) else _BUSY_SECONDS if found else _POLL_SECONDS
+        return 0.0 if any(advanced) else _BUSY_SECONDS if found else _POLL_SECONDS
 
-    async def _tried(self, one: OpenBackfill) -> bool:
+    async def _try_advance(self, one: OpenBackfill) -> bool:
         try:
-            return await self._go_on(one)
+            return await self._advance(one)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - one that cannot be carried out here must not hold up the others
+        except Exception as error:  # noqa: BLE001 - a broken backfill must not hold up the others
             name, job = one.backfill.backfill_id, one.backfill.schedule_id
             self._events.emit("backfill_broken", job=job, backfill=name, error=repr(error))
             return False
 
-    async def _go_on(self, one: OpenBackfill) -> bool:
-        """Whether there may be more to do at once."""
+    async def _advance(self, one: OpenBackfill) -> bool:
+        """Start the next runs of the backfill; return whether there may be more to do at once."""
         backfill, now = one.backfill, self._clock.now()
-        schedule = await self._as_asked_for(backfill)
+        schedule = await self._requested_schedule(backfill)
         if schedule is None:
             return await self._give_up(backfill, now)
         ticks = Ticks(schedule.schedule_id, schedule.spec).unskipped
@@ -82,19 +82,19 @@ class Backfiller:
         if planned:
             uid = backfill.schedule_uid
             had = dict(await self._backfills.times_already_run(uid, first_at=planned[0], last_at=planned[-1]))
-        lot = next_backfill_batch(one, schedule, planned, had, now=now)
-        if lot is None:
+        batch = next_backfill_batch(one, schedule, planned, had, now=now)
+        if batch is None:
             return False
-        became = await self._backfills.apply_batch(lot, now=now)
+        became = await self._backfills.apply_batch(batch, now=now)
         if became is BatchOutcome.GONE:
             return await self._give_up(backfill, now)
-        if lot.launches:
+        if batch.launches:
             self._on_ready()
-        if lot.ended and became is BatchOutcome.DONE:
+        if batch.ended and became is BatchOutcome.DONE:
             self._events.emit("backfill_ended", job=backfill.schedule_id, backfill=backfill.backfill_id)
-        return not lot.ended
+        return not batch.ended
 
-    async def _as_asked_for(self, backfill: Backfill) -> Schedule | None:
+    async def _requested_schedule(self, backfill: Backfill) -> Schedule | None:
         if backfill.backfill_id not in self._schedules:
             for kept in await self._history.revisions(backfill.schedule_uid):
                 if kept.revision == backfill.revision:
@@ -102,7 +102,7 @@ class Backfiller:
         return self._schedules.get(backfill.backfill_id)
 
     async def _give_up(self, backfill: Backfill, now: int) -> bool:
-        """Its schedule is gone: nothing more can be started."""
+        """Cancel the backfill, whose schedule is gone."""
         if await self._backfills.cancel(backfill.tenant, backfill.backfill_id, now=now):
             self._events.emit("backfill_given_up", job=backfill.schedule_id, backfill=backfill.backfill_id)
         return False

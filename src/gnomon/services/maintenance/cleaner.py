@@ -1,4 +1,4 @@
-"""The cleaner: what is older than its retention is archived, then removed, a little at a time."""
+"""The cleaner: archives and then removes history that is older than its retention, a little at a time."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -23,25 +23,25 @@ from gnomon.ports.schedules import Jobs
 from gnomon.services.coordination import Singleton
 from gnomon.services.loop import Backoff
 
-#: Lots that are archived together.
+#: Batches that are archived together.
 ArchiveBundle = Sequence[RetentionBatch]
 _PAGE = 500
 
 
 class CleanupResult(Struct, frozen=True):
-    """What a pass has let go of."""
+    """What a pass has removed."""
 
-    #: How many of each kind, runs that others waited for included.
+    #: How many of each kind, including runs that other runs waited for.
     gone: Mapping[RetentionKind, int]
     #: How many rows of each table were archived.
     rows: Mapping[str, int]
 
 
 class Cleaner:
-    """Walks through all history, finds what may go, has it archived, and only then removes it.
+    """Walks through all history, archives what has expired, and only then removes it.
 
-    It may be ended at any instruction: what was archived and not removed is found again, and archiving it once more is
-    the same as once.
+    It may be killed at any instruction: rows that were archived and not removed are found again, and archiving them
+    once more is idempotent.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Cleaner:
         self._bundles: AsyncIterator[ArchiveBundle] | None = None
         self._gone: Counter[RetentionKind] = Counter()
         self._rows: Counter[str] = Counter()
-        self._told = False
+        self._announced_off = False
         self.backoff = Backoff(events, "cleaner")
 
     async def step(self) -> float:
@@ -84,9 +84,9 @@ class Cleaner:
     async def _step(self) -> float:
         poll = self._settings.poll_ms / 1000
         if self._archive is None:
-            if not self._told:
+            if not self._announced_off:
                 self._events.emit("cleaning_off", reason="execution.archive_dir names no folder")
-                self._told = True
+                self._announced_off = True
             return poll
         if not await self._lease.ours():
             return poll
@@ -100,7 +100,7 @@ class Cleaner:
         return self._settings.pause_ms / 1000
 
     async def clean(self, *, dry: bool = False) -> CleanupResult:
-        """All that may go now is gone, and what that was comes back; if it is only dry, nothing is."""
+        """Remove everything that has expired, and return what that was; with `dry`, remove nothing."""
         self._gone, self._rows = Counter(), Counter()
         async for bundle in self._pass():
             if not dry and self._archive is not None:
@@ -109,26 +109,26 @@ class Cleaner:
                 self._count(bundle)
         return CleanupResult(dict(self._gone), dict(self._rows))
 
-    # ---- letting go --------------------------------------------------------------------------
+    # ---- removing ----------------------------------------------------------------------------
 
     async def _archive_and_remove(self, bundle: ArchiveBundle, archive: Archive) -> None:
-        await archive.keep([record for lot in bundle for record in lot.records])
-        for part in (part for lot in bundle for part in self._parts(lot)):
+        await archive.keep([record for batch in bundle for record in batch.records])
+        for part in (part for batch in bundle for part in self._parts(batch)):
             while not await self._retention.remove(part, limit=self._settings.portion):
                 await self._clock.sleep(self._settings.pause_ms / 1000)
             await self._clock.sleep(self._settings.pause_ms / 1000)
         self._count(bundle)
 
-    def _parts(self, lot: RetentionBatch) -> Sequence[RetentionBatch]:
-        if lot.kind is RetentionKind.RUNS:
-            return [lot]
+    def _parts(self, batch: RetentionBatch) -> Sequence[RetentionBatch]:
+        if batch.kind is RetentionKind.RUNS:
+            return [batch]
         size = self._settings.portion
-        return [replace(lot, names=lot.names[at : at + size]) for at in range(0, len(lot.names), size)]
+        return [replace(batch, names=batch.names[at : at + size]) for at in range(0, len(batch.names), size)]
 
     def _count(self, bundle: ArchiveBundle) -> None:
-        for lot in bundle:
-            self._gone[lot.kind] += len(lot.names)
-            self._rows.update(record.table for record in lot.records)
+        for batch in bundle:
+            self._gone[batch.kind] += len(batch.names)
+            self._rows.update(record.table for record in batch.records)
 
     def _announce(self) -> None:
         if self._gone:
@@ -138,14 +138,14 @@ class Cleaner:
     # ---- finding -----------------------------------------------------------------------------
 
     async def _pass(self) -> AsyncIterator[ArchiveBundle]:
-        """Everything that may go, in bundles large enough to be worth a file each.
+        """All expired history, in bundles that are large enough for a file each.
 
-        First the runs: a tick may go once its run is gone, so that every bundle of them has to be before the next part.
+        Runs come first: a tick may be removed only after its run.
         """
         for part in (self._runs, self._ticks_events_and_letters):
             bundle: list[RetentionBatch] = []
-            async for lot in part():
-                bundle.append(lot)
+            async for batch in part():
+                bundle.append(batch)
                 if sum(len(one.records) for one in bundle) >= self._settings.batch:
                     yield bundle
                     bundle = []
@@ -155,24 +155,24 @@ class Cleaner:
     async def _runs(self) -> AsyncIterator[RetentionBatch]:
         async for past, kept in self._pasts():
             if past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at:
-                async for lot in self._all(partial(self._retention.expired_runs, past, kept)):
-                    yield lot
-        async for lot in self._all(partial(self._retention.expired_runs, None, self._horizons(self._days))):
-            yield lot
+                async for batch in self._all(partial(self._retention.expired_runs, past, kept)):
+                    yield batch
+        async for batch in self._all(partial(self._retention.expired_runs, None, self._horizons(self._days))):
+            yield batch
 
     async def _ticks_events_and_letters(self) -> AsyncIterator[RetentionBatch]:
         async for past, kept in self._pasts():
             if past.oldest_tick_at is not None and past.oldest_tick_at < kept.keys_at:
-                async for lot in self._all(partial(self._retention.expired_ticks, past, kept)):
-                    yield lot
+                async for batch in self._all(partial(self._retention.expired_ticks, past, kept)):
+                    yield batch
             if schedule_expired(past, kept):
                 yield await self._retention.expired_schedule(past.uid)
         kept = self._horizons(self._days)
         for tenant in await self._retention.tenants():
-            async for lot in self._all(partial(self._retention.expired_events, tenant, kept.keys_at)):
-                yield lot
-            async for lot in self._all(partial(self._retention.expired_dead_letters, tenant, kept.runs_at)):
-                yield lot
+            async for batch in self._all(partial(self._retention.expired_events, tenant, kept.keys_at)):
+                yield batch
+            async for batch in self._all(partial(self._retention.expired_dead_letters, tenant, kept.runs_at)):
+                yield batch
 
     async def _pasts(self) -> AsyncIterator[tuple[RetainedSchedule, RetentionHorizons]]:
         after = ""
@@ -183,13 +183,13 @@ class Cleaner:
                 yield past, self._horizons(days.get(past.uid, self._days), past)
 
     async def _all(self, ask: Callable[..., Awaitable[RetentionBatch]]) -> AsyncIterator[RetentionBatch]:
-        """Lot after lot, those with nothing in them left out."""
+        """The batches of a query, without empty ones."""
         place: RetentionPosition | None = HISTORY_START
         while place is not None:
-            lot = await ask(after=place, limit=self._settings.batch)
-            if lot.names:
-                yield lot
-            place = lot.after
+            batch = await ask(after=place, limit=self._settings.batch)
+            if batch.names:
+                yield batch
+            place = batch.after
 
     def _horizons(self, days: int, past: RetainedSchedule | None = None) -> RetentionHorizons:
         window = 0 if past is None else past.catchup_window_ms
@@ -198,12 +198,12 @@ class Cleaner:
         )
 
     async def _days_of(self, retained_schedules: Sequence[RetainedSchedule]) -> Mapping[str, int]:
-        """How long each of them is kept, as the newest version of its workflow says, if it does."""
-        said: dict[tuple[str, str], int] = {}
+        """The retention of each schedule whose workflow defines one, by the newest version of that workflow."""
+        retention: dict[tuple[str, str], int] = {}
         for tenant in {past.tenant for past in retained_schedules}:
             names = sorted({past.workflow_id for past in retained_schedules if past.tenant == tenant})
             for workflow in await self._jobs.newest_workflows(tenant, names):
                 if workflow.retention_days is not None:
-                    said[tenant, workflow.workflow_id] = workflow.retention_days
-        found = {past.uid: said.get((past.tenant, past.workflow_id)) for past in retained_schedules}
+                    retention[tenant, workflow.workflow_id] = workflow.retention_days
+        found = {past.uid: retention.get((past.tenant, past.workflow_id)) for past in retained_schedules}
         return {uid: days for uid, days in found.items() if days is not None}

@@ -1,4 +1,4 @@
-"""The keeper of a jobs file: what the file says is registered, and said again whenever the file changes."""
+"""Watched files: jobs files are applied, and the pools file is read, whenever they change."""
 
 import asyncio
 from collections import Counter
@@ -14,9 +14,9 @@ from gnomon.services.loop import Backoff
 from gnomon.services.operations.job_changes import JobChange
 from gnomon.services.operations.jobs import ApplyResult, JobService
 
-#: What may become of a job of a watched file: nothing in it removes one.
+#: The changes that a watched file can make: it never removes a job.
 _REPORTED_CHANGES = (JobChange.CREATED, JobChange.CHANGED, JobChange.UNCHANGED)
-#: How often the file is looked at.
+#: How often a file is checked.
 _POLL_SECONDS = 1.0
 
 
@@ -24,7 +24,7 @@ Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):
-    """A file that people write, and how it stood when it was last read. It is read on a thread, beside all else."""
+    """A file and its state when it was last read. It is read in a thread, so that the event loop goes on."""
 
     def __init__(
         self,
@@ -35,24 +35,24 @@ class WatchedFile(Generic[Content]):
         read: Callable[[], Content],
     ) -> None:
         self.name = name
-        #: Something cheap that changes whenever the file is written, and something that changes with what it says.
+        #: A cheap value that changes with every write of the file, and one that changes with its content.
         self._stamp, self._digest = stamp, digest
         self._read = read
         self._seen: object = None
         self._known: object = None
 
     async def read(self) -> Content:
-        """What the file says now; UsageError if it is wrong."""
+        """The content of the file; UsageError if it is wrong."""
         self._seen, self._known = self._stamp(), None
         digest = await asyncio.to_thread(self._digest)
         found = await asyncio.to_thread(self._read)
         if self._stamp() == self._seen:
-            # Else it was written in between, and which of the two was read is not known.
+            # Otherwise it was written in between, and it is not known which content was read.
             self._known = digest
         return found
 
     async def changed(self) -> bool:
-        """Whether it says something else than when it was last read. One that could not be read is new when written."""
+        """Whether the content differs from the last read. An unreadable file has changed once it is written again."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -62,35 +62,35 @@ class WatchedFile(Generic[Content]):
         return False
 
     def mark_changed(self) -> None:
-        """It counts as changed, since what it says did not come to stand."""
+        """Treat the file as changed, since its content could not be applied."""
         self._seen = self._known = None
 
 
 class JobsFileSync:
-    """Applies a file whole or not at all; a broken one is reported and what was registered stays as it is."""
+    """Applies a jobs file atomically. A broken file is reported, and the registered jobs stay as they are."""
 
-    def __init__(self, file: WatchedFile[list[Job]], book: JobService, events: Events, *, actor: str) -> None:
+    def __init__(self, file: WatchedFile[list[Job]], jobs: JobService, events: Events, *, actor: str) -> None:
         self._file = file
-        self._job_service = book
+        self._job_service = jobs
         self._events = events
         self._actor = actor
         self._backoff = Backoff(events, "jobs_keeper")
 
     def announce(self, applied: Iterable[ApplyResult]) -> None:
-        """Say what became of the jobs of the file."""
+        """Announce how the jobs of the file changed."""
         changes = Counter(one.change for one in applied)
         self._events.emit(
             "jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in _REPORTED_CHANGES}
         )
 
     async def step(self) -> float:
-        """One look at the file. Returns how many seconds to wait before the next."""
+        """Check the file, and apply it if it has changed. Returns how many seconds to wait before the next step."""
         if not await self._file.changed():
             return _POLL_SECONDS
         try:
             self.announce(await self._apply())
         except UsageError as error:
-            # Until it changes again there is nothing more to say about it.
+            # The error is reported once, until the file changes again.
             self._events.emit("jobs_refused", file=self._file.name, error=str(error))
         except Unavailable as error:
             return self._backoff.failed(error)
@@ -109,7 +109,7 @@ class JobsFileSync:
 
 
 def reject_duplicate_jobs(jobs: Mapping[str, Sequence[Job]]) -> None:
-    """UsageError if a job stands in two places, with both."""
+    """UsageError if a job is defined in two places; it names both."""
     found: dict[str, str] = {}
     for place, some in jobs.items():
         for job in some:
@@ -119,7 +119,7 @@ def reject_duplicate_jobs(jobs: Mapping[str, Sequence[Job]]) -> None:
 
 
 class PoolsFileSync:
-    """A file that is broken is reported, and what it said before goes on counting."""
+    """Gives the pools of a file to the router. A broken file is reported, and the pools before it stay in use."""
 
     def __init__(
         self, file: WatchedFile[Pools], router: Router, events: Events, *, on_change: Callable[[], None]
@@ -131,7 +131,7 @@ class PoolsFileSync:
         self._on_change = on_change
 
     async def read(self) -> None:
-        """What the file says counts from now on; UsageError if it is wrong."""
+        """Use the pools of the file from now on; UsageError if it is wrong."""
         found = await self._file.read()
         self._router.use_pools(found)
         self._on_change()
@@ -139,11 +139,11 @@ class PoolsFileSync:
         self._events.emit("pools_read", file=self._file.name, topics=len(found.topics), pools=len(pools))
 
     async def step(self) -> float:
-        """One look at the file. Returns how many seconds to wait before the next."""
+        """Check the file, and apply it if it has changed. Returns how many seconds to wait before the next step."""
         if await self._file.changed():
             try:
                 await self.read()
             except UsageError as error:
-                # Until it changes again there is nothing more to say about it.
+                # The error is reported once, until the file changes again.
                 self._events.emit("pools_refused", file=self._file.name, error=str(error))
         return _POLL_SECONDS

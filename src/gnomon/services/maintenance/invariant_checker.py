@@ -1,4 +1,4 @@
-"""The warden: looks all the time whether what must hold does, mends what can be, and says so."""
+"""The invariant checker: checks the invariants of the store, repairs what it safely can, and announces both."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _FEW = 10
 
 
 class InvariantChecker:
-    """One look at every vital, again and again; at those that there are many of, at some in each look."""
+    """Checks every invariant in each step; of schedules, a batch in each step."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class InvariantChecker:
         self._lease = lease
         self._idle_after = self._counted_after = ""
         self._late_before = False
-        #: How often each vital was found to fail, and how often that was mended.
+        #: How often each invariant was violated, and how often that was repaired.
         self.failures: dict[Invariant, int] = dict.fromkeys(Invariant, 0)
         self.repairs: dict[Invariant, int] = dict.fromkeys(Invariant, 0)
-        #: Those that fail now, of those that cannot be mended here.
+        #: The invariants that are violated now, of those that cannot be repaired here.
         self.failing: set[Invariant] = set()
         self.backoff = Backoff(events, "warden")
 
@@ -51,7 +51,7 @@ class InvariantChecker:
             await self._check_marks()
         return self._settings.poll_ms / 1000
 
-    # ---- what can be mended ------------------------------------------------------------------
+    # ---- repairable --------------------------------------------------------------------------
 
     async def _check_fires(self) -> None:
         limit = self._settings.batch
@@ -69,7 +69,7 @@ class InvariantChecker:
         if next_fire_at is None:
             return
         self.failures[Invariant.NEXT_FIRE] += 1
-        # If not, someone has just changed it, and with it its next fire.
+        # Otherwise the schedule has just been changed, and with it its next fire.
         if await self._invariants.set_next_fire(schedule, next_fire_at):
             self._repaired(Invariant.NEXT_FIRE, schedule=schedule.schedule_id, next_fire_at=next_fire_at)
 
@@ -84,14 +84,14 @@ class InvariantChecker:
         for uid in await self._invariants.recount_runs(list(wrong), now=self._clock.now()):
             self._repaired(Invariant.COUNTS, **_count_facts(wrong[uid]))
 
-    def _repaired(self, vital: Invariant, **facts: object) -> None:
-        self.repairs[vital] += 1
-        self._events.emit("vital_repaired", vital=vital, **facts)
+    def _repaired(self, invariant: Invariant, **facts: object) -> None:
+        self.repairs[invariant] += 1
+        self._events.emit("vital_repaired", vital=invariant, **facts)
 
-    # ---- what others have to mend ------------------------------------------------------------
+    # ---- only reported -----------------------------------------------------------------------
 
     async def _check_owners(self) -> None:
-        """The reconciler ends what nobody has in hand any more; if it does not, it does not run."""
+        """Check for attempts without an owner. The reconciler ends them; if there are any, it does not run."""
         found = await self._invariants.orphaned_attempts(grace_ms=self._settings.orphan_ms, limit=_FEW)
         tasks = [one.task_id for one in found]
         self._record_invariant(
@@ -99,7 +99,7 @@ class InvariantChecker:
         )
 
     async def _check_marks(self) -> None:
-        """Twice in a row, because after an outage much is due that is about to be decided."""
+        """Check for overdue schedules, twice in a row: after an outage many are due and about to be decided."""
         overdue = await self._invariants.oldest_due()
         late = is_overdue(overdue, now=self._clock.now(), late_ms=self._settings.late_ms)
         facts: dict[str, object] = {}
@@ -108,16 +108,16 @@ class InvariantChecker:
         self._record_invariant(Invariant.MARKS, failed=late and self._late_before, **facts)
         self._late_before = late
 
-    def _record_invariant(self, vital: Invariant, *, failed: bool, **facts: object) -> None:
-        """Whoever listens hears when it begins to fail, and when it no longer does."""
+    def _record_invariant(self, invariant: Invariant, *, failed: bool, **facts: object) -> None:
+        """Announce when an invariant begins to be violated, and when it no longer is."""
         if failed:
-            self.failures[vital] += 1
-            if vital not in self.failing:
-                self.failing.add(vital)
-                self._events.emit("vital_failed", vital=vital, **facts)
-        elif vital in self.failing:
-            self.failing.discard(vital)
-            self._events.emit("vital_recovered", vital=vital)
+            self.failures[invariant] += 1
+            if invariant not in self.failing:
+                self.failing.add(invariant)
+                self._events.emit("vital_failed", vital=invariant, **facts)
+        elif invariant in self.failing:
+            self.failing.discard(invariant)
+            self._events.emit("vital_recovered", vital=invariant)
 
 
 def _count_facts(counted: RunCountCheck) -> dict[str, object]:

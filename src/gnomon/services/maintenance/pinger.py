@@ -1,7 +1,8 @@
-"""The pinger: calls what jobs and the scheduler itself want to have called, beside everything else.
+"""The pinger: calls the addresses of jobs when their runs start and end, and that of the scheduler while it decides.
 
-A ping is sent after what it tells is in the store, and again until it is answered, for as long as this process lives
-and its tries last. Nobody waits for it: it has its own loop, few of them are under way at once, and each has its time.
+A ping is sent after its cause is in the store, and again until it is answered, for as long as this process lives and
+its tries last. Nothing waits for pings: they have a loop of their own, few are under way at once, and each has a
+timeout.
 """
 
 import asyncio
@@ -18,23 +19,23 @@ from gnomon.ports.runtime import Clock, Events, PingSender
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff
 
-#: What tells of an end that no worker here reported: these are rare, so that each is worth a look.
+#: Events of runs that may have ended without a worker here: they are rare, so that each run is read.
 _RARE = frozenset(("attempt_ended_by_reconciler", "dead_letter", "task_not_scheduled", "result_refused", "run_mended"))
 _MOMENTS: Mapping[RunStatus, PingMoment] = {
     RunStatus.COMPLETED: PingMoment.SUCCESS,
     RunStatus.FAILED: PingMoment.FAILURE,
 }
-#: More than so many pings do not wait: what cannot be told in time need not be told.
+#: The length of the queue: further pings are dropped, since they would come too late.
 _MOST_WAITING = 10_000
 _MOST_WATCHED = 100_000
 _IDLE_SECONDS = 60.0
-#: How often it is asked whether ticks are decided here, while they are not.
+#: How often to check whether this process decides ticks, while it does not.
 _STANDBY_SECONDS = 1.0
 _LONGEST_DRAIN = 5.0
 
 
 class _PendingPing:
-    """A ping that has to be sent."""
+    """A ping that is to be sent."""
 
     __slots__ = ("after", "failures", "job", "tries", "url")
 
@@ -45,7 +46,7 @@ class _PendingPing:
 
 
 class Pinger:
-    """Hears of runs that start and end, looks at those whose jobs want it, and calls."""
+    """Watches runs whose jobs have pings, and calls their addresses."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -67,7 +68,7 @@ class Pinger:
         self._events = events
         self._settings = settings
         self._secrets = secrets
-        #: Runs that were started here and whose jobs want pings.
+        #: Runs that were started here and whose jobs have pings.
         self._watched: dict[RunId, Ping] = {}
         #: Runs that may be over.
         self._heard: dict[RunId, None] = {}
@@ -77,36 +78,36 @@ class Pinger:
         self._deciding = deciding
         #: Set when there is something to do.
         self.wake = asyncio.Event()
-        #: How many were answered, were given up, and were not even tried because too many waited.
+        #: How many pings were answered, were given up, and were dropped because too many waited.
         self.sent = self.failed = self.dropped = 0
         self.backoff = Backoff(events, "pinger")
 
-    # ---- hearing -----------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------
 
     def started(self, assignments: Sequence[Assignment]) -> None:
-        """These have been started."""
+        """Watch the runs of assignments that have started, and ping their start."""
         for one in assignments:
             ping = one.workflow.ping
             if ping is not None and one.run.run_id not in self._watched:
                 self._watched[one.run.run_id] = ping
                 if len(self._watched) > _MOST_WATCHED:
-                    # It was lost to another process, which tells its end.
+                    # It was lost to another process, which pings its end.
                     self._watched.pop(next(iter(self._watched)))
-                # A run has started once, however often it is tried and whoever tries it.
+                # A run starts once, however often and wherever it is attempted.
                 if one.task.fence == 1 and one.step.name == one.workflow.first_steps[0]:
-                    self._tell(one.run, ping, PingMoment.START)
+                    self._enqueue(one.run, ping, PingMoment.START)
 
     def heard(self, name: str, facts: Mapping[str, object]) -> None:
-        """Something was announced: perhaps the end of a run."""
+        """Remember the run of an event that may be its end."""
         run = facts.get("run")
         if isinstance(run, str) and (run in self._watched or name in _RARE):
             self._heard[RunId(run)] = None
             self.wake.set()
 
-    # ---- looking and calling -----------------------------------------------------------------
+    # ---- calling -----------------------------------------------------------------------------
 
     async def step(self) -> float:
-        """Look at what was heard, and call what is due. Returns how many seconds to wait before the next."""
+        """Read runs that may have ended, and send due pings. Returns how many seconds to wait before the next step."""
         try:
             await self._look()
         except Unavailable as error:
@@ -118,7 +119,7 @@ class Pinger:
 
     async def _look(self) -> None:
         for run_id in list(self._heard):
-            # What is heard while we look may be newer than what we see, and is looked at again.
+            # An event during the read may be newer than what is read; the run is then read again.
             del self._heard[run_id]
             try:
                 await self._look_at(run_id)
@@ -133,7 +134,7 @@ class Pinger:
         if run is not None and run.status in _MOMENTS:
             ping = self._watched.get(run_id) or await self._ping_of(run)
             if ping is not None:
-                self._tell(run, ping, _MOMENTS[run.status])
+                self._enqueue(run, ping, _MOMENTS[run.status])
         self._watched.pop(run_id, None)
         self._heard.pop(run_id, None)
 
@@ -141,7 +142,7 @@ class Pinger:
         workflow = await self._workflow_cache.for_run(run)
         return None if workflow is None else workflow.ping
 
-    def _tell(self, run: Run, ping: Ping, moment: PingMoment) -> None:
+    def _enqueue(self, run: Run, ping: Ping, moment: PingMoment) -> None:
         url = ping.at(moment)
         if url is not None:
             self._add(_PendingPing(run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
@@ -154,7 +155,7 @@ class Pinger:
         self.wake.set()
 
     def _call_own(self) -> None:
-        """While ticks are decided here the scheduler's own address is called; silence says the rest."""
+        """Call the scheduler's own address while this process decides ticks; the monitor notices silence."""
         settings, now = self._settings, self._clock.elapsed()
         if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self._deciding():
             self._own_at = now
@@ -204,7 +205,7 @@ class Pinger:
         self._events.emit("ping_failed", job=due.job, url=redacted_url(due.url), error=error, tries=due.failures)
 
     async def drain(self) -> None:
-        """What was heard is told, if that can be done at once: this process is about to end."""
+        """Send the remaining pings once, within a short time: this process is about to end."""
         try:
             async with asyncio.timeout(min(_LONGEST_DRAIN, self._settings.ping_timeout_ms / 1000)):
                 await self._look()

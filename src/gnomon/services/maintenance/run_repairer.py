@@ -1,4 +1,4 @@
-"""The mender, the reconciler of runs: finds those that wait in vain, and lets them go on."""
+"""The run repairer: finds open runs that are stuck, and repairs them."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ from gnomon.services.loop import Backoff
 
 
 class RunRepairer:
-    """Walks through the runs that are not over, some of them in each look."""
+    """Walks through all open runs, a few batches in each step."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class RunRepairer:
         self._events = events
         self._settings = settings
         self._lease, self._on_ready = lease, on_ready
-        #: Where the last look ended.
+        #: Where the last step ended.
         self._place: OpenRunPosition = FIRST_OPEN_RUN
-        #: How many runs were mended, by what they suffered from.
+        #: How many runs were repaired, by reason.
         self.repaired: dict[StuckReason, int] = dict.fromkeys(StuckReason, 0)
         self.backoff = Backoff(events, "mender")
 
@@ -57,9 +57,9 @@ class RunRepairer:
                 return
 
     async def _repair(self, stuck_runs: Mapping[RunId, StuckReason]) -> None:
-        mended = await self._runs.repair_runs(list(stuck_runs), now=self._clock.now())
-        for run_id in mended:
+        repaired = await self._runs.repair_runs(list(stuck_runs), now=self._clock.now())
+        for run_id in repaired:
             self.repaired[stuck_runs[run_id]] += 1
             self._events.emit("run_mended", run=run_id, ailment=stuck_runs[run_id])
-        if mended:
+        if repaired:
             self._on_ready()

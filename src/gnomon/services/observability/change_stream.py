@@ -1,4 +1,4 @@
-"""The hub: tells those who listen what changes, as it changes. Nobody is waited for."""
+"""The change stream: sends changes to subscribers as they happen, and waits for none of them."""
 
 import asyncio
 from collections import deque
@@ -14,14 +14,14 @@ from gnomon.errors import Unavailable
 from gnomon.ports.commit_observer import FinishedRun
 from gnomon.ports.runtime import Clock, Events
 
-#: How far a listener may be behind before it is let go of.
+#: How far a subscriber may be behind before it is dropped.
 _MAX_BACKLOG = 4000
-#: What becomes of a task, and how the stream calls it.
+#: Events of tasks, and their names in the stream.
 _TASK_EVENTS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
 
 
 class StreamedChange(Struct, frozen=True, kw_only=True):
-    """Something that changed."""
+    """One change."""
 
     #: `tick`, `execution`, `task` or `dead_letter`.
     kind: str
@@ -31,7 +31,7 @@ class StreamedChange(Struct, frozen=True, kw_only=True):
 
 
 class Subscriber:
-    """Hears every change from now on, until it is too far behind."""
+    """Receives every change of its tenant, until it is too far behind."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
@@ -40,7 +40,7 @@ class Subscriber:
         self._wake = asyncio.Event()
 
     def push(self, change: StreamedChange) -> None:
-        """One more change to hear of."""
+        """Queue a change, or drop the subscriber if its queue is full."""
         if len(self._waiting) >= _MAX_BACKLOG:
             self.dropped = True
         else:
@@ -48,12 +48,12 @@ class Subscriber:
         self._wake.set()
 
     def close(self) -> None:
-        """There is nothing more to hear."""
+        """End the subscription."""
         self.dropped = True
         self._wake.set()
 
     async def changes(self, quiet_seconds: float) -> AsyncIterator[StreamedChange | None]:
-        """Each change; None whenever nothing has changed for so long, so that a connection can be kept alive."""
+        """Each change; None after so many seconds without one, so that a connection can be kept alive."""
         while True:
             while self._waiting:
                 yield self._waiting.popleft()
@@ -67,37 +67,37 @@ class Subscriber:
 
 
 class ChangeStream:
-    """An announcer that passes everything on and tells its listeners what concerns them."""
+    """Events that are passed on, and sent to the subscribers of their tenant."""
 
-    def __init__(self, clock: Clock, beside: Events, *, most: int = 100) -> None:
+    def __init__(self, clock: Clock, inner: Events, *, most: int = 100) -> None:
         self._clock = clock
-        self._beside = beside
+        self._inner = inner
         self._most = most
         self._subscribers: set[Subscriber] = set()
         self._number = 0
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
-        self._beside.emit(name, **facts)
+        self._inner.emit(name, **facts)
         tenant = facts.get("tenant")
         if not self._subscribers or not isinstance(tenant, str):
-            # What is not known to be somebody's is told to nobody.
+            # An event without a tenant is sent to no subscriber.
             return
         if name in _TASK_EVENTS:
-            told = {word: facts.get(word) for word in ("job", "step", "attempt", "error")}
-            self._publish("task", tenant, told | {"execution_id": facts.get("run"), "became": _TASK_EVENTS[name]})
+            fields = {word: facts.get(word) for word in ("job", "step", "attempt", "error")}
+            self._publish("task", tenant, fields | {"execution_id": facts.get("run"), "became": _TASK_EVENTS[name]})
         elif name == "dead_letter":
-            told = {"job": facts.get("job"), "execution_id": facts.get("run"), "reason": facts.get("reason")}
-            self._publish("dead_letter", tenant, told)
+            fields = {"job": facts.get("job"), "execution_id": facts.get("run"), "reason": facts.get("reason")}
+            self._publish("dead_letter", tenant, fields)
 
     def decided(self, verdicts: Sequence[Verdict]) -> None:
-        """Ticks were decided."""
+        """Send decided ticks to subscribers."""
         if not self._subscribers:
             return
         for verdict in verdicts:
             for one in verdict.decisions:
                 made = run_id(verdict.schedule.uid, one.planned_at) if one.starts_run else None
-                told = {
+                fields = {
                     "job": verdict.schedule.schedule_id,
                     "kind": one.kind.value,
                     "reason": one.reason.value,
@@ -105,20 +105,20 @@ class ChangeStream:
                     "count": one.count,
                     "execution_id": made,
                 }
-                self._publish("tick", verdict.schedule.tenant, told)
+                self._publish("tick", verdict.schedule.tenant, fields)
 
     def run_changed(self, run: Run, status: RunStatus, error: str | None = None) -> None:
-        """A run has come so far."""
+        """Send the new status of a run to subscribers."""
         if not self._subscribers:
             return
-        told = {
+        fields = {
             "job": run.schedule_id or run.workflow_id,
             "execution_id": run.run_id,
             "status": status.value,
             "trigger": run.source.value,
             "error": error,
         }
-        self._publish("execution", run.tenant, told)
+        self._publish("execution", run.tenant, fields)
 
     def _publish(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
         self._number += 1
@@ -130,23 +130,23 @@ class ChangeStream:
                 self._subscribers.discard(listener)
 
     def subscribe(self, tenant: str) -> Subscriber:
-        """Someone who hears what changes from now on."""
+        """A new subscriber, which receives the changes from now on; Unavailable if there are too many."""
         self.reject_if_full()
         made = Subscriber(tenant)
         self._subscribers.add(made)
         return made
 
     def reject_if_full(self) -> None:
-        """Unavailable, if nobody else may listen now."""
+        """Raise Unavailable if there are too many subscribers."""
         if len(self._subscribers) >= self._most:
             raise Unavailable("as many follow the stream as may: try again later")
 
     def unsubscribe(self, listener: Subscriber) -> None:
-        """It listens no longer."""
+        """Remove a subscriber."""
         self._subscribers.discard(listener)
 
     def close(self) -> None:
-        """Everybody is told that there is nothing more to hear."""
+        """End all subscriptions."""
         for listener in list(self._subscribers):
             listener.close()
         self._subscribers.clear()

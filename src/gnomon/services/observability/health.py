@@ -1,4 +1,4 @@
-"""What a doctor finds about a database: what is well, what somebody should look at, and what is wrong."""
+"""Health: the findings of `gnomon doctor` about a database, and the health monitor of a running process."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -32,14 +32,14 @@ from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 
 _MIB = 2**20
-#: Less free space than the first is worth a look, less than the second is wrong.
+#: Less free space than the first is a warning, less than the second an error.
 _FEW_MIB, _TOO_FEW_MIB = 1024, 64
-#: How long a task may wait for a worker before somebody should look.
+#: From which wait for a worker on there is a warning.
 _LONG_MS = 60_000
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -47,7 +47,7 @@ class Severity(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     about: str
     grade: Severity
@@ -55,7 +55,7 @@ class Finding(Struct, frozen=True):
 
 
 def store_findings(survey: StoreStats, settings: Settings, *, now: int) -> list[Finding]:
-    """What follows from a look at the store, at the time that this machine has."""
+    """The findings about the store; `now` is the time of this machine."""
     return [
         _leader_finding(survey),
         _workers_finding(survey),
@@ -85,8 +85,8 @@ def _ledger_finding(survey: StoreStats, settings: Settings, now: int) -> Finding
     if not survey.overdue or survey.oldest_due_at is None:
         return Finding("ledger", Severity.OK, f"{jobs}, nothing is overdue")
     late, limit = (now - survey.oldest_due_at) // 1000, ledger_stall_limit_ms(settings.ticker.tick_ms) // 1000
-    said = f"{jobs}, {survey.overdue} overdue for more than {limit} s, the oldest by {late} s"
-    return Finding("ledger", Severity.ERROR, said)
+    message = f"{jobs}, {survey.overdue} overdue for more than {limit} s, the oldest by {late} s"
+    return Finding("ledger", Severity.ERROR, message)
 
 
 def _tasks_finding(survey: StoreStats, now: int) -> Finding:
@@ -100,20 +100,20 @@ def _tasks_finding(survey: StoreStats, now: int) -> Finding:
 def _dead_letters_finding(survey: StoreStats) -> Finding:
     if not survey.unresolved:
         return Finding("dead letters", Severity.OK, "none")
-    said = f"{survey.unresolved} that nobody has dealt with: gnomon dead-letters list --unresolved"
-    return Finding("dead letters", Severity.WARNING, said)
+    message = f"{survey.unresolved} that nobody has dealt with: gnomon dead-letters list --unresolved"
+    return Finding("dead letters", Severity.WARNING, message)
 
 
 def _clock_finding(survey: StoreStats, settings: Settings, now: int) -> Finding:
     off = abs(now - survey.store_at)
-    said = f"{off / 1000:.1f} s from that of the store"
+    message = f"{off / 1000:.1f} s from that of the store"
     if off > settings.leader.skew_limit_ms:
-        return Finding("clock", Severity.ERROR, f"{said}: a node here would not decide ticks")
-    return Finding("clock", Severity.WARNING if off > settings.leader.skew_warning_ms else Severity.OK, said)
+        return Finding("clock", Severity.ERROR, f"{message}: a node here would not decide ticks")
+    return Finding("clock", Severity.WARNING if off > settings.leader.skew_warning_ms else Severity.OK, message)
 
 
 def disk_finding(free_bytes: int | None) -> Finding | None:
-    """What follows from the free space beside the database; nothing if it is on a server."""
+    """The finding about the free space of the database's disk; None if it is on a server."""
     if free_bytes is None:
         return None
     free = free_bytes // _MIB
@@ -122,10 +122,10 @@ def disk_finding(free_bytes: int | None) -> Finding | None:
 
 
 P = ParamSpec("P")
-#: How long a look at the store is believed, and how long it may take.
+#: How long a survey of the store is cached, and how long it may take.
 _CACHE_SECONDS, _TIMEOUT_SECONDS = 1.0, 3.0
 _STANDING_BY = ComponentStatus(HealthCondition.IDLE, "another process schedules here")
-#: Under this, writing may fail any moment.
+#: With less free space, writes may fail at any moment.
 _LEAST_FREE_BYTES = 64 * 2**20
 
 
@@ -148,7 +148,7 @@ class StepFailures:
 
 
 class HealthMonitor:
-    """Whoever asks gets a report that is at most a second old, however many ask."""
+    """Reports the health of a process. A report is at most a second old, however often it is asked for."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -175,7 +175,7 @@ class HealthMonitor:
         self._active = False
         #: Whether it was asked to stop.
         self._draining = False
-        #: The last look at the store; None if that failed, or there was none.
+        #: The last survey of the store; None if it failed, or there was none.
         self.survey: StoreStats | None = None
         self._components: tuple[ComponentHealth, ...] = ()
         self._store = ComponentStatus(HealthCondition.IDLE, "not looked at yet")
@@ -193,11 +193,11 @@ class HealthMonitor:
 
     @property
     def shards_held(self) -> int:
-        """How many shards this node decides for."""
+        """How many shards this node holds."""
         return 0 if self._elector is None else len(self._elector.terms)
 
     async def report(self) -> NodeHealth:
-        """How the node is."""
+        """The health of the node and its components."""
         async with self._looking:
             if self._clock.elapsed() - self._looked_at >= _CACHE_SECONDS:
                 await self._look()
@@ -218,7 +218,7 @@ class HealthMonitor:
             )
         except Unavailable as error:
             self.survey, self._store = None, ComponentStatus(HealthCondition.ERROR, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, a store that cannot be read is not well
+        except Exception as error:  # noqa: BLE001 - any error of a read is an error of the store
             self.survey, self._store = (
                 None,
                 ComponentStatus(HealthCondition.ERROR, f"cannot be read: {type(error).__name__}"),
@@ -282,7 +282,7 @@ class HealthMonitor:
 
     @property
     def alive(self) -> bool:
-        """Whether this process is worth keeping. The store is not asked: whatever it does, that would not help it."""
+        """Whether this process works. The store is not asked: a restart of this process would not help it."""
         ticker = self._ticker
         if ticker is None or not self._active or self._draining:
             return True
@@ -290,10 +290,10 @@ class HealthMonitor:
 
 
 def _safe_sign(look: Callable[P, ComponentStatus], *args: P.args, **kwargs: P.kwargs) -> ComponentStatus:
-    """How a component is; one that cannot be looked at is not well."""
+    """The status of a component; an error if it cannot be determined."""
     try:
         return look(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 - whatever it is, all others are still looked at
+    except Exception as error:  # noqa: BLE001 - all other components are still reported
         return ComponentStatus(HealthCondition.ERROR, f"cannot be looked at: {type(error).__name__}")
 
 

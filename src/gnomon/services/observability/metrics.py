@@ -1,4 +1,4 @@
-"""The meter: counts what was committed and what was announced, in plain numbers that are cheap to add to."""
+"""Metrics: a recorder that counts commits and events in plain numbers, and the snapshot that exposes them."""
 
 import asyncio
 from bisect import bisect_left
@@ -16,9 +16,9 @@ from gnomon.ports.maintenance import StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
 from gnomon.services.observability.health import HealthMonitor
 
-#: How many names of events, and of steps of a job, are told apart.
+#: How many names of events, and of steps of a job, have labels of their own.
 _MOST_NAMES = 100
-#: Of how many runs the steps may wait to be counted.
+#: How many runs may wait until their steps are counted.
 _MOST_GRAPHS = 10_000
 _OVERLAPS = frozenset({Reason.OVERLAP, Reason.QUEUE_FULL})
 _NOTHING_TO_LAUNCH = "launch_failed"
@@ -27,7 +27,7 @@ _NOT_FIRED = (
     (TickKind.MISSED, Reason.CATCHUP_NONE),
     (TickKind.MISSED, Reason.WINDOW),
 )
-#: What every family shows before anything has happened, so that alerts can be written about it.
+#: The labels of every family before anything has happened, so that alerts can be written about them.
 _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [(OTHER_LABEL, status, Source.CRON) for status in ("completed", "failed", "cancelled")],
     "jobs_completed": [(OTHER_LABEL, status) for status in ("completed", "failed", "cancelled")],
@@ -36,7 +36,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "attempts_ended": [(result,) for result in Result],
     "events": [("store_unavailable",), ("clock_stepped",), ("step_failed",), ("schedule_broken",)],
 }
-#: What each job that is known shows before it has run.
+#: The labels of each known job before it has run.
 _INITIAL_JOB_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [("completed", Source.CRON), ("failed", Source.CRON)],
     "ticks_decided": _NOT_FIRED,
@@ -47,7 +47,7 @@ _INITIAL_JOB_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
 
 
 class Histogram:
-    """How many numbers fell under each bound, and their sum."""
+    """Counts of values by bucket, and their sum."""
 
     __slots__ = ("_bounds", "counts", "sum")
 
@@ -57,13 +57,13 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more number."""
+        """Add a value."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
 
 class BoundedLabels:
-    """The first so many names that came up; all others are one."""
+    """Labels for the first names that occur; all further names share one label."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -73,7 +73,7 @@ class BoundedLabels:
         return name in self._known
 
     def shown(self, name: str) -> str:
-        """The name, or what stands for all that came too late to have one of their own."""
+        """The label of a name: itself, or the shared one."""
         known = self._known.get(name)
         if known is not None:
             return known
@@ -83,7 +83,7 @@ class BoundedLabels:
 
 
 class MetricsRecorder:
-    """Numbers since the process began. It is told by a store what was committed, and by services what happened."""
+    """Counts since the process began, of what the store commits and of what services announce."""
 
     def __init__(self, *, max_jobs: int) -> None:
         self.jobs = BoundedLabels(max_jobs)
@@ -91,7 +91,7 @@ class MetricsRecorder:
         self._events, self._steps = BoundedLabels(_MOST_NAMES), dict[str, BoundedLabels]()
         self.counters: dict[str, dict[tuple[str, ...], int]] = {}
         self.histograms: dict[str, dict[tuple[str, ...], Histogram]] = {}
-        #: Runs with steps that are not counted yet, and their jobs.
+        #: The jobs of runs whose steps are not counted yet.
         self.graphs: dict[RunId, str] = {}
         for name, measure in METRICS.items():
             first = _INITIAL_LABELS.get(name, [(OTHER_LABEL,) * len(measure.labels)])
@@ -101,7 +101,7 @@ class MetricsRecorder:
                 self.histograms[name] = {labels: Histogram(measure.buckets) for labels in map(_as_strings, first)}
 
     def register_jobs(self, jobs: Iterable[str]) -> None:
-        """Jobs that there are: each shows what it will be counted by, as far as there is room for its name."""
+        """Show the labels of these jobs, as far as jobs may have labels of their own."""
         for job in jobs:
             if job not in self._introduced and self.jobs.shown(job) != OTHER_LABEL:
                 self._introduced.add(job)
@@ -116,7 +116,7 @@ class MetricsRecorder:
             self.histograms[name].setdefault(labels, Histogram(METRICS[name].buckets))
 
     def add(self, name: str, *labels: str, count: int = 1) -> None:
-        """So many more."""
+        """Add to a counter."""
         counted = self.counters[name]
         counted[labels] = counted.get(labels, 0) + count
 
@@ -194,7 +194,7 @@ class MetricsRecorder:
             self.graphs.pop(next(iter(self.graphs)))
 
     def count_steps(self, job: str, steps: Sequence[tuple[str, str]]) -> None:
-        """The steps of a run that is over, each with its state."""
+        """Count the steps of an ended run, each with its state."""
         shown = self.jobs.shown(job)
         names = self._steps.setdefault(shown, BoundedLabels(0 if shown == OTHER_LABEL else _MOST_NAMES))
         for step, state in steps:
@@ -203,7 +203,7 @@ class MetricsRecorder:
     # ---- what was announced ------------------------------------------------------------------
 
     def on_event(self, name: str, facts: Mapping[str, object]) -> None:
-        """An event was emitted."""
+        """Count an event."""
         self.add("events", self._events.shown(name))
         if name == "tasks_replayed" and isinstance(count := facts.get("count"), int):
             self.add("orphan_replayed", count=count)
@@ -214,30 +214,32 @@ def _job(run: Run) -> str:
 
 
 def _as_strings(labels: Iterable[str]) -> tuple[str, ...]:
-    """Without their kinds: a member of an enumeration shows as its text, but counts as another key for some readers."""
+    """The labels as plain strings: an enumeration member prints as its text, but is another key for some readers."""
     return tuple(map(str, labels))
 
 
-#: How soon the steps of runs that are over are counted, and of how many at once.
+#: How often the steps of ended runs are counted, and of how many runs at once.
 _STEPS_SECONDS, _STEPS_AT_ONCE = 1.0, 5_000
 _Gauges = dict[str, Mapping[tuple[str, ...], float]]
 
 
 class MetricsSnapshot:
-    """Shows the numbers to whoever collects them."""
+    """The metric families of a process at one moment."""
 
-    def __init__(self, meter: MetricsRecorder, vitals: HealthMonitor, surveyor: StoreStatsReader, clock: Clock) -> None:
-        self._recorder = meter
-        self._health = vitals
+    def __init__(
+        self, recorder: MetricsRecorder, health: HealthMonitor, surveyor: StoreStatsReader, clock: Clock
+    ) -> None:
+        self._recorder = recorder
+        self._health = health
         self._surveyor = surveyor
         self._clock = clock
 
     async def step(self) -> float:
-        """Count the steps of runs that are over. Returns how many seconds to wait before the next time."""
+        """Count the steps of ended runs. Returns how many seconds to wait before the next step."""
         try:
             await self._count_steps()
         except Unavailable:
-            # They wait until the store answers again, which others say.
+            # They wait until the store is available again; other services announce that.
             return _STEPS_SECONDS
         return 0.0 if self._recorder.graphs else _STEPS_SECONDS
 
@@ -248,13 +250,13 @@ class MetricsSnapshot:
             return
         found = await self._surveyor.steps(runs)
         for run in runs:
-            # Another may have counted them while we read.
+            # Another call may have counted them during the read.
             job = graphs.pop(run, None)
             if job is not None and run in found:
                 self._recorder.count_steps(job, found[run])
 
     async def families(self) -> list[MetricFamily]:
-        """Every measure there is, with its numbers."""
+        """Every metric with its samples."""
         report, survey = await self._health.report(), self._health.survey
         if survey is not None:
             self._recorder.register_jobs(card.job for card in survey.cards)

@@ -1,4 +1,4 @@
-"""The heart of a worker elsewhere: shows servers that it is alive, and stops what it must not go on with."""
+"""The heartbeat of a remote worker: renews its leases, and stops attempts that are lost or cancelled."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +15,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 from gnomon.services.loop import Backoff
 
-#: Renewals in the time that a lease lasts, and how often it is asked for what is to be cancelled.
+#: How often a lease is renewed in the time that it lasts, and how often to ask for cancellations.
 _RENEWALS = 3
 _HEARTBEAT_SECONDS = 1.0
 _MAX_RECENT = 2000
@@ -35,7 +35,7 @@ class HeartbeatHooks(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatSender:
-    """Beats for one worker."""
+    """Sends the heartbeats of one worker, and applies the replies."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -55,25 +55,25 @@ class HeartbeatSender:
         self._events = events
         self._card = card
         self._in_hand = in_hand
-        #: As a server says; until one has, the worker's own.
+        #: The lease time of the server that answered last; until then, that of the worker's settings.
         self.lease_ms = lease_ms
-        #: The newest of what was reported since the last renewal: a server may not have written it down yet, and it
-        #: must not pass for lost. What came before these has had its time; all of it would not fit into a message.
+        #: The newest attempts that were reported since the last renewal. A server may not have written them yet, and
+        #: they must not count as lost. Older ones are surely written; all of them would not fit into a message.
         self.recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
         self._hooks = hooks
         self._renewed_at = float("-inf")
-        self._let_go = False
+        self._fenced = False
         self._backoff = Backoff(events, "worker")
 
     @property
     def trusted(self) -> bool:
-        """Whether a server has heard of us lately enough that nobody else can have been given what is ours."""
+        """Whether the last renewal is so recent that no other worker can have been given our attempts."""
         return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * LEASE_TRUST_FRACTION
 
     async def send(self, *, at_once: bool = False) -> float:
-        """Show that we are alive, and stop what is to be stopped. Returns how many seconds to wait before the next.
+        """Send a heartbeat if it is time, and apply the reply. Returns how many seconds to wait before the next.
 
-        With `at_once` servers hear how we are now, though they would in a while.
+        With `at_once` the leases are renewed now, although it is not time yet.
         """
         elapsed = self._clock.elapsed()
         every = self.lease_ms / 1000 / _RENEWALS
@@ -81,7 +81,7 @@ class HeartbeatSender:
         if not renews and not self._in_hand():
             return min(_HEARTBEAT_SECONDS, self._renewed_at + every - elapsed)
         try:
-            # At once: whatever becomes of the bus after that, this is to be stopped.
+            # Before anything else: these attempts must stop even if the bus fails next.
             self._apply_reply(await self._asked(renews=renews))
             if renews:
                 await self._renewed(elapsed)
@@ -91,43 +91,43 @@ class HeartbeatSender:
         self._backoff.worked()
         return min(_HEARTBEAT_SECONDS, every)
 
-    def _apply_reply(self, advice: HeartbeatReply) -> None:
-        if advice.lost:
-            self._runner.stop(frozenset(advice.lost), why=Result.LOST)
-            self._hooks.on_lost(advice.lost)
-        if advice.to_cancel:
-            self._runner.stop(frozenset(advice.to_cancel), why=Result.CANCELLED)
-            self._hooks.on_cancelled(advice.to_cancel)
+    def _apply_reply(self, reply: HeartbeatReply) -> None:
+        if reply.lost:
+            self._runner.stop(frozenset(reply.lost), why=Result.LOST)
+            self._hooks.on_lost(reply.lost)
+        if reply.to_cancel:
+            self._runner.stop(frozenset(reply.to_cancel), why=Result.CANCELLED)
+            self._hooks.on_cancelled(reply.to_cancel)
 
     async def deregister(self) -> None:
-        """Servers know that we are no more; Unavailable if there is none."""
+        """Tell a server that this worker leaves; Unavailable if none answers."""
         await self._asked(renews=False, leaves=True)
 
     async def _asked(self, *, renews: bool, leaves: bool = False) -> HeartbeatReply:
-        lately = frozenset(self.recently_reported) if renews else frozenset()
-        held = (*self._in_hand(), *lately) if renews else ()
-        pulse = HeartbeatRequest(card=self._card(), held=held, renews=renews, leaves=leaves)
+        recent = frozenset(self.recently_reported) if renews else frozenset()
+        held = (*self._in_hand(), *recent) if renews else ()
+        request = HeartbeatRequest(card=self._card(), held=held, renews=renews, leaves=leaves)
         asked_at = self._clock.now()
-        advice = _REPLY_DECODER.decode(await self._queue.heartbeat(msgspec.json.encode(pulse)))
-        if advice.now is not None:
-            self._hooks.on_server_time(advice.now, asked_at)
-        self.lease_ms = advice.lease_ms
+        reply = _REPLY_DECODER.decode(await self._queue.heartbeat(msgspec.json.encode(request)))
+        if reply.now is not None:
+            self._hooks.on_server_time(reply.now, asked_at)
+        self.lease_ms = reply.lease_ms
         if renews:
             self.recently_reported = deque(
-                (one for one in self.recently_reported if one not in lately), maxlen=_MAX_RECENT
+                (one for one in self.recently_reported if one not in recent), maxlen=_MAX_RECENT
             )
-        return advice
+        return reply
 
     async def _renewed(self, asked_at: float) -> None:
-        again, self._renewed_at, self._let_go = not self.trusted, asked_at, False
+        again, self._renewed_at, self._fenced = not self.trusted, asked_at, False
         if again:
             self._hooks.on_trusted()
         await self._queue.extend(list(self._in_hand().values()))
 
     def stop_if_lease_lost(self) -> None:
-        """Once nobody has heard of us for too long, others may be given what is ours: we stop it."""
+        """Stop all attempts once no server has answered for so long that others may be given them."""
         held = self._in_hand()
-        if held and not self.trusted and not self._let_go:
-            self._let_go = True
+        if held and not self.trusted and not self._fenced:
+            self._fenced = True
             self._events.emit("worker_cut_off", worker=self._card().worker, count=len(held))
             self._runner.stop(frozenset(held), why=Result.LOST)

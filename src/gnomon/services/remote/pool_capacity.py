@@ -1,4 +1,4 @@
-"""The free slots of workers elsewhere: how much may be sent to each pool, and to workers by name."""
+"""The free slots of remote workers: how many tasks may be sent to each pool, and to each worker."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -11,21 +11,21 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, TakeFilter, WorkerInfo
 
-#: How long to believe what was read about workers, and what the bus says is under way.
+#: How long to cache the workers, and the number of messages under way.
 CACHE_SECONDS = 1.0
-#: The same when there is no room for what waits: somebody else may have made some.
+#: The same while a pool is full and tasks wait: other servers may have freed slots.
 CACHE_WHEN_FULL_SECONDS = 0.05
 
 
 class PoolSlots(Struct):
-    """What is under way to the workers of a pool, as far as we know."""
+    """The slots of a pool, and the tasks under way to its workers as far as this process knows."""
 
     slots: int = 0
-    #: Sent by us and not yet heard of, and sent by others.
+    #: Tasks under way that this process sent, and that others sent.
     ours: int = 0
     others: int = 0
     asked_at: float = float("-inf")
-    #: Whether the last time there may have been more to take than was taken.
+    #: Whether the last take may have left tasks behind.
     more: bool = False
 
     @property
@@ -35,7 +35,7 @@ class PoolSlots(Struct):
 
 
 class DirectedTask(Struct, frozen=True):
-    """A task that was sent to one worker alone: it has a slot there, though the bus does not count it."""
+    """A task that was sent to one worker only. It takes a slot there, although the bus does not count it."""
 
     pool: str
     worker: str
@@ -43,7 +43,7 @@ class DirectedTask(Struct, frozen=True):
 
 
 class PoolCapacity:
-    """Knows the workers that are reached over the bus. What it knows may be old, and costs time only."""
+    """Tracks the workers on the bus and their free slots. Stale data costs time only."""
 
     def __init__(self, place: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
         self._place = place
@@ -58,19 +58,19 @@ class PoolCapacity:
 
     @property
     def pools(self) -> Collection[str]:
-        """Those that somebody was in who is reached over the bus, and the default one."""
+        """The pools that have had workers on the bus, and the default pool."""
         return self._pools.keys()
 
     def invalidate(self) -> None:
-        """Nothing that was read is believed any more."""
+        """Read everything again before the next use."""
         self._read_at = float("-inf")
-        for room in self._pools.values():
-            room.asked_at = float("-inf")
+        for pool_slots in self._pools.values():
+            pool_slots.asked_at = float("-inf")
 
-    # ---- who is there ------------------------------------------------------------------------
+    # ---- workers -----------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """It is known who is there, and how many slots each pool has."""
+        """Read the workers and the slots of each pool, unless they are cached."""
         asked_at = self._clock.elapsed()
         if asked_at - self._read_at < CACHE_SECONDS:
             return
@@ -78,14 +78,14 @@ class PoolCapacity:
         self._cards = [card for card in everybody if card.worker.startswith(f"{REMOTE_WORKER_PREFIX}_")]
         for card in self._cards:
             self._pools.setdefault(card.pool, PoolSlots())
-        for pool, room in self._pools.items():
-            room.slots = sum(card.slots for card in self._cards if card.pool == pool)
+        for pool, pool_slots in self._pools.items():
+            pool_slots.slots = sum(card.slots for card in self._cards if card.pool == pool)
             self._reaches[pool] = _take_filter(pool, self._cards, everybody)
         self._expire_directed(asked_at)
         self._read_at = asked_at
 
     def _expire_directed(self, now: float) -> None:
-        """What was sent to workers that are gone, or that have long since nothing in hand, takes up no slot."""
+        """Forget directed tasks of workers that are gone, or that have long been idle."""
         idle = {card.worker: card.in_hand == 0 for card in self._cards}
         self._directed = {
             held: one
@@ -93,20 +93,20 @@ class PoolCapacity:
             if one.worker in idle and not (idle[one.worker] and now - one.at > self._lease_seconds)
         }
 
-    # ---- how much room there is --------------------------------------------------------------
+    # ---- free slots --------------------------------------------------------------------------
 
     async def count(self) -> None:
-        """It is known how much is under way to each pool."""
-        for pool, room in self._pools.items():
+        """Ask the bus how many messages are under way to each pool, unless that is cached."""
+        for pool, pool_slots in self._pools.items():
             asked_at = self._clock.elapsed()
-            if asked_at - room.asked_at < (CACHE_WHEN_FULL_SECONDS if self._is_full(pool) else CACHE_SECONDS):
+            if asked_at - pool_slots.asked_at < (CACHE_WHEN_FULL_SECONDS if self._is_full(pool) else CACHE_SECONDS):
                 continue
-            before = room.ours
+            before = pool_slots.ours
             under_way = await self._queue.under_way(pool)
-            # What was sent meanwhile is not in what the bus has said.
-            sent_since = max(0, room.ours - before)
+            # Messages that were sent meanwhile are not in the answer of the bus.
+            sent_since = max(0, pool_slots.ours - before)
             ours = min(max(0, before), under_way)
-            room.ours, room.others, room.asked_at = ours + sent_since, under_way - ours, asked_at
+            pool_slots.ours, pool_slots.others, pool_slots.asked_at = ours + sent_since, under_way - ours, asked_at
 
     def free(self, pool: str) -> int:
         """How many tasks may be sent to the pool now."""
@@ -114,52 +114,52 @@ class PoolCapacity:
         return max(0, self._pools[pool].free - there)
 
     def reach(self, pool: str) -> TakeFilter:
-        """What everybody of the pool can run who is reached over the bus."""
+        """The tasks that every worker of the pool on the bus can run."""
         return self._reaches[pool]
 
     @property
     def slots(self) -> int:
-        """How many there are in all."""
-        return sum(room.slots for room in self._pools.values())
+        """How many slots there are in all pools."""
+        return sum(pool_slots.slots for pool_slots in self._pools.values())
 
     @property
     def full(self) -> bool:
-        """Whether more waits somewhere than there is room for."""
+        """Whether tasks wait for a pool that has no free slot."""
         return any(map(self._is_full, self._pools))
 
     def _is_full(self, pool: str) -> bool:
-        room = self._pools[pool]
-        return room.more and room.slots > 0 and not self.free(pool)
+        pool_slots = self._pools[pool]
+        return pool_slots.more and pool_slots.slots > 0 and not self.free(pool)
 
     def record_take(self, pool: str, *, all_of_it: bool) -> None:
-        """Something was taken for the pool: all that there was, or perhaps not."""
+        """Record a take for the pool, and whether it found all tasks there were."""
         self._pools[pool].more = not all_of_it
 
-    # ---- what is sent and comes back ---------------------------------------------------------
+    # ---- sent and returned -------------------------------------------------------------------
 
     def sent(self, pool: str) -> None:
-        """A task is under way to anybody of the pool."""
+        """Count a task as under way to the pool."""
         self._pools[pool].ours += 1
 
     def record_returned(self, pool: str, count: int = 1) -> None:
-        """So many are not any more."""
-        room = self._pools.setdefault(pool, PoolSlots())
-        room.ours = max(0, room.ours - count)
+        """Count so many tasks as no longer under way to the pool."""
+        pool_slots = self._pools.setdefault(pool, PoolSlots())
+        pool_slots.ours = max(0, pool_slots.ours - count)
 
     def directed_sent(self, held: AttemptRef, pool: str, worker: str) -> None:
-        """A task goes to this worker alone."""
+        """Count a task as sent to this worker only."""
         self._directed[held] = DirectedTask(pool, worker, self._clock.elapsed())
 
     def directed_ended(self, held: Iterable[AttemptRef]) -> int:
-        """How many of these had been sent to one worker alone; they take up no slot any more."""
+        """Free the slots of those that were sent to one worker only; return how many these are."""
         return sum(self._directed.pop(one, None) is not None for one in held) if self._directed else 0
 
-    # ---- who gets what not everybody can run -------------------------------------------------
+    # ---- workers of directed tasks ------------------------------------------------------------
 
     def candidates(
         self, chosen: Collection[Placement], in_hand: Mapping[str, int]
     ) -> list[tuple[WorkerInfo, TakeFilter]]:
-        """Who has room for some of what waits for certain workers, and what that puts within its reach."""
+        """The workers with free slots that can take some of these directed tasks, each with what it may take."""
         found = []
         for card in sorted(self._cards, key=lambda card: (in_hand.get(card.worker, 0) - card.slots, card.worker)):
             pool = None if card.pool == DEFAULT_POOL else card.pool
@@ -173,7 +173,7 @@ class PoolCapacity:
 
 
 def _take_filter(pool: str, cards: Sequence[WorkerInfo], everybody: Sequence[WorkerInfo]) -> TakeFilter:
-    """Without limits if all of the pool can run the same, wherever they are: then nothing waits for some of them."""
+    """The tasks of a pool that all its workers can run; without a limit if all of them can run the same functions."""
     alike = len({card.functions for card in everybody if card.pool == pool}) <= 1
     common = (frozenset(card.functions) for card in cards if card.pool == pool)
     functions = None if alike else tuple(sorted(frozenset.intersection(*common) if cards else ()))

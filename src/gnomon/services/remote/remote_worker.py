@@ -1,4 +1,7 @@
-"""What has come to a worker elsewhere, and what it has to say of it."""
+"""A worker without access to the store: it gets tasks, reports, and renews its leases over a message bus.
+
+See result_consumer.py for the protocol, and for why no attempt counts twice.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -37,34 +40,34 @@ from gnomon.services.remote.heartbeat import HeartbeatHooks, HeartbeatSender
 
 
 class HeldTask(Struct):
-    """An assignment, the message that brought it, and when it came."""
+    """A task that has arrived: its assignment, its message, and when it came."""
 
     assignment: Assignment
     delivered: InboundMessage
     received_at: float
-    #: After this instant it is not begun, and after this one not without being granted: by then it may be cancelled.
+    #: After the first instant it does not start; after the second one only with a grant: it may be cancelled by then.
     deadline: int
     grant_required_from: int
-    #: How often the bus may have forgotten whom it gave what, when it came.
+    #: The delivery gaps of the bus when it came.
     delivery_gaps: int
-    #: Whether it may still be begun, whether a server has granted it, and why it is not begun here although it may be.
+    #: Whether it may still start, whether a server has granted that, and why it does not start here although it may.
     pending: bool = True
     granted: bool = False
     refusal: str | None = None
 
     @property
     def held(self) -> AttemptRef:
-        """Its task and attempt."""
+        """Its task and fencing token."""
         return self.assignment.task.task_id, self.assignment.task.fence
 
     @property
     def doubtful(self) -> bool:
-        """Whether somebody else may have been given it before."""
+        """Whether another worker may have been given it before."""
         return self.delivered.doubtful or self.delivered.tries > 1
 
 
 class PendingReport(Struct, frozen=True):
-    """A report that is being made: what is begun and let go of once it is kept."""
+    """A report that is being sent, with the tasks that start and the attempts that are released once the bus has it."""
 
     name: str
     body: bytes
@@ -72,25 +75,25 @@ class PendingReport(Struct, frozen=True):
     ends: Sequence[AttemptRef]
 
 
-#: How often a worker that stops shows that it is still there.
+#: How often a worker that drains sends a heartbeat.
 _HEARTBEAT_SECONDS = 1.0
-#: How long one pull waits, and a worker that has no room or no server.
+#: How long one pull waits, and how long a worker waits that has no free slot or no server.
 _PULL_MS = 500
 _IDLE_SECONDS = 1.0
-#: What it has done lately: whatever comes of it again is not for us.
+#: How many released attempts it remembers: if one is delivered again, it is not for this worker.
 _MAX_DONE = 100_000
-#: For so long after it was sent a task is begun without being granted.
+#: For so long after it was sent a task may start without a grant.
 _UNGRANTED_START_MS = 2_000
-#: By so much ours may differ from a server's.
+#: How much the clocks of worker and server may differ.
 _MAX_CLOCK_SKEW_MS = 1_000
-#: In one message, unless a single end takes more.
+#: The size of a report, unless a single result is larger.
 _MOST_BYTES = 512 * 1024
 
 _GRANT_DECODER = msgspec.json.Decoder(StartGrant)
 
 
 class RemoteWorker:
-    """One holder of attempts, by a name that no other start of a process has ever had."""
+    """Holds attempts under a name that is unique for every start of a process."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -115,13 +118,13 @@ class RemoteWorker:
         self._events = events
         self._settings = settings.worker
         self.worker = worker
-        #: How it presents itself to servers.
+        #: What it tells servers about itself.
         self.registration = WorkerRegistration(
             settings.worker, worker, started_at=clock.now(), measure_load=measure_load
         )
         self._held: dict[AttemptRef, HeldTask] = {}
         self._done: OrderedDict[AttemptRef, None] = OrderedDict()
-        #: Come and not yet begun: what may simply begin, and what must be granted first.
+        #: Tasks that have arrived and not started: those that may start, and those that need a grant first.
         self._new: list[HeldTask] = []
         self._awaiting_grant: list[HeldTask] = []
         self._ended: list[EndedReport] = []
@@ -150,18 +153,18 @@ class RemoteWorker:
                 on_server_time=on_server_time,
             ),
         )
-        #: What was sent before then the bus may have given to others, and have forgotten so before we came.
+        #: The bus may have delivered messages from before then to other workers, and have forgotten it.
         self._trusted_since: int | None = None
 
     @property
     def in_hand(self) -> int:
-        """How many attempts it has not reported the end of."""
+        """How many attempts it holds, that is, has not reported the end of."""
         return len(self._held)
 
-    # ---- getting tasks -----------------------------------------------------------------------
+    # ---- receiving tasks ---------------------------------------------------------------------
 
     async def pull(self) -> float:
-        """Get as many tasks as there are free slots. Returns how many seconds to wait before the next."""
+        """Get as many tasks as there are free slots. Returns how many seconds to wait before the next pull."""
         free = self._settings.slots - max(len(self._held), self._runner.occupied)
         if free <= 0 or self._draining or not self.heartbeat.trusted:
             return _IDLE_SECONDS
@@ -174,7 +177,7 @@ class RemoteWorker:
         return 0.0
 
     async def _accept_deliveries(self, delivered: Sequence[InboundMessage]) -> None:
-        """What has come is ours to begin, or to ask about; what is not is let go of."""
+        """Hold the tasks that this worker may start or ask for, and acknowledge the others."""
         not_ours = []
         for one in delivered:
             try:
@@ -192,17 +195,17 @@ class RemoteWorker:
     def _accepts(self, order: TaskMessage, delivered: InboundMessage) -> bool:
         held = TaskId(order.task_id), order.fence
         if held in self._held:
-            # The bus has lost patience, but it is us who work on it. What was in doubt stays in doubt.
+            # The bus delivers again what this worker already holds. If it was doubtful, it stays so.
             ours = self._held[held]
             ours.delivered = replace(delivered, doubtful=ours.doubtful or delivered.doubtful)
             return True
         once = order.delivery is Delivery.AT_MOST_ONCE
         if held in self._done or (delivered.tries > 1 and not once):
-            # Someone else may have begun it. If not, it is offered again once its lease has ended.
+            # Another worker may have started it. If none has, it is dispatched again once its lease has ended.
             return False
         sent_at = order.deadline - int(self.heartbeat.lease_ms * LEASE_START_FRACTION)
         if delivered.handle is not None and (self._trusted_since is None or sent_at <= self._trusted_since):
-            # Unless it is for us alone.
+            # Unless it was sent to this worker only.
             delivered = replace(delivered, doubtful=True)
         now, doubts = self._clock.elapsed(), self._queue.delivery_gaps
         came = HeldTask(assignment_of(order), delivered, now, order.deadline, sent_at + _UNGRANTED_START_MS, doubts)
@@ -217,7 +220,7 @@ class RemoteWorker:
         return True
 
     def _refusal(self, order: TaskMessage) -> str | None:
-        """Why it is not begun here, if so."""
+        """Why the task does not start here; None if it may."""
         if self._clock.now() > order.deadline:
             return f"it reached {self.worker} too late"
         if order.function not in self._runner.functions:
@@ -227,15 +230,15 @@ class RemoteWorker:
     def _report_never_started(self, came: HeldTask, reason: str) -> None:
         came.pending = False
         if came.doubtful and not came.granted:
-            # Somebody else may have begun it: what becomes of it is not for us to say.
+            # Another worker may have started it: this one must not report how it ended.
             self._not_ours.append(came.held)
             return
         self._ended.append(ended_report_of(came.assignment, AttemptOutcome(result=Result.NEVER_STARTED, error=reason)))
 
-    # ---- doing and saying --------------------------------------------------------------------
+    # ---- starting and reporting ------------------------------------------------------------------
 
     async def step(self) -> float:
-        """Report what has ended and what begins, and begin it. Returns how many seconds to wait before the next."""
+        """Report ended and starting attempts, and start them. Returns how many seconds to wait before the next step."""
         self.heartbeat.stop_if_lease_lost()
         self._ended += [ended_report_of(one.assignment, one.outcome) for one in self._runner.finished()]
         try:
@@ -249,25 +252,25 @@ class RemoteWorker:
         return 0.0 if self._ended or self._new else _IDLE_SECONDS
 
     async def _send_report(self) -> None:
-        """What begins and what has ended is kept by the bus; then it is begun, and let go of."""
+        """Send a report. Once the bus has stored it, start its tasks, and release its ended attempts."""
         if self._pending_report is None:
             self._pending_report = self._next_report()
-        saying = self._pending_report
-        if saying is None:
+        report = self._pending_report
+        if report is None:
             return
-        await self._queue.report(saying.name, saying.body)
+        await self._queue.report(report.name, report.body)
         self._pending_report = None
-        self._begin(self._at_once(saying.starts))
-        gone = [self._held.pop(held).delivered for held in saying.ends if held in self._held]
-        self._remember(saying.ends)
-        self.heartbeat.recently_reported += saying.ends
+        self._begin(self._at_once(report.starts))
+        gone = [self._held.pop(held).delivered for held in report.ends if held in self._held]
+        self._remember(report.ends)
+        self.heartbeat.recently_reported += report.ends
         if gone:
             self._slot_freed.set()
-            # If the bus does not hear it, they come again, and are known.
+            # If this is lost, they are delivered again, and recognised.
             await self._queue.acknowledge(gone)
 
     def _next_report(self) -> PendingReport | None:
-        """All that there is to say, as far as it fits into a message. It is said again under the same name."""
+        """The next report, as large as fits into a message. A retry uses the same message id."""
         starts, self._new = self._still_ours(self._new), []
         ended, size = 0, 0
         for one in self._ended:
@@ -286,11 +289,11 @@ class RemoteWorker:
         return PendingReport(name, body, starts, [(one.task_id, one.fence) for one in ends])
 
     def _at_once(self, come: Sequence[HeldTask]) -> list[HeldTask]:
-        """Those that nobody else can have been given or cancelled; the others are to be granted first."""
+        """Those that no other worker can have been given and that cannot be cancelled; the others wait for a grant."""
         now, doubts = self._clock.now(), self._queue.delivery_gaps
         for one in come:
             if one.delivery_gaps < doubts:
-                # The bus may have given it to somebody else, whom a server may have granted it before it heard of us.
+                # The bus may have delivered it to another worker, which may have a grant since before our report.
                 one.delivered = replace(one.delivered, doubtful=True)
         self._awaiting_grant += [
             one for one in come if one.pending and (one.delivery_gaps < doubts or now > one.grant_required_from)
@@ -308,10 +311,10 @@ class RemoteWorker:
             self._runner.start(able)
 
     def _still_ours(self, come: Iterable[HeldTask]) -> list[HeldTask]:
-        """Those that nobody else can have been given meanwhile; of the others we say that we never began."""
+        """Those that no other worker can have been given meanwhile; the others are reported as never started."""
         now, oldest = self._clock.now(), self._clock.elapsed() - self.heartbeat.lease_ms / 1000 * LEASE_START_FRACTION
         ours = []
-        # What was taken from us meanwhile has been spoken of.
+        # Those that are no longer pending have been reported.
         for one in [one for one in come if one.pending]:
             if one.received_at > oldest and now <= one.deadline and self.heartbeat.trusted and not self._draining:
                 ours.append(one)
@@ -320,32 +323,32 @@ class RemoteWorker:
         return ours
 
     async def _request_grants(self) -> None:
-        """What must not be started twice is begun if a server grants it, and otherwise never."""
+        """Ask for grants; start the tasks that a server grants, and release the others."""
         self._awaiting_grant = self._still_ours(self._awaiting_grant)
-        # Looked at once: what comes again while we ask for it has become doubtful, and is not asked for twice.
+        # Split first: a task that is delivered again meanwhile becomes doubtful, and must not be asked for twice.
         sure = [one for one in self._awaiting_grant if not one.doubtful]
         unsure = [one for one in self._awaiting_grant if one.doubtful]
-        # What nobody else has seen does not wait for what others may have begun.
+        # Tasks that no other worker has seen do not wait for doubtful ones.
         await self._request_start(sure, doubtful=False)
         await self._request_start(unsure, doubtful=True)
 
     async def _request_start(self, wanted: Sequence[HeldTask], *, doubtful: bool) -> None:
-        """They are begun, or not ours. As long as there is no answer they are wished for."""
+        """Ask a server for grants. Without an answer the tasks keep waiting for one."""
         if not wanted:
             return
         asked = frozenset(one.held for one in wanted)
-        wish = StartRequest(worker=self.worker, held=tuple(asked), doubtful=doubtful)
-        granted = frozenset(_GRANT_DECODER.decode(await self._queue.ask(msgspec.json.encode(wish))).held)
+        request = StartRequest(worker=self.worker, held=tuple(asked), doubtful=doubtful)
+        granted = frozenset(_GRANT_DECODER.decode(await self._queue.ask(msgspec.json.encode(request))).held)
         self._awaiting_grant = [one for one in self._awaiting_grant if one.held not in asked]
         ours = [one for one in wanted if one.held in granted]
         for one in ours:
             one.granted = True
-        # But for those that were taken from us meanwhile.
+        # Except for those that were lost or cancelled meanwhile.
         self._begin(ours)
         self._not_ours += [one.held for one in self._taken_back(asked - granted)]
 
     async def _release_not_ours(self) -> None:
-        """What is not ours to begin is not ours to keep."""
+        """Acknowledge the messages of tasks that this worker must not start."""
         others, self._not_ours = self._not_ours, []
         gone = [self._held.pop(held).delivered for held in others if held in self._held]
         self._remember(others)
@@ -354,7 +357,7 @@ class RemoteWorker:
             await self._queue.acknowledge(gone)
 
     async def _pass_on_unreadable(self) -> None:
-        """What we can make nothing of goes to a server as it is: it will be kept for people."""
+        """Report unreadable messages to a server as they are: it keeps them as dead letters."""
         while self._unreadable:
             one = self._unreadable[0]
             self._count += 1
@@ -367,7 +370,7 @@ class RemoteWorker:
         while len(self._done) > _MAX_DONE:
             self._done.popitem(last=False)
 
-    # ---- being there -------------------------------------------------------------------------
+    # ---- being alive -------------------------------------------------------------------------
 
     def _card(self) -> WorkerInfo:
         card = self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
@@ -382,11 +385,11 @@ class RemoteWorker:
         return {held: one.delivered for held, one in self._held.items()}
 
     def _lost(self, lost: Collection[AttemptRef]) -> None:
-        """What has been taken from us, and is not begun yet, is not begun."""
+        """Do not start lost tasks that have not started yet."""
         self._not_ours += [one.held for one in self._taken_back(lost)]
 
     def _cancelled(self, cancelled: Collection[AttemptRef]) -> None:
-        """What is to be cancelled, and is not begun yet, is not begun."""
+        """Do not start cancelled tasks that have not started yet, and report them as cancelled."""
         for one in self._taken_back(cancelled):
             if one.doubtful:
                 self._not_ours.append(one.held)
@@ -395,7 +398,7 @@ class RemoteWorker:
                 self._ended.append(ended_report_of(one.assignment, outcome))
 
     def _taken_back(self, held: Collection[AttemptRef]) -> list[HeldTask]:
-        """Those of them that waited to be begun, also for an answer; they do no longer."""
+        """Those of the attempts that have not started; they are no longer pending."""
         back = [one for name in held if (one := self._held.get(name)) is not None and one.pending]
         for one in back:
             one.pending = False
@@ -404,7 +407,7 @@ class RemoteWorker:
         return back
 
     async def drain(self) -> None:
-        """Nothing more is taken, what runs has ended one way or another, and all of it is reported."""
+        """Pull nothing more, wait for running attempts or stop them, report all of them, and deregister."""
         self._draining = True
         with suppress(Unavailable):
             await self._accept_deliveries(await self._queue.stop_pulling())

@@ -1,6 +1,36 @@
-"""The collector: hears what workers elsewhere have begun and what came of it, and writes it down.
+"""The result consumer: writes what remote workers report, and answers their heartbeats and start requests.
 
-Everything it is told may come twice, late or out of order; the task's fence says what still counts.
+Fencing over NATS: why a task that travels over an unreliable bus has one result.
+
+What. A remote worker has no access to the store. A server takes a task for it: the attempt gets a *fence*, a number
+that grows by one with every attempt of the task, and a lease. The task message carries the fence, and a deadline
+within the lease. The worker reports the start and the end of the attempt with its fence; the result consumer writes
+them. The store accepts a start or an end only if the task is still open under that fence. A report of an older attempt
+is announced as `late_result` and changes nothing.
+
+Why. The bus may lose, repeat, delay and reorder messages, and may even forget after a restart which worker it gave a
+message to. Worker and server may be suspended or cut off from each other. None of this can be prevented, so that
+correctness must not depend on it: every message may arrive any number of times, and the fence in the store decides.
+The deduplicator only saves work, and may forget.
+
+The result is not enough, though: a body should also not *run* twice at the same time. So:
+
+- A worker starts a task without asking only if no other can have been given it: first delivery, no doubt about the
+  memory of the bus (`delivery_gaps`, messages from before the worker was trusted), and no more than 2 s old.
+- Otherwise, and always for `at_most_once` steps, it asks for a grant. The server writes the start under the name of
+  the worker first, and only one worker gets it. For a doubtful task the server first waits until all reports that had
+  arrived are written (`wait_caught_up`): one of them may be the start by another worker.
+- A task does not start after half of its lease: then the first renewal is still in time.
+- The worker renews its leases with heartbeats. Without an answer for 0.8 of a lease it stops its attempts, before a
+  server may count them as lost and dispatch them again. The reconciler in turn waits for pending reports before it
+  does so.
+
+A message is acknowledged only after its reports are written. If a server dies in between, another one gets it again,
+and the fence makes writing it twice harmless.
+
+What would break without it. Without the fence the late report of a worker that was thought dead would end the attempt
+of its successor: a result that never happened. Without grants an `at_most_once` step could run on two workers. Without
+the 0.8 rule a worker that is cut off would go on while its successor already runs.
 """
 
 import asyncio
@@ -40,26 +70,26 @@ from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.task_publisher import TaskPublisher
 
-#: How no body ends by itself: of what another has begun it means nothing.
+#: Results without an execution: they say nothing about an attempt that another worker has started.
 _NOT_EXECUTED = frozenset((Result.NEVER_STARTED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))
-#: How many messages are dealt with together, and how long to wait for one.
+#: How many messages are processed together, and how long to wait for the first.
 _MESSAGES = 50
 _WAIT_MS = 250
-#: How many beginnings and endings are written down together: more would hold up all who write.
+#: How many starts and ends are written together: more would delay all other writes.
 _MAX_REPORTS_PER_WRITE = 1000
-#: How many endings are dealt with before others have a turn, such as whoever answers requests.
+#: After how many ends other coroutines run, such as API requests.
 _YIELD_EVERY = 25
-#: How soon reports come again that could not be written down, or put away.
+#: How soon reports are delivered again that could not be written, or dead-lettered.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
 #: The gate has at most this part of a lease to decide about an output, and as long to begin with it.
 _GATE_LEASE_SHARE = 4
-#: The longest time between two looks at what the gate has released.
+#: The longest time between two looks at the answers of the gate.
 _IDLE_SECONDS = 10.0
-#: Nobody has more slots than this, whatever is said.
+#: The slots of a worker are limited to this number.
 _MOST_SLOTS = 100_000
 
-#: How often a message may come that cannot be dealt with, before it is put away.
+#: How often a message may be delivered that cannot be written, before it is a dead letter.
 _MAX_DELIVERIES = 100
 
 _Message = tuple[InboundMessage, Envelope[WorkerReport]]
@@ -68,7 +98,7 @@ _START_REQUEST_DECODER = msgspec.json.Decoder(StartRequest)
 
 
 class ResultConsumer:
-    """Reads reports, decides what follows from them, writes that down, and only then lets go of them."""
+    """Reads reports, writes what follows from them, and only then acknowledges them."""
 
     def __init__(  # noqa: PLR0913 - all that a report passes on its way
         self,
@@ -105,19 +135,19 @@ class ResultConsumer:
         self._clock = clock
         self._events = events
         self._lease_ms = settings.worker.lease_ms
-        # Who has died with a report must not keep it from others for longer than the bus does.
+        # A server that has died with a report must not keep it from others for longer than the bus does.
         self._in_flight_ms = min(IN_FLIGHT_MS, report_ack_wait_ms(self._lease_ms))
         self._limits = give_up_limits(settings.execution)
         self._completions = CompletionWriter(place.attempts, events, self._limits)
         self._publisher = publisher
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         self._on_started, self._on_workers_changed = on_started, on_workers_changed
-        #: As they last were, but for what changes all the time.
+        #: The workers as they registered last, without their load.
         self._workers: dict[str, WorkerInfo] = {}
         self.backoff = Backoff(events, "collector")
 
     async def step(self) -> float:
-        """Deal with what has been reported. Returns how many seconds to wait before the next."""
+        """Process a batch of reports. Returns how many seconds to wait before the next step."""
         try:
             delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
             readable = await self._readable(delivered)
@@ -125,8 +155,8 @@ class ResultConsumer:
             self._publisher.rebuild_streams()
             return self.backoff.failed(error)
         try:
-            for lot in _batches(readable):
-                await self._process(await self._deduplicate(lot))
+            for batch in _batches(readable):
+                await self._process(await self._deduplicate(batch))
         except Unavailable as error:
             with suppress(Unavailable):
                 await self._queue.redeliver_later([one for one, _ in readable], after_ms=_AGAIN_MS)
@@ -135,7 +165,7 @@ class ResultConsumer:
         return 0.0
 
     async def _readable(self, delivered: Sequence[InboundMessage]) -> list[_Message]:
-        """Those that can be read. The others are put away first, and only then gone."""
+        """The messages that can be decoded; the others become dead letters."""
         found: list[_Message] = []
         async for one in yield_between_batches(delivered, 2):
             try:
@@ -151,20 +181,17 @@ class ResultConsumer:
             await self._queue.redeliver_later([one], after_ms=_PUT_AWAY_AGAIN_MS)
 
     async def _deduplicate(self, messages: Sequence[_Message]) -> list[_Message]:
-        """Those that nobody has dealt with, or is dealing with, as far as anybody remembers."""
+        """The messages that no server has processed, or is processing, as far as the deduplicator knows."""
         names = [said.id for _, said in messages]
         begun = [self._deduplicator.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
-        standings = await asyncio.gather(*begun)
-        known = {
-            standing: [one for one, at in zip(messages, standings, strict=True) if at is standing]
-            for standing in DedupState
-        }
+        states = await asyncio.gather(*begun)
+        known = {state: [one for one, at in zip(messages, states, strict=True) if at is state] for state in DedupState}
         await self._queue.acknowledge([one for one, _ in known[DedupState.PROCESSED]])
         await self._queue.redeliver_later([one for one, _ in known[DedupState.IN_FLIGHT]], after_ms=_AGAIN_MS)
         return known[DedupState.NEW]
 
     async def _process(self, messages: Sequence[_Message]) -> None:
-        """They are written down, and gone. One that cannot be holds up no other."""
+        """Write the messages and acknowledge them. One that cannot be written does not hold up the others."""
         names = [said.id for _, said in messages]
         try:
             unreleased = await self._write_reports([said.data for _, said in messages])
@@ -181,7 +208,7 @@ class ResultConsumer:
         waiting = [(one, _attempts_of(one) & unreleased.keys()) for one in messages]
         self._unreleased += [(one, attempts) for one, attempts in waiting if attempts]
         for finished in unreleased.values():
-            # Not before all that has begun is written: an answer may be written at once.
+            # Only after all starts are written: an answer may be written at once.
             self._outputs.ask(finished)
         if unreleased:
             self.wake.set()
@@ -239,24 +266,24 @@ class ResultConsumer:
         self._outputs.close()
 
     async def _retry_or_dead_letter(self, one: InboundMessage, error: Exception) -> None:
-        """It comes again in a while; and if it has come too often, it is kept for people."""
+        """Let the message be delivered again later; after too many deliveries it becomes a dead letter."""
         self._events.emit("reports_refused", tries=one.tries, error=repr(error))
         if one.tries >= _MAX_DELIVERIES:
             await self._dead_letter(one, f"{_MAX_DELIVERIES} times: {error!r}")
         else:
             await self._queue.redeliver_later([one], after_ms=_PUT_AWAY_AGAIN_MS)
 
-    # ---- what has begun and ended ------------------------------------------------------------
+    # ---- starts and ends ---------------------------------------------------------------------
 
     async def _write_reports(self, reports: Sequence[WorkerReport]) -> dict[AttemptRef, Finished]:
-        """Write what has begun and ended. Return the endings about whose output the gate has to be asked first."""
+        """Write starts and ends. Return the ends about whose output the gate has to be asked first."""
         started: dict[str, list[AttemptRef]] = defaultdict(list)
         ended: dict[AttemptRef, tuple[EndedReport, str]] = {}
         for one in reports:
             started[one.worker] += [(begun.task_id, begun.fence) for begun in one.started]
             for end in one.ended:
                 held = end.task_id, end.fence
-                # What somebody has come to with it counts before what others have not done.
+                # The result of an execution counts before one of a worker that did not execute it.
                 if held not in ended or ended[held][0].result in _NOT_EXECUTED:
                     ended[held] = end, one.worker
         known = await self._known([*(held for many in started.values() for held in many), *ended])
@@ -273,9 +300,9 @@ class ResultConsumer:
             else:
                 endings.append(self._completion(known[held], released))
         now = self._clock.now()
-        # In one breath, so that they share a commit, and in this order.
-        beginnings = [self._place.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
-        *begun, counted = await asyncio.gather(*beginnings, self._report(endings, known), return_exceptions=True)
+        # Started together, so that they share a commit, and in this order.
+        starts = [self._place.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
+        *begun, counted = await asyncio.gather(*starts, self._report(endings, known), return_exceptions=True)
         for failure in (*begun, counted):
             if isinstance(failure, BaseException):
                 raise failure
@@ -284,7 +311,7 @@ class ResultConsumer:
         return unreleased
 
     async def _known(self, held: Sequence[AttemptRef]) -> dict[AttemptRef, Assignment]:
-        """What these attempts are of, as far as they still are in somebody's hands."""
+        """The assignments of these attempts, of those that are still open."""
         sent = self._publisher.sent
         known = {one: sent[one] for one in held if one in sent}
         unknown = [one for one in held if one not in known]
@@ -303,7 +330,7 @@ class ResultConsumer:
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
     async def _report(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
-        """What has ended is written down, and the tasks that it surely makes are passed on in the same commit."""
+        """Write the completions, and admit the tasks that they surely make in the same commit."""
         if not endings:
             return
         following: list[ReadyTask] = []
@@ -325,26 +352,26 @@ class ResultConsumer:
         if any(one.graph is not None or not one.over for one in endings):
             self._wake_dispatcher()
 
-    # ---- who is alive, and what may start ----------------------------------------------------
+    # ---- heartbeats and start requests -------------------------------------------------------
 
     async def answer(self) -> None:
-        """From now on workers are answered."""
+        """Answer the requests of workers from now on."""
         await self._queue.answer(heartbeats=self._on_heartbeat, grants=self._on_start_request)
 
     async def _on_heartbeat(self, body: bytes) -> bytes:
-        """A worker is alive; it hears what it is to stop."""
-        pulse = _HEARTBEAT_DECODER.decode(body)
-        worker, card = pulse.card.worker, _clamp_slots(pulse.card)
-        if pulse.leaves:
+        """Register the worker and renew its leases; the reply names the attempts to stop."""
+        request = _HEARTBEAT_DECODER.decode(body)
+        worker, card = request.card.worker, _clamp_slots(request.card)
+        if request.leaves:
             self._workers.pop(worker, None)
             await self._place.workers.deregister(worker)
             self._workers_changed()
             return self._heartbeat_reply()
-        if not pulse.renews:
+        if not request.renews:
             to_cancel = await self._place.attempts.cancel_requests(worker)
             return self._heartbeat_reply(to_cancel=to_cancel)
         await self._place.workers.register(card, ttl_ms=self._lease_ms)
-        renewal = await self._place.attempts.renew(worker, pulse.held, lease_ms=self._lease_ms)
+        renewal = await self._place.attempts.renew(worker, request.held, lease_ms=self._lease_ms)
         lasting = replace(card, in_hand=0, load=HostLoad())
         if self._workers.get(worker) != lasting:
             self._workers[worker] = lasting
@@ -362,18 +389,18 @@ class ResultConsumer:
         )
 
     async def _on_start_request(self, body: bytes) -> bytes:
-        """A worker wants to start what must not be started twice, or what somebody else may have started."""
-        wish = _START_REQUEST_DECODER.decode(body)
-        if wish.doubtful:
+        """Grant the start of tasks that must not start twice, or that another worker may have started."""
+        request = _START_REQUEST_DECODER.decode(body)
+        if request.doubtful:
             await self._queue.wait_caught_up()
-        begun = await self._place.attempts.begin(wish.held, now=self._clock.now(), worker=wish.worker)
-        granted = begun - await self._call_off(begun, wish.worker)
+        begun = await self._place.attempts.begin(request.held, now=self._clock.now(), worker=request.worker)
+        granted = begun - await self._call_off(begun, request.worker)
         known = await self._known(list(granted))
         self._on_started(list(known.values()))
         return msgspec.json.encode(StartGrant(held=tuple(granted)))
 
     async def _call_off(self, begun: frozenset[AttemptRef], worker: str) -> frozenset[AttemptRef]:
-        """Those whose runs are to be cancelled are, instead of being begun; these come back."""
+        """Cancel the attempts whose runs are to be cancelled, instead of starting them; return these."""
         unwanted = begun & await self._place.attempts.cancel_requests(worker) if begun else begun
         if unwanted:
             known = await self._known(list(unwanted))
@@ -390,19 +417,19 @@ def _attempts_of(message: _Message) -> set[AttemptRef]:
 
 
 def _batches(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
-    """The messages in their order, together as long as there is not too much in them to be written down at once."""
-    lot, size = list[_Message](), 0
+    """The messages in order, in batches that are small enough to be written at once."""
+    batch, size = list[_Message](), 0
     for one in messages:
         reports = one[1].data
-        lot.append(one)
+        batch.append(one)
         size += len(reports.started) + len(reports.ended)
         if size >= _MAX_REPORTS_PER_WRITE:
-            yield lot
-            lot, size = [], 0
-    if lot:
-        yield lot
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _clamp_slots(card: WorkerInfo) -> WorkerInfo:
-    """The card without what nobody can have."""
+    """The worker with a plausible number of slots."""
     return card if 0 <= card.slots <= _MOST_SLOTS else replace(card, slots=min(max(0, card.slots), _MOST_SLOTS))

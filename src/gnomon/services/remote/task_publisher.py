@@ -1,4 +1,4 @@
-"""Handing parcels to the workers that they alone are for: one that does not answer holds up nobody else."""
+"""The task publisher: takes admitted tasks for remote workers and sends them over the message bus."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -27,22 +27,25 @@ from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.pool_capacity import CACHE_SECONDS, CACHE_WHEN_FULL_SECONDS, PoolCapacity
 
-#: How long everybody else waits for it, and how soon a worker is tried again.
+#: How long a step waits for direct deliveries, and how soon a worker is tried again.
 _WAIT_SECONDS = 0.05
 _RETRY_SECONDS = 0.25
 
 
 class _PendingDelivery(Struct):
-    """A parcel, until when it is of any use, when it may be tried next, and whether it is being tried."""
+    """A message to one worker, its deadline, when it may be tried next, and whether it is being tried."""
 
-    parcel: OutboundTask
+    message: OutboundTask
     until: float
     next_at: float = float("-inf")
     trying: bool = False
 
 
 class DirectDelivery:
-    """What is for one worker alone, until that worker has it or it is too late for it."""
+    """Delivers tasks to single workers until they have arrived or are too old.
+
+    A worker that does not answer delays no other delivery.
+    """
 
     def __init__(self, queue: TaskOutbox, clock: Clock) -> None:
         self._queue = queue
@@ -50,17 +53,17 @@ class DirectDelivery:
         self._pending: dict[str, _PendingDelivery] = {}
         self._tries: set[asyncio.Task[None]] = set()
 
-    def add(self, parcel: OutboundTask, until: float) -> None:
-        """The parcel is to be handed over until then."""
-        self._pending[parcel.name] = _PendingDelivery(parcel, until)
+    def add(self, message: OutboundTask, until: float) -> None:
+        """Deliver the message, until that moment at the latest."""
+        self._pending[message.name] = _PendingDelivery(message, until)
 
     @property
     def waiting(self) -> bool:
-        """Whether something has not arrived yet."""
+        """Whether any message has not arrived yet."""
         return bool(self._pending)
 
     async def deliver_due(self) -> None:
-        """Every worker has what is for it, or is being tried, or will be tried again."""
+        """Try every delivery that is due, and wait for them a moment; the others go on in the background."""
         now = self._clock.elapsed()
         self._pending = {name: one for name, one in self._pending.items() if one.until > now}
         due = [one for one in self._pending.values() if not one.trying and one.next_at <= now]
@@ -75,25 +78,25 @@ class DirectDelivery:
     async def _try(self, one: _PendingDelivery) -> None:
         one.trying = True
         try:
-            arrived = await self._queue.publish([one.parcel])
+            arrived = await self._queue.publish([one.message])
         except Unavailable:
             arrived = frozenset()
         one.trying, one.next_at = False, self._clock.elapsed() + _RETRY_SECONDS
         if arrived:
-            self._pending.pop(one.parcel.name, None)
+            self._pending.pop(one.message.name, None)
 
 
-#: How many are sent together.
+#: How many tasks are taken at once.
 _MAX_BATCH = 500
-#: How many are wrapped before others have a turn, such as whoever answers requests.
+#: After how many encoded messages other coroutines run, such as API requests.
 _YIELD_EVERY = 25
 _MAX_SENT = 100_000
-#: How often to look for what others have let through, while there is enough to do.
+#: How often to look for tasks that other servers have admitted.
 _LOOK_SECONDS = 0.25
 
 
 class _TakenTask(Struct, frozen=True):
-    """A task that is to be sent: when it was asked for, to which pool it goes, and to whom alone, if so."""
+    """A task to be sent: when it was asked for, its pool, and its only worker if it is directed."""
 
     waiting: ReadyTask
     asked_at: float
@@ -102,15 +105,15 @@ class _TakenTask(Struct, frozen=True):
 
 
 class SentTasks(OrderedDict[AttemptRef, Assignment]):
-    """What was sent to workers and is not known to have ended. Nothing rests on it: what it does not know is read."""
+    """Assignments that were sent and are not known to have ended. It only saves reads of the store."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: The pools of those that did not go to the default one.
+        #: The pools of attempts that did not go to the default pool.
         self.pools: dict[AttemptRef, str] = {}
 
     def remember(self, assignment: Assignment) -> None:
-        """This is being sent."""
+        """Remember an assignment that is being sent."""
         self[assignment.task.task_id, assignment.task.fence] = assignment
         if len(self) > _MAX_SENT:
             oldest, _ = self.popitem(last=False)
@@ -118,7 +121,7 @@ class SentTasks(OrderedDict[AttemptRef, Assignment]):
 
 
 class TaskPublisher:
-    """Takes, sends, and sends again under the same name what may not have arrived."""
+    """Takes tasks and sends them, again under the same message id while they may not have arrived."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -144,28 +147,28 @@ class TaskPublisher:
         self.name = name
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(on_low=wake_dispatcher)
-        #: What whoever collects need not read again.
+        #: The assignments that the result consumer need not read again.
         self.sent = SentTasks()
-        #: How much may be sent, and where.
+        #: The free slots of pools and workers.
         self.capacity = PoolCapacity(place, queue, clock, lease_ms=self._lease_ms)
-        #: Until when it is looked for all the time what is for certain workers only, and when it was looked for last.
+        #: Until when directed tasks are looked for in every step, and when they were looked for last.
         self._directed_until = self._chosen_at = float("-inf")
-        #: What may not have arrived, and until when it is of any use.
+        #: Messages that may not have arrived, each with its deadline.
         self._unsent: dict[str, tuple[OutboundTask, float]] = {}
         self._to_send: list[_TakenTask] = []
-        #: The pools that streams and consumers are there for.
+        #: The pools whose streams and consumers were created.
         self._direct_delivery = DirectDelivery(queue, clock)
         self._prepared: frozenset[str] = frozenset()
         self._taking = False
-        #: When all was taken that there was; whether what was let through here last was taken along with that, and
-        #: whether something was not.
+        #: When a take found all tasks there were; whether the last admission here was taken along, and whether an
+        #: earlier one was not.
         self._emptied_at, self._along, self._passed_over = float("-inf"), False, False
-        #: Set to say that there may be something to take, or room for more.
+        #: Set when there may be tasks to take, or free slots.
         self.wake = asyncio.Event()
         self.backoff = Backoff(events, "courier")
 
     def record_returned(self, ended: Collection[AttemptRef]) -> None:
-        """Workers have reported on these: there is room for more."""
+        """Free the slots of attempts that workers have reported, and forget them."""
         pools = Counter(self.sent.pools.pop(one) for one in ended if one in self.sent.pools) if self.sent.pools else {}
         for pool, count in pools.items():
             self.capacity.record_returned(pool, count)
@@ -176,22 +179,22 @@ class TaskPublisher:
         self.wake.set()
 
     def check_soon(self) -> None:
-        """A worker has come or gone: count the slots again."""
+        """Count the slots again: a worker has come or gone."""
         self.capacity.invalidate()
         self._emptied_at = float("-inf")
         self.wake.set()
 
     def rebuild_streams(self) -> None:
-        """Somebody could not reach what keeps messages: it may be gone, and is made again."""
+        """Create the streams again: they could not be reached, and may be gone."""
         self._prepared = frozenset()
         self.check_soon()
 
     def expect_directed_tasks(self) -> None:
-        """Somebody is about to place a task that not everybody may take."""
+        """See TaskTaker.expect_directed_tasks."""
         self._directed_until = self._clock.elapsed() + CACHE_SECONDS
 
     async def take_with_admission(self) -> None:
-        """Take what someone is admitting at this moment: asked together with that, it shares a commit with it."""
+        """See TaskTaker.take_with_admission."""
         if self._taking or self._unsent:
             self._passed_over = True
         else:
@@ -208,7 +211,7 @@ class TaskPublisher:
         self.wake.set()
 
     async def step(self) -> float:
-        """Take what there is room for, and send it. Returns how many seconds to wait before the next."""
+        """Take tasks for free slots, and send them. Returns how many seconds to wait before the next step."""
         try:
             await self.capacity.read()
             await self._prepare()
@@ -221,7 +224,7 @@ class TaskPublisher:
             await self._send()
         except Unavailable as error:
             if isinstance(error, BusUnavailable):
-                # Whatever it was, streams may be gone.
+                # For whatever reason, the streams may be gone.
                 self._prepared = frozenset()
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -240,11 +243,11 @@ class TaskPublisher:
 
     @property
     def _may_be_more(self) -> bool:
-        """What is let through here is mostly taken along with that; what others let through is looked for at times."""
+        """Whether to look for tasks: own admissions are mostly taken along; those of other servers are polled for."""
         return self._passed_over or self._clock.elapsed() - self._emptied_at >= _LOOK_SECONDS
 
     async def _take(self) -> bool:
-        """What there is room for in the pools is to be sent; whether there may be more, and room for it."""
+        """Take tasks for the free slots of all pools. Return whether there may be more tasks and slots."""
         if self._taking:
             return False
         admission_number, asked_at = self.admission_cache.admission_number(), self._clock.elapsed()
@@ -261,7 +264,7 @@ class TaskPublisher:
         return any(rooms)
 
     async def _take_for(self, pool: str) -> bool | None:
-        """Whether there may be more for the pool; None if there was no room."""
+        """Take tasks for one pool. Return whether there may be more; None if it has no free slot."""
         waiting = sum(one.pool == pool and one.to is None for one in self._to_send)
         free = min(_MAX_BATCH, self.capacity.free(pool) - waiting)
         if free <= 0:
@@ -273,7 +276,7 @@ class TaskPublisher:
     async def _take_into_outbox(
         self, worker: str, limit: int, reach: TakeFilter, pool: str, to: str | None = None
     ) -> int:
-        """How many more are to be sent."""
+        """Take up to `limit` tasks to be sent; return how many they are."""
         asked_at = self._clock.elapsed()
         taken = await self._place.attempts.take(
             worker,
@@ -292,7 +295,7 @@ class TaskPublisher:
         return self._clock.elapsed() < self._directed_until
 
     async def _take_directed(self) -> bool:
-        """What is for certain workers only is to be sent to them, as far as they have room."""
+        """Take directed tasks for the workers that may run them. Return whether any were taken."""
         elapsed = self._clock.elapsed()
         if not self.capacity.slots or not (self._directed_expected or elapsed - self._chosen_at >= CACHE_SECONDS):
             return False
@@ -309,7 +312,7 @@ class TaskPublisher:
         return took > 0
 
     async def _prepare_messages(self) -> None:
-        """What was taken is ready to be sent; what cannot be sent, because nobody knows what it is, is given back."""
+        """Encode the taken tasks; complete those with an unknown workflow or with too large a message."""
         taken = self._to_send
         await self._workflow_cache.preload(
             one.waiting.run for one in taken if one.waiting.task.task_id not in self.admission_cache
@@ -321,16 +324,16 @@ class TaskPublisher:
             if assignment is None:
                 back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
-            parcel = self._task_message(assignment, one)
-            if len(parcel.body) > MAX_MESSAGE_BYTES:
-                back.append((assignment, _message_too_large(parcel)))
+            message = self._task_message(assignment, one)
+            if len(message.body) > MAX_MESSAGE_BYTES:
+                back.append((assignment, _message_too_large(message)))
                 continue
             self._remember(assignment, one)
             until = one.asked_at + self._lease_ms / 1000 * LEASE_START_FRACTION
             if one.to is None:
-                self._unsent[parcel.name] = parcel, until
+                self._unsent[message.name] = message, until
             else:
-                self._direct_delivery.add(parcel, until)
+                self._direct_delivery.add(message, until)
         self._to_send = self._to_send[count:]
         if back:
             now = self._clock.now()
@@ -355,21 +358,21 @@ class TaskPublisher:
         return OutboundTask(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
 
     async def _send(self) -> None:
-        """All that was taken has arrived, or is still to be sent."""
+        """Send the taken tasks, and again those that may not have arrived."""
         if self._to_send:
             await self._prepare_messages()
         await self._direct_delivery.deliver_due()
-        # Nobody may start any more what is older: its lease ends, and it is offered again.
+        # An older task may not start any more: its lease ends, and it is dispatched again.
         elapsed = self._clock.elapsed()
         self._unsent = {name: one for name, one in self._unsent.items() if one[1] > elapsed}
         if not self._unsent:
             return
-        parcels = [parcel for parcel, _ in self._unsent.values()]
-        # Whatever is sent once more may have arrived now.
+        messages = [message for message, _ in self._unsent.values()]
+        # A message that is sent once more may have arrived this time.
         self._unsent = {name: (replace(one, again=True), until) for name, (one, until) in self._unsent.items()}
-        for name in await self._queue.publish(parcels):
-            parcel, _ = self._unsent.pop(name)
-            self.capacity.sent(parcel.pool)
+        for name in await self._queue.publish(messages):
+            message, _ = self._unsent.pop(name)
+            self.capacity.sent(message.pool)
 
 
 def _unknown_workflow(one: ReadyTask) -> AttemptOutcome:
@@ -377,6 +380,6 @@ def _unknown_workflow(one: ReadyTask) -> AttemptOutcome:
     return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
 
 
-def _message_too_large(parcel: OutboundTask) -> AttemptOutcome:
-    reason = f"bad_input: what it is given fits into no message: it takes {len(parcel.body)} bytes"
+def _message_too_large(message: OutboundTask) -> AttemptOutcome:
+    reason = f"bad_input: what it is given fits into no message: it takes {len(message.body)} bytes"
     return AttemptOutcome(result=Result.GAVE_UP, error=reason)

@@ -1,7 +1,7 @@
-"""The registrar: keeps the book of schedules for operators.
+"""The registrar: registers, edits, pauses and deletes schedules.
 
-Whatever changes a schedule first decides the ticks that are due under what it said so far, in the same transaction:
-no edit, pause or deletion lets a tick disappear.
+Every change first decides the ticks that are due under the schedule as it was, in the same transaction: no edit, pause
+or deletion lets a tick disappear.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,39 +37,39 @@ from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import ScheduleHistory, Schedules
 
-#: How often a change is tried against others who change the same schedule.
+#: How often a change is retried against concurrent changes of the same schedule.
 _TRIES = 100
 _BATCH = 1000
 _LARGEST_PAGE = 10_000
 
 
 class RegistrationResult(Struct, frozen=True):
-    """What a registration answers."""
+    """The result of a registration."""
 
     schedule_id: str
     next_run_at: int | None
 
 
 class ResumeResult(Struct, frozen=True):
-    """What the end of a pause came to."""
+    """The result of resuming a schedule."""
 
     swallowed: MissedTicks
-    #: How many of the swallowed ticks run after all.
+    #: How many of the missed ticks run after all.
     runs: int = 0
 
 
 class ScheduleView(Struct, frozen=True):
-    """A schedule as an operator looks at it."""
+    """A schedule with its next times and last decisions."""
 
     schedule: Schedule
-    #: Planned times to come.
+    #: The next planned times.
     next_runs: tuple[int, ...]
     #: The last decisions, newest first.
     last_ticks: tuple[Tick, ...]
 
 
 class Registrar:
-    """Upsert, pause, resume, delete, look."""
+    """Changes and reads schedules."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Registrar:
         self._tzdata = tzdata
 
     async def upsert(self, request: Mapping[str, Any], *, actor: str, tenant: str = "default") -> RegistrationResult:
-        """Make the schedule say what the request says. Saying it again changes nothing; a pause goes on."""
+        """Create or edit the schedule. Idempotent; a paused schedule stays paused."""
         [registered] = await self.upsert_all([request], actor=actor, tenant=tenant)
         return registered
 
     async def upsert_all(
         self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default"
     ) -> list[RegistrationResult]:
-        """The same for many. Nothing is registered if any of them is wrong."""
+        """Create or edit many schedules. Nothing is registered if any request is wrong."""
         schedule_name("tenant", tenant)
         printable("actor", actor)
         now = self._clock.now()
@@ -136,7 +136,7 @@ class Registrar:
         await self._change(tenant, name, change)
 
     async def pause(self, schedule_id: str, *, actor: str, tenant: str = "default") -> None:
-        """Let no tick fire until it is resumed."""
+        """Pause the schedule: no tick fires until it is resumed."""
         printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
@@ -150,7 +150,7 @@ class Registrar:
     async def resume(
         self, schedule_id: str, *, actor: str, missed: ResumeChoice = SKIP_MISSED, tenant: str = "default"
     ) -> ResumeResult:
-        """Go on from now. What the pause swallowed is written down as skipped, unless it is chosen to run."""
+        """Resume the schedule from now. Ticks of the pause are written as skipped, unless `missed` runs them."""
         printable("actor", actor)
         done = ResumeResult(MissedTicks(0))
 
@@ -171,13 +171,13 @@ class Registrar:
     async def skip(
         self, schedule_id: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
     ) -> None:
-        """Let the coming tick planned at `at` not fire, or fire at another time. Saying it again changes nothing."""
+        """Skip the coming tick that is planned at `at`, or move it to another time. Idempotent."""
         await self._except(
             tenant, schedule_id, actor, lambda one, now: with_exception(one, at, move_to=move_to, now=now)
         )
 
     async def undo_skip(self, schedule_id: str, at: int, *, actor: str, tenant: str = "default") -> None:
-        """Let a tick that was skipped or moved fire at its time after all."""
+        """Let a tick that was skipped or moved fire at its planned time."""
         await self._except(tenant, schedule_id, actor, lambda one, now: without_exception(one, at, now=now))
 
     async def _except(self, tenant: str, name: str, actor: str, say: Callable[[Schedule, int], Spec]) -> None:
@@ -200,7 +200,7 @@ class Registrar:
         tenant: str = "default",
         only_if: Callable[[Schedule], None] = lambda _: None,
     ) -> None:
-        """End the schedule and free its name. Its history stays. `only_if` may object, by an error."""
+        """Delete the schedule and free its name. Its history stays. `only_if` may raise to prevent it."""
         printable("actor", actor)
 
         async def change(verdict: Verdict, now: int) -> bool:
@@ -210,7 +210,7 @@ class Registrar:
         await self._change(tenant, schedule_id, change)
 
     async def _change(self, tenant: str, name: str, change: Callable[[Verdict, int], Awaitable[bool]]) -> None:
-        """Decide all that is due, then change; again and again until nobody was quicker."""
+        """Decide all due ticks, then change; retry while other writers are quicker."""
         schedule_name("tenant", tenant)
         schedule_name("schedule_id", name)
         lost = 0
@@ -249,10 +249,10 @@ class Registrar:
 
 
 def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
-    """The next planned times, as if no pause were on; those that are skipped are none."""
+    """The next planned times, ignoring a pause, without skipped ticks."""
     spec, at, coming = schedule.spec, max(now, schedule.mark_at), schedule.next_fire_at
     if limit == 1 and coming is not None and coming > at and not spec.jitter_ms and not spec.exceptions:
-        # Known already: whoever lists thousands of jobs looks at them alone.
+        # Known already: lists of thousands of jobs need only this one.
         return (coming,)
     ticks = Ticks(schedule.schedule_id, spec).unskipped
     found: list[int] = []

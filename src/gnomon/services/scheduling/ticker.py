@@ -1,4 +1,4 @@
-"""The ticker: decides every due tick of the shards this node holds. The shell around `plan`."""
+"""The ticker: decides every due tick of the shards that this node holds. The shell around `plan`."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from gnomon.services.execution.handover import WriteAndAdmit
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
 
-#: Up to so many decisions, what they make is handed over instead of being looked for.
+#: Up to so many decisions, their tasks are handed to the dispatcher in the same commit.
 _MAX_DIRECT = 100
-#: So many are planned before others have a turn.
+#: After how many planned schedules other coroutines run.
 _YIELD_EVERY = 250
-#: In seconds: less is no time to read anything ahead.
+#: In seconds: a shorter wait leaves no time to read ahead.
 _MIN_READ_AHEAD_SECONDS = 0.005
 
 
 def startable_tasks(verdicts: Sequence[Verdict], now: int) -> list[ReadyTask]:
-    """The tasks that can start as soon as the verdicts are carried out; of a storm, none: those are found in bulk."""
+    """The tasks that can start once the verdicts are written; none in a storm, where the dispatcher reads in bulk."""
     if len(verdicts) > _MAX_DIRECT:
         return []
     made = []
@@ -49,7 +49,7 @@ class TickerHealth(StrEnum):
 
 
 class Ticker:
-    """Observes what is due, decides it, writes it down; then says when to look again."""
+    """Reads due schedules, decides their ticks, and writes the decisions."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of every decision
         self,
@@ -74,12 +74,12 @@ class Ticker:
         self._settings = settings
         self._last = ClockReading(clock.now(), clock.elapsed())
         self._last_good = clock.elapsed()
-        #: Read before their time has come.
+        #: Schedules that were read before they are due.
         self._ahead: Sequence[Schedule] = ()
-        #: Schedules whose plan raised: set aside, so that they hold up nobody else.
+        #: Schedules whose plan raised: set aside, so that they do not hold up others.
         self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = TickerHealth.IDLE
-        #: More is due than could be decided at once: what waits for too long is missed.
+        #: Whether more is due than could be decided at once: ticks that wait for too long are missed.
         self.behind = False
         self._decided_at = float("-inf")
         self._on_runs_created, self._on_decided = on_runs_created, on_decided
@@ -87,7 +87,7 @@ class Ticker:
         self._backoff = Backoff(events, "ticker", longest=settings.tick_ms / 1000)
 
     async def step(self) -> float:
-        """One look at what is due. Returns how many seconds to wait before the next."""
+        """Decide a batch of due ticks. Returns how many seconds to wait before the next step."""
         self._detect_clock_step()
         try:
             if not self._elector.renewal_due_in:
@@ -123,11 +123,11 @@ class Ticker:
             return await self._look_ahead(shards)
         self._decided_at = self._clock.elapsed()
         await self._decide(due, now, terms)
-        # There may be more, or new ones: look again at once.
+        # There may be more, or new ones: step again at once.
         return 0.0
 
     async def _look_ahead(self, shards: frozenset[int]) -> float:
-        """Seconds until the next fire. What is due then, if it is soon, is read now, while there is time."""
+        """Seconds until the next fire. If that is soon, its schedules are read now, while there is time."""
         coming = await self._ledger.next_due_at(shards=shards)
         wait = self._until(coming)
         if coming is not None and _MIN_READ_AHEAD_SECONDS < wait < self._settings.tick_ms / 1000:
@@ -135,7 +135,7 @@ class Ticker:
         return max(0.0, min(wait, self._until(coming)))
 
     def _seen_ahead(self, now: int, shards: frozenset[int]) -> Sequence[Schedule]:
-        """What was read ahead and is due now. The verdict on what has changed since is void, and it is read again."""
+        """The schedules that were read ahead and are due now. If one has changed since, its verdict is void."""
         return [one for one in self._ahead if one.shard in shards and (one.next_fire_at or now + 1) <= now]
 
     async def _decide(self, due: list[Schedule], now: int, terms: Terms) -> None:
@@ -145,7 +145,7 @@ class Ticker:
         except (Superseded, Unavailable):
             raise
         except Exception as error:  # noqa: BLE001 - see below
-            # One that the store cannot take must not hold up the others: each by itself, then.
+            # One that the store refuses must not hold up the others: each by itself, then.
             if len(due) == 1:
                 self._quarantine(due[0], error)
             else:
@@ -166,12 +166,12 @@ class Ticker:
         made = startable_tasks(verdicts, now) if self._write_and_admit is not None else []
         done = await (write() if self._write_and_admit is None else self._write_and_admit(made, write))
         if len(made) < sum(decision.starts_run for verdict in verdicts for decision in verdict.decisions):
-            # Someone has to look for what was not handed over.
+            # The dispatcher has to read the tasks that were not handed over.
             self._on_runs_created()
         return done
 
     async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
-        """What is decided, of all those that can be planned. In a storm others have a turn now and then."""
+        """The verdicts on all schedules that can be planned. In a storm other coroutines run now and then."""
         verdicts = []
         for number, schedule in enumerate(due, 1):
             verdict = self._planned(schedule, now)
@@ -215,7 +215,7 @@ class Ticker:
             return longest
         left = self._clock.until(next_due_at)
         if left <= 0 and self._broken:
-            # One that is set aside stays due for ever: it must not keep us awake.
+            # A schedule that is set aside stays due for ever: it must not keep the loop busy.
             return longest
         return min(longest, max(0.0, left))
 
@@ -228,15 +228,15 @@ class Ticker:
 
     @property
     def seconds_since_decision(self) -> float:
-        """Seconds since it began to decide something that was due."""
+        """Seconds since the last decision began."""
         return self._clock.elapsed() - self._decided_at
 
     @property
     def set_aside(self) -> int:
-        """How many schedules are left alone because they could not be planned."""
+        """How many schedules are set aside because they could not be planned."""
         return len(self._broken)
 
     @property
     def seconds_since_success(self) -> float:
-        """Seconds since the last look that succeeded: what a health check should watch."""
+        """Seconds since the last step that succeeded: the value to monitor."""
         return self._clock.elapsed() - self._last_good
