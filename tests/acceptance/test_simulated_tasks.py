@@ -279,7 +279,7 @@ async def dropping(self: Worker) -> None:
     """Reports what has ended, and forgets it whether that has worked or not."""
     endings, self._unreported = self._unreported, []
     if endings:
-        for held in await self._place.attempts.report(endings):
+        for held in await self._store.attempts.report(endings):
             self._held.pop(held, None)
 
 

@@ -70,7 +70,7 @@ def test_a_database_on_which_nobody_works_is_worth_a_look_but_not_wrong(tmp_path
     answer = doctor(str(tmp_path / "gnomon.db"))
 
     assert answer.returncode == 0
-    assert "nobody decides ticks" in answer.stdout
+    assert "no node decides ticks" in answer.stdout
     assert "no worker is alive" in answer.stdout
 
 

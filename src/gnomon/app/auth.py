@@ -76,7 +76,7 @@ def open_token_verifier(
     algorithms = _algorithms(auth)
     if not auth.verify_tokens:
         if not auth.accept_unverified:
-            reason = "lets anybody be whoever they say; if that is meant, say accept_unverified: true, too"
+            reason = "accepts tokens that anyone can forge; if that is intended, also set accept_unverified: true"
             raise FieldError("auth.verify_tokens", False, reason)
         return UnverifiedJwtAuthenticator(_rules(auth, ""), clock, algorithms=algorithms, largest=auth.max_token_bytes)
     issuers = []
@@ -120,7 +120,7 @@ def _issuer_keys(auth: AuthSettings, clock: Clock, events: Events) -> KeySource 
     """The keys of the external issuer; None if there is none."""
     if auth.jwks_file:
         if auth.jwks_url:
-            raise FieldError("auth.jwks_file", auth.jwks_file, "is said beside jwks_url: only one of them counts")
+            raise FieldError("auth.jwks_file", auth.jwks_file, "is set together with jwks_url: use only one of them")
         return FileKeySource(Path(auth.jwks_file), auth, clock, events)
     url = auth.jwks_url or (auth.iam_url and auth.iam_url.rstrip("/") + _WELL_KNOWN)
     if not url:
@@ -141,7 +141,9 @@ def _check_address(field: str, url: str, auth: AuthSettings) -> None:
     if parts.scheme not in ("http", "https") or not host:
         raise FieldError(field, "[hidden]", "is no address that begins with https://")
     if parts.scheme == "http" and host not in _THIS_MACHINE and not auth.allow_http:
-        reason = "has no TLS, so that anybody on the way could put keys there; say https, or auth.allow_http: true"
+        reason = (
+            "has no TLS, so that anyone on the network could replace the keys; use https, or set auth.allow_http: true"
+        )
         raise FieldError(field, "[hidden]", reason)
 
 

@@ -33,7 +33,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         return [Finding("database", Severity.OK, shown), Finding("schema", Severity.ERROR, str(error))]
     try:
         overdue_before = now - ledger_stall_limit_ms(settings.ticker.tick_ms)
-        survey = await store.stats.survey(now, overdue_before=overdue_before, cards=0)
+        stats = await store.stats.read(now, overdue_before=overdue_before, cards=0)
     except Unavailable as error:
         return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
     finally:
@@ -41,8 +41,8 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
     took = round((time.monotonic() - began) * 1000)
     return [
         Finding("database", Severity.OK, f"{shown} answered in {took} ms"),
-        Finding("schema", Severity.OK, f"{survey.schema}; this program is of {SCHEMA}"),
-        *store_findings(survey, settings, now=SystemClock().now()),
+        Finding("schema", Severity.OK, f"{stats.schema}; this program is of {SCHEMA}"),
+        *store_findings(stats, settings, now=SystemClock().now()),
     ]
 
 

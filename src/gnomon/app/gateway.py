@@ -147,4 +147,4 @@ async def open_empty(who: RequestActor) -> AsyncIterator[Gateway]:
 
 
 async def _health_unavailable() -> NodeHealth:
-    raise UsageError("how a scheduler is knows only the one that runs: ask it with --server")
+    raise UsageError("only a running scheduler knows its health: ask it with --server")

@@ -23,7 +23,7 @@ from gnomon.services.observability.metrics import MetricsRecorder
 
 
 class ConnectedStore(Struct, frozen=True, kw_only=True):
-    """The store of a process. Its observers and hints are told of every commit of this process."""
+    """The store of a process. Its observers are notified of every commit of this process, and its hints are sent."""
 
     store: Store
     #: None on a file.
@@ -52,9 +52,9 @@ class ConnectedStore(Struct, frozen=True, kw_only=True):
     ) -> Self:
         """The open store with these observers, metrics, and the hints that the settings choose."""
         hints = build_hints(settings, events)
-        everyone = [*([] if metrics is None else [metrics]), *observers]
-        told = store.observed(observers=everyone, hint=None if hints is None else hints.tell)
-        return cls(store=told, hints=hints, metrics=metrics)
+        all_observers = [*([] if metrics is None else [metrics]), *observers]
+        observed = store.observed(observers=all_observers, hint=None if hints is None else hints.tell)
+        return cls(store=observed, hints=hints, metrics=metrics)
 
     async def close(self) -> None:
         """Close the hints and the store."""

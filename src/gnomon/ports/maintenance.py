@@ -174,7 +174,7 @@ class StoreStats(Struct, frozen=True, kw_only=True):
 class StoreStatsReader(Protocol):
     """Statistics of a store, read from its indexes."""
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         """The statistics, with `cards` jobs in detail."""
         ...
 

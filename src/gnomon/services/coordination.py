@@ -56,10 +56,10 @@ class FallbackDeduplicator:
         known = await self._own.begin(consumer, message, ttl_ms=ttl_ms)
         if known is not DedupState.NEW:
             return known
-        elsewhere = await self._ask(lambda: self._shared.begin(consumer, message, ttl_ms=ttl_ms), _not_seen)
-        if elsewhere is not DedupState.NEW:
+        state = await self._ask(lambda: self._shared.begin(consumer, message, ttl_ms=ttl_ms), _not_seen)
+        if state is not DedupState.NEW:
             await self._own.give_up(consumer, message)
-        return elsewhere
+        return state
 
     async def mark_processed(self, consumer: str, message: str, *, ttl_ms: int = PROCESSED_MS) -> None:
         """See Deduplicator.mark_processed."""

@@ -43,7 +43,7 @@ class FakeStatsReader:
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         del now, overdue_before, cards
         self.looks += 1
         await self.answers.wait()
@@ -68,11 +68,11 @@ class HealthFixture:
             self.store.ledger, self.elector, self.clock, events, TickerSettings(), on_runs_created=lambda: None
         )
         self.dispatcher = Backoff(events, "dispatcher")
-        self.surveyor = FakeStatsReader()
+        self.stats_reader = FakeStatsReader()
         self.free: int | None = None
         self.failures = StepFailures(self.clock)
         self.vitals = HealthMonitor(
-            self.surveyor,
+            self.stats_reader,
             self.clock,
             failures=self.failures,
             tick_ms=1000,
@@ -113,7 +113,7 @@ async def test_a_node_that_does_its_work_is_well(body: HealthFixture) -> None:
 
 @pytest.mark.req("Z-11")
 async def test_a_query_that_fails_makes_the_store_ill_and_the_node_unready(body: HealthFixture) -> None:
-    body.surveyor.finds = StoreUnavailable("no route to it")
+    body.stats_reader.finds = StoreUnavailable("no route to it")
 
     report = await body.report()
 
@@ -123,7 +123,7 @@ async def test_a_query_that_fails_makes_the_store_ill_and_the_node_unready(body:
 
 
 async def test_a_failure_that_nobody_foresaw_makes_the_store_ill_without_its_words(body: HealthFixture) -> None:
-    body.surveyor.finds = RuntimeError("password=hunter2")
+    body.stats_reader.finds = RuntimeError("password=hunter2")
 
     [store] = [one for one in (await body.report()).components if one.name == "store"]
 
@@ -132,9 +132,9 @@ async def test_a_failure_that_nobody_foresaw_makes_the_store_ill_without_its_wor
 
 
 async def test_a_store_that_answers_again_is_well_again(body: HealthFixture) -> None:
-    body.surveyor.finds = StoreUnavailable("away")
+    body.stats_reader.finds = StoreUnavailable("away")
     await body.report()
-    body.surveyor.finds = WELL
+    body.stats_reader.finds = WELL
 
     assert (await body.report()).ready
 
@@ -144,7 +144,7 @@ async def test_however_many_ask_the_store_is_looked_at_once_a_second(body: Healt
     await asyncio.gather(*(body.vitals.report() for _ in range(50)))
     await body.report(after_ms=900)
 
-    assert body.surveyor.looks == 1
+    assert body.stats_reader.looks == 1
 
 
 @pytest.mark.req("Z-11")
@@ -178,7 +178,7 @@ async def test_a_mark_that_does_not_move_turns_the_ledger_red_within_two_ticks_a
     body: HealthFixture,
 ) -> None:
     due = {**{name: getattr(WELL, name) for name in WELL.__struct_fields__}, "due": 1, "overdue": 1}
-    body.surveyor.finds = StoreStats(**{**due, "oldest_due_at": NOON})
+    body.stats_reader.finds = StoreStats(**{**due, "oldest_due_at": NOON})
     seen = []
     for _ in range(9):
         await body.step()
@@ -246,16 +246,16 @@ async def test_a_part_that_cannot_be_looked_at_is_ill_and_all_others_are_still_l
 
 
 async def test_whether_a_process_is_worth_keeping_is_said_without_asking_the_store(body: HealthFixture) -> None:
-    body.surveyor.answers.clear()
+    body.stats_reader.answers.clear()
 
     assert body.vitals.alive
-    assert body.surveyor.looks == 0
+    assert body.stats_reader.looks == 0
 
 
 async def test_a_store_that_does_not_answer_in_time_is_ill(
     body: HealthFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gnomon.services.observability.health._TIMEOUT_SECONDS", 0.01)
-    body.surveyor.answers.clear()
+    body.stats_reader.answers.clear()
 
     assert await body.condition("store") is HealthCondition.ERROR

@@ -36,13 +36,13 @@ FOUND = StoreStats(
 
 
 class FakeStatsReader:
-    """A surveyor that finds what it is told to, or fails."""
+    """A stats_reader that finds what it is told to, or fails."""
 
     def __init__(self) -> None:
         self.away = False
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         del now, overdue_before, cards
         self._answer()
         return FOUND

@@ -17,8 +17,8 @@ class MemoryStoreStats:
         self._state = state
         self._rules = rules
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        """See StoreStatsReader.survey. There is no schema, so its number is 0."""
+    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+        """See StoreStatsReader.read. There is no schema, so its number is 0."""
         state, store_at = self._state, self._state.now()
         fires = [one.next_fire_at for one in state.schedules.values() if one.next_fire_at is not None]
         due = [at for at in fires if at <= now]

@@ -52,8 +52,8 @@ class SqlStoreStats:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def survey(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        """See StoreStatsReader.survey."""
+    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+        """See StoreStatsReader.read."""
         engine = self._transactions
         return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, cards))
 
@@ -72,7 +72,7 @@ def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
 
 
 def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> StoreStats:
-    """See StoreStatsReader.survey."""
+    """See StoreStatsReader.read."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
     return StoreStats(

@@ -14,7 +14,7 @@ class AdmissionCache(Mapping[TaskId, AdmissionRequest]):
     def __init__(
         self, most: int = _MAX_ENTRIES, *, sole_dispatcher: bool = False, on_low: Callable[[], None] = lambda: None
     ) -> None:
-        """With `sole_dispatcher`, tasks are admitted nowhere but here. `on_low` is called when most were taken."""
+        """With `sole_dispatcher`, all tasks are admitted here. `on_low` is called when most of them were taken."""
         self._most = most
         #: Each request with the number of its admission.
         self._known: dict[TaskId, tuple[int, AdmissionRequest]] = {}

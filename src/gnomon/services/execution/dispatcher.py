@@ -88,7 +88,7 @@ class Dispatcher:
 
     def __init__(  # noqa: PLR0913 - the collaborators of every admission
         self,
-        place: ExecutionStore,
+        store: ExecutionStore,
         workflow_cache: WorkflowCache,
         gate: Gate,
         clock: Clock,
@@ -103,7 +103,7 @@ class Dispatcher:
 
         A task that waits is late, but a tick that waits for too long is missed.
         """
-        self._place = place
+        self._store = store
         self._workflow_cache = workflow_cache
         self._clock = clock
         self._events = events
@@ -113,7 +113,7 @@ class Dispatcher:
         self._wake = wake
         self._ticker_behind = ticker_behind
         self._limits = give_up_limits(settings.execution)
-        self.router = Router(place, clock, settings.routing, on_directed=taker.expect_directed_tasks)
+        self.router = Router(store, clock, settings.routing, on_directed=taker.expect_directed_tasks)
         self._admitted_at = float("-inf")
         #: The position behind which unroutable tasks are still to be looked at again; None if there are none.
         self._turned_away: QueuePosition | None = None
@@ -157,7 +157,7 @@ class Dispatcher:
         if self._read_again_in() > 0:
             return ()
         self._read_at = self._clock.elapsed()
-        ready = await self._place.tasks.waiting(now, limit=self._batch + asked)
+        ready = await self._store.tasks.waiting(now, limit=self._batch + asked)
         return [one for one in ready if not self._gate.is_asked(one.task)] if asked else ready
 
     def _read_again_in(self) -> float:
@@ -187,7 +187,7 @@ class Dispatcher:
         if self._turned_away is None or self._gate.calls.queued:
             return await self._until_next()
         after, self._turned_away = self._turned_away, None
-        found = await self._place.tasks.unroutable_tasks(after=after, limit=self._batch)
+        found = await self._store.tasks.unroutable_tasks(after=after, limit=self._batch)
         ruled = await self._admissible(found, now, NO_OUTPUTS, ask=True)
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
@@ -200,12 +200,12 @@ class Dispatcher:
         """Seconds until the next task has its time, or the gate should have answered."""
         asked = len(self._gate)
         if not asked:
-            return self._until(await self._place.tasks.next_available_at())
+            return self._until(await self._store.tasks.next_available_at())
         again, answer = self._read_again_in(), self._gate.calls.next_answer_in()
         if again > 0:
             return min(again, answer)
         # The tasks that the gate is being asked about are among the first.
-        first = await self._place.tasks.waiting(_NEVER, limit=asked + 1)
+        first = await self._store.tasks.waiting(_NEVER, limit=asked + 1)
         others = [one.task.available_at for one in first if not self._gate.is_asked(one.task)]
         return min(self._until(min(others, default=None)), answer)
 
@@ -225,7 +225,7 @@ class Dispatcher:
         done: frozenset[TaskId] = frozenset()
         try:
             # Started together, so that all of them share a commit; and nothing continues before all of them are done.
-            admitting = asyncio.ensure_future(self._place.tasks.admit(admissions, now=now))
+            admitting = asyncio.ensure_future(self._store.tasks.admit(admissions, now=now))
             outcomes = await asyncio.gather(
                 *first, admitting, self._taker.take_with_admission(), return_exceptions=True
             )
@@ -290,7 +290,7 @@ class Dispatcher:
 
     async def _unfold(self, unfoldings: Sequence[FanOut], now: int) -> None:
         if unfoldings:
-            await self._place.tasks.fan_out(unfoldings, now=now)
+            await self._store.tasks.fan_out(unfoldings, now=now)
 
     async def _ruled(self, decided: Sequence[Decided], now: int) -> list[_Decided]:
         """The admissions that follow from the gate's decisions."""
@@ -343,7 +343,7 @@ class Dispatcher:
         needed = outputs_needed(step) if request.waiting.task.parent is None else ()
         owners = {str(task_id(run.run_id, name)): name for name in needed}
         unknown = [owner for owner in owners if owner not in outputs]
-        kept = {**outputs, **await self._place.executions.payloads(unknown, "output")} if unknown else outputs
+        kept = {**outputs, **await self._store.executions.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
         try:
             return prepare_task(request, reference_scope(request.workflow, request.waiting, found), sub, now=now)

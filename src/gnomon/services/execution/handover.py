@@ -55,7 +55,7 @@ class TaskTaker(Protocol):
 
 
 class NoTaker:
-    """The taker of a process in which nothing takes tasks; workers elsewhere find them in the store."""
+    """The taker of a process in which nothing takes tasks; workers of other processes find them in the store."""
 
     def __init__(self, on_admitted: Callable[[], None] = lambda: None) -> None:
         self.admission_cache: AdmissionCache = NoAdmissionCache()

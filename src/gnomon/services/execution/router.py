@@ -33,10 +33,10 @@ class Router:
     """Routes tasks. Most may go to any worker and cost one lookup in a set; only others are weighed."""
 
     def __init__(
-        self, place: ExecutionStore, clock: Clock, settings: RoutingSettings, *, on_directed: Callable[[], None]
+        self, store: ExecutionStore, clock: Clock, settings: RoutingSettings, *, on_directed: Callable[[], None]
     ) -> None:
         """`on_directed` is called when a task was placed that not every worker may take."""
-        self._place = place
+        self._store = store
         self._clock = clock
         self._limits = dict(settings.tenant_limits)
         self._usual_limit = settings.default_tenant_limit
@@ -69,7 +69,7 @@ class Router:
             if plain and not any(map(self._unusual, requests)):
                 return [None] * len(requests)
         return self._weighed(
-            requests, await self._place.placement.in_flight_counts() if self._weighing(requests) else None
+            requests, await self._store.placement.in_flight_counts() if self._weighing(requests) else None
         )
 
     # ---- limits ------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Router:
         return self._pools is not None or self.limited or any(picky)
 
     async def _read_workers(self) -> None:
-        self._candidates = worker_candidates(await self._place.workers.alive())
+        self._candidates = worker_candidates(await self._store.workers.alive())
         self._read_at = self._clock.elapsed()
         ours = [candidate.functions for candidate in self._candidates if candidate.pool == DEFAULT_POOL]
         self._common = frozenset.intersection(*ours) if ours else frozenset()

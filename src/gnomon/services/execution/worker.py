@@ -45,7 +45,7 @@ class Worker:
 
     def __init__(  # noqa: PLR0913 - the collaborators of every attempt
         self,
-        place: ExecutionStore,
+        store: ExecutionStore,
         workflow_cache: WorkflowCache,
         runner: Runner,
         gate: Gate,
@@ -63,7 +63,7 @@ class Worker:
 
         With `alone`, no other process executes tasks or admits any.
         """
-        self._place, self._workflow_cache = place, workflow_cache
+        self._store, self._workflow_cache = store, workflow_cache
         self._runner = runner
         self._clock, self._events = clock, events
         self._settings, self._limits = settings.worker, give_up_limits(settings.execution)
@@ -71,7 +71,7 @@ class Worker:
         self.registration = WorkerRegistration(
             settings.worker, worker, started_at=clock.now(), measure_load=measure_load, alone=alone
         )
-        self._completions = CompletionWriter(place.attempts, events, self._limits)
+        self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._held: dict[AttemptRef, Assignment] = {}
         self._wake = wake
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
@@ -194,7 +194,7 @@ class Worker:
         asked_at = self._clock.elapsed()
         self._taking = True
         try:
-            taken = await self._place.attempts.take(
+            taken = await self._store.attempts.take(
                 self.worker,
                 limit=free,
                 lease_ms=lease,
@@ -229,19 +229,19 @@ class Worker:
             waiting.run for waiting, _ in self._to_start if waiting.task.task_id not in self.admission_cache
         )
         while left:
-            lot = self._to_start[: min(left, _YIELD_EVERY)]
-            self._begin(lot, [await self._assignment(waiting) for waiting, _ in lot])
-            left -= len(lot)
+            batch = self._to_start[: min(left, _YIELD_EVERY)]
+            self._begin(batch, [await self._assignment(waiting) for waiting, _ in batch])
+            left -= len(batch)
             if left:
                 await asyncio.sleep(0)
 
-    def _begin(self, lot: Sequence[_TakenAt], found: Sequence[tuple[Assignment, str | None]]) -> None:
+    def _begin(self, batch: Sequence[_TakenAt], found: Sequence[tuple[Assignment, str | None]]) -> None:
         """Hold the tasks, and start those that nothing forbids.
 
         Without an await in between: no other coroutine finds them held and not started, or counts them twice.
         """
         ready: list[Assignment] = []
-        for (waiting, asked_at), (assignment, unfit) in zip(lot, found, strict=True):
+        for (waiting, asked_at), (assignment, unfit) in zip(batch, found, strict=True):
             reason = unfit
             if not self._may_begin(asked_at):
                 reason = f"{self.worker} stood still or stopped before it could start"
@@ -253,7 +253,7 @@ class Worker:
                     complete_attempt(assignment, outcome, now=self._clock.now(), limits=self._limits)
                 )
             self._held[waiting.task.task_id, waiting.task.fence] = assignment
-        del self._to_start[: len(lot)]
+        del self._to_start[: len(batch)]
         self._runner.start(ready)
 
     def _may_begin(self, asked_at: float) -> bool:
@@ -306,14 +306,14 @@ class Worker:
         if self._look_for_cancelled:
             self._look_for_cancelled = False
             if self._held:
-                self._runner.stop(await self._place.attempts.cancel_requests(self.worker), why=Result.CANCELLED)
+                self._runner.stop(await self._store.attempts.cancel_requests(self.worker), why=Result.CANCELLED)
         if self._renewal_due_in():
             return
         asked_at = self._clock.elapsed()
         card = self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
-        await self._place.workers.register(card, ttl_ms=self._settings.lease_ms)
+        await self._store.workers.register(card, ttl_ms=self._settings.lease_ms)
         if self._held:
-            renewal = await self._place.attempts.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
+            renewal = await self._store.attempts.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
             self._runner.stop(renewal.lost, why=Result.LOST)
             self._runner.stop(renewal.to_cancel, why=Result.CANCELLED)
         self._renewed_at = self._alive_at = asked_at
@@ -357,6 +357,6 @@ class Worker:
         )
         self._outputs.close()
         try:
-            await self._place.workers.deregister(self.worker)
+            await self._store.workers.deregister(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)

@@ -155,21 +155,21 @@ class ChangeStream:
 class RunChangeObserver:
     """Implements RunObserver: sends every launched, started and ended run to the change stream."""
 
-    def __init__(self, hub: ChangeStream) -> None:
-        self._hub = hub
+    def __init__(self, stream: ChangeStream) -> None:
+        self._stream = stream
 
     def launched(self, runs: Sequence[Run]) -> None:
         """See RunObserver.launched."""
         for run in runs:
-            self._hub.run_changed(run, RunStatus.PENDING)
+            self._stream.run_changed(run, RunStatus.PENDING)
 
     def started(self, runs: Sequence[Run], now: int) -> None:
         """See RunObserver.started."""
         del now
         for run in runs:
-            self._hub.run_changed(run, RunStatus.RUNNING)
+            self._stream.run_changed(run, RunStatus.RUNNING)
 
     def ended(self, finishes: Sequence[FinishedRun]) -> None:
         """See RunObserver.ended."""
         for run, status, error, _ in finishes:
-            self._hub.run_changed(run, status, None if status is RunStatus.COMPLETED else run.error or error)
+            self._stream.run_changed(run, status, None if status is RunStatus.COMPLETED else run.error or error)

@@ -54,58 +54,58 @@ class Finding(Struct, frozen=True):
     message: str
 
 
-def store_findings(survey: StoreStats, settings: Settings, *, now: int) -> list[Finding]:
+def store_findings(stats: StoreStats, settings: Settings, *, now: int) -> list[Finding]:
     """The findings about the store; `now` is the time of this machine."""
     return [
-        _leader_finding(survey),
-        _workers_finding(survey),
-        _ledger_finding(survey, settings, now),
-        _tasks_finding(survey, now),
-        _dead_letters_finding(survey),
-        _clock_finding(survey, settings, now),
+        _leader_finding(stats),
+        _workers_finding(stats),
+        _ledger_finding(stats, settings, now),
+        _tasks_finding(stats, now),
+        _dead_letters_finding(stats),
+        _clock_finding(stats, settings, now),
     ]
 
 
-def _leader_finding(survey: StoreStats) -> Finding:
-    if not survey.shards:
-        return Finding("leader", Severity.WARNING, "nobody decides ticks: gnomon up starts a node")
-    grade = Severity.OK if survey.shards == SHARDS else Severity.WARNING
-    nodes = "1 node decides" if survey.holders == 1 else f"{survey.holders} nodes decide"
-    return Finding("leader", grade, f"{nodes}, for {survey.shards} of {SHARDS} shards")
+def _leader_finding(stats: StoreStats) -> Finding:
+    if not stats.shards:
+        return Finding("leader", Severity.WARNING, "no node decides ticks: start one with gnomon up")
+    grade = Severity.OK if stats.shards == SHARDS else Severity.WARNING
+    nodes = "1 node decides" if stats.holders == 1 else f"{stats.holders} nodes decide"
+    return Finding("leader", grade, f"{nodes}, for {stats.shards} of {SHARDS} shards")
 
 
-def _workers_finding(survey: StoreStats) -> Finding:
-    if not survey.workers:
+def _workers_finding(stats: StoreStats) -> Finding:
+    if not stats.workers:
         return Finding("workers", Severity.WARNING, "no worker is alive: gnomon up starts one")
-    return Finding("workers", Severity.OK, f"{survey.workers} alive")
+    return Finding("workers", Severity.OK, f"{stats.workers} alive")
 
 
-def _ledger_finding(survey: StoreStats, settings: Settings, now: int) -> Finding:
-    jobs = f"{survey.jobs} jobs"
-    if not survey.overdue or survey.oldest_due_at is None:
+def _ledger_finding(stats: StoreStats, settings: Settings, now: int) -> Finding:
+    jobs = f"{stats.jobs} jobs"
+    if not stats.overdue or stats.oldest_due_at is None:
         return Finding("ledger", Severity.OK, f"{jobs}, nothing is overdue")
-    late, limit = (now - survey.oldest_due_at) // 1000, ledger_stall_limit_ms(settings.ticker.tick_ms) // 1000
-    message = f"{jobs}, {survey.overdue} overdue for more than {limit} s, the oldest by {late} s"
+    late, limit = (now - stats.oldest_due_at) // 1000, ledger_stall_limit_ms(settings.ticker.tick_ms) // 1000
+    message = f"{jobs}, {stats.overdue} overdue for more than {limit} s, the oldest by {late} s"
     return Finding("ledger", Severity.ERROR, message)
 
 
-def _tasks_finding(survey: StoreStats, now: int) -> Finding:
-    if survey.ready_since_at is None:
+def _tasks_finding(stats: StoreStats, now: int) -> Finding:
+    if stats.ready_since_at is None:
         return Finding("tasks", Severity.OK, "none waits for a worker")
-    waits = now - survey.ready_since_at
+    waits = now - stats.ready_since_at
     grade = Severity.WARNING if waits > _LONG_MS else Severity.OK
     return Finding("tasks", grade, f"the oldest has waited for a worker for {waits // 1000} s")
 
 
-def _dead_letters_finding(survey: StoreStats) -> Finding:
-    if not survey.unresolved:
+def _dead_letters_finding(stats: StoreStats) -> Finding:
+    if not stats.unresolved:
         return Finding("dead letters", Severity.OK, "none")
-    message = f"{survey.unresolved} that nobody has dealt with: gnomon dead-letters list --unresolved"
+    message = f"{stats.unresolved} unresolved: gnomon dead-letters list --unresolved"
     return Finding("dead letters", Severity.WARNING, message)
 
 
-def _clock_finding(survey: StoreStats, settings: Settings, now: int) -> Finding:
-    off = abs(now - survey.store_at)
+def _clock_finding(stats: StoreStats, settings: Settings, now: int) -> Finding:
+    off = abs(now - stats.store_at)
     message = f"{off / 1000:.1f} s from that of the store"
     if off > settings.leader.skew_limit_ms:
         return Finding("clock", Severity.ERROR, f"{message}: a node here would not decide ticks")
@@ -122,7 +122,7 @@ def disk_finding(free_bytes: int | None) -> Finding | None:
 
 
 P = ParamSpec("P")
-#: How long a survey of the store is cached, and how long it may take.
+#: How long a stats of the store is cached, and how long it may take.
 _CACHE_SECONDS, _TIMEOUT_SECONDS = 1.0, 3.0
 _STANDING_BY = ComponentStatus(HealthCondition.IDLE, "another process schedules here")
 #: With less free space, writes may fail at any moment.
@@ -152,7 +152,7 @@ class HealthMonitor:
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        surveyor: StoreStatsReader,
+        stats_reader: StoreStatsReader,
         clock: Clock,
         *,
         failures: StepFailures,
@@ -164,7 +164,7 @@ class HealthMonitor:
         free_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`backoffs` returns the backoff of each service by the name of its component."""
-        self._surveyor = surveyor
+        self._stats_reader = stats_reader
         self._clock = clock
         self._limit_ms = ledger_stall_limit_ms(tick_ms)
         self._cards = cards
@@ -175,8 +175,8 @@ class HealthMonitor:
         self._active = False
         #: Whether it was asked to stop.
         self._draining = False
-        #: The last survey of the store; None if it failed, or there was none.
-        self.survey: StoreStats | None = None
+        #: The last stats of the store; None if it failed, or there was none.
+        self.stats: StoreStats | None = None
         self._components: tuple[ComponentHealth, ...] = ()
         self._store = ComponentStatus(HealthCondition.IDLE, "not looked at yet")
         self._stall: LedgerStall | None = None
@@ -209,23 +209,23 @@ class HealthMonitor:
     async def _look(self) -> None:
         now = self._clock.now()
         try:
-            asked = self._surveyor.survey(now, overdue_before=now - self._limit_ms, cards=self._cards)
-            self.survey = await asyncio.wait_for(asked, _TIMEOUT_SECONDS)
+            asked = self._stats_reader.read(now, overdue_before=now - self._limit_ms, cards=self._cards)
+            self.stats = await asyncio.wait_for(asked, _TIMEOUT_SECONDS)
         except TimeoutError:
-            self.survey, self._store = (
+            self.stats, self._store = (
                 None,
                 ComponentStatus(HealthCondition.ERROR, f"no answer in {_TIMEOUT_SECONDS:.0f} s"),
             )
         except Unavailable as error:
-            self.survey, self._store = None, ComponentStatus(HealthCondition.ERROR, str(error))
+            self.stats, self._store = None, ComponentStatus(HealthCondition.ERROR, str(error))
         except Exception as error:  # noqa: BLE001 - any error of a read is an error of the store
-            self.survey, self._store = (
+            self.stats, self._store = (
                 None,
                 ComponentStatus(HealthCondition.ERROR, f"cannot be read: {type(error).__name__}"),
             )
         else:
             self._store = ComponentStatus(HealthCondition.OK)
-            self._stall = update_stall(self._stall, self.survey.oldest_due_at, now)
+            self._stall = update_stall(self._stall, self.stats.oldest_due_at, now)
         self._looked_at = self._clock.elapsed()
 
     # ---- the components ----------------------------------------------------------------------
@@ -249,12 +249,12 @@ class HealthMonitor:
         return list(signs.items())
 
     def _ledger(self, now: int) -> ComponentStatus:
-        if self.survey is None:
+        if self.stats is None:
             return ComponentStatus(HealthCondition.IDLE, "not known while the store does not answer")
-        if not self.shards_held and self.survey.shards == SHARDS:
+        if not self.shards_held and self.stats.shards == SHARDS:
             return ComponentStatus(HealthCondition.IDLE, "other nodes decide")
         set_aside = 0 if self._ticker is None else self._ticker.set_aside
-        return ledger_status(self._stall, self.survey.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
+        return ledger_status(self._stall, self.stats.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
 
     def _disk(self) -> ComponentStatus:
         free = None

@@ -127,7 +127,7 @@ class MetricsRecorder:
             spread = spreads[labels] = Histogram(METRICS[name].buckets)
         spread.add(max(0, ms) / 1000)
 
-    # ---- what was committed: see Tally -------------------------------------------------------
+    # ---- commits: RunObserver, ActivityObserver ------------------------------------------------
 
     def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
         """See ActivityObserver.decided."""
@@ -200,7 +200,7 @@ class MetricsRecorder:
         for step, state in steps:
             self.add("dag_steps", shown, names.shown(step), state.lower())
 
-    # ---- what was announced ------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------
 
     def on_event(self, name: str, facts: Mapping[str, object]) -> None:
         """Count an event."""
@@ -227,11 +227,11 @@ class MetricsSnapshot:
     """The metric families of a process at one moment."""
 
     def __init__(
-        self, recorder: MetricsRecorder, health: HealthMonitor, surveyor: StoreStatsReader, clock: Clock
+        self, recorder: MetricsRecorder, health: HealthMonitor, stats_reader: StoreStatsReader, clock: Clock
     ) -> None:
         self._recorder = recorder
         self._health = health
-        self._surveyor = surveyor
+        self._stats_reader = stats_reader
         self._clock = clock
 
     async def step(self) -> float:
@@ -248,7 +248,7 @@ class MetricsSnapshot:
         runs = list(graphs)[:_STEPS_AT_ONCE]
         if not runs:
             return
-        found = await self._surveyor.steps(runs)
+        found = await self._stats_reader.steps(runs)
         for run in runs:
             # Another call may have counted them during the read.
             job = graphs.pop(run, None)
@@ -257,11 +257,11 @@ class MetricsSnapshot:
 
     async def families(self) -> list[MetricFamily]:
         """Every metric with its samples."""
-        report, survey = await self._health.report(), self._health.survey
-        if survey is not None:
-            self._recorder.register_jobs(card.job for card in survey.cards)
+        report, stats = await self._health.report(), self._health.stats
+        if stats is not None:
+            self._recorder.register_jobs(card.job for card in stats.cards)
             await self.step()
-        gauges = self._of_node(report) | ({} if survey is None else self._of_store(survey))
+        gauges = self._of_node(report) | ({} if stats is None else self._of_store(stats))
         return [MetricFamily(measure, self._samples(name, gauges)) for name, measure in METRICS.items()]
 
     def _samples(self, name: str, gauges: _Gauges) -> Mapping[tuple[str, ...], float | HistogramSample]:
@@ -282,25 +282,25 @@ class MetricsSnapshot:
         gauges: _Gauges = {
             "shards_held": {(): shards},
             "active_coroutines": {(): len(asyncio.all_tasks())},
-            "store_up": {(): float(self._health.survey is not None)},
+            "store_up": {(): float(self._health.stats is not None)},
             "component_healthy": well,
         }
         return gauges | ({"leader_active": {(): 1}} if shards else {})
 
-    def _of_store(self, survey: StoreStats) -> _Gauges:
+    def _of_store(self, stats: StoreStats) -> _Gauges:
         now = self._clock.now()
-        cards = [card for card in survey.cards if card.job in self._recorder.jobs and card.job != OTHER_LABEL]
+        cards = [card for card in stats.cards if card.job in self._recorder.jobs and card.job != OTHER_LABEL]
         return {
-            "jobs_registered": {(): survey.jobs},
+            "jobs_registered": {(): stats.jobs},
             "next_fire_seconds": {
                 (card.job,): (card.next_fire_at - now) / 1000 for card in cards if card.next_fire_at is not None
             },
             "lock_held": {(card.job,): float(card.locked) for card in cards},
-            "schedules_due": {(): survey.due},
-            "oldest_due_seconds": {(): _seconds_since(survey.oldest_due_at, now)},
-            "tasks_ready_seconds": {(): _seconds_since(survey.ready_since_at, now)},
-            "workers_alive": {(): survey.workers},
-            "dead_letters_unresolved": {(): survey.unresolved},
+            "schedules_due": {(): stats.due},
+            "oldest_due_seconds": {(): _seconds_since(stats.oldest_due_at, now)},
+            "tasks_ready_seconds": {(): _seconds_since(stats.ready_since_at, now)},
+            "workers_alive": {(): stats.workers},
+            "dead_letters_unresolved": {(): stats.unresolved},
         }
 
 

@@ -45,8 +45,8 @@ class DirectedTask(Struct, frozen=True):
 class PoolCapacity:
     """Tracks the workers on the bus and their free slots. Stale data costs time only."""
 
-    def __init__(self, place: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
-        self._place = place
+    def __init__(self, store: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
+        self._store = store
         self._queue = queue
         self._clock = clock
         self._lease_seconds = lease_ms / 1000
@@ -74,13 +74,13 @@ class PoolCapacity:
         asked_at = self._clock.elapsed()
         if asked_at - self._read_at < CACHE_SECONDS:
             return
-        everybody = [card for card in await self._place.workers.alive() if not card.draining]
-        self._cards = [card for card in everybody if card.worker.startswith(f"{REMOTE_WORKER_PREFIX}_")]
+        workers = [card for card in await self._store.workers.alive() if not card.draining]
+        self._cards = [card for card in workers if card.worker.startswith(f"{REMOTE_WORKER_PREFIX}_")]
         for card in self._cards:
             self._pools.setdefault(card.pool, PoolSlots())
         for pool, pool_slots in self._pools.items():
             pool_slots.slots = sum(card.slots for card in self._cards if card.pool == pool)
-            self._reaches[pool] = _take_filter(pool, self._cards, everybody)
+            self._reaches[pool] = _take_filter(pool, self._cards, workers)
         self._expire_directed(asked_at)
         self._read_at = asked_at
 
@@ -164,17 +164,17 @@ class PoolCapacity:
         for card in sorted(self._cards, key=lambda card: (in_hand.get(card.worker, 0) - card.slots, card.worker)):
             pool = None if card.pool == DEFAULT_POOL else card.pool
             here = [where for where in chosen if where.pool == pool]
-            everybody = self._reaches[card.pool].functions or ()
-            own = {one.function for one in here if one.directed_to is None and one.function not in everybody}
+            common = self._reaches[card.pool].functions or ()
+            own = {one.function for one in here if one.directed_to is None and one.function not in common}
             functions = tuple(sorted(own & set(card.functions) - {None}, key=str))
             if functions or any(one.directed_to == card.worker for one in here):
                 found.append((card, TakeFilter(pool, tuple(map(str, functions)), chosen=True)))
         return [(card, reach) for card, reach in found if card.slots > in_hand.get(card.worker, 0)]
 
 
-def _take_filter(pool: str, cards: Sequence[WorkerInfo], everybody: Sequence[WorkerInfo]) -> TakeFilter:
+def _take_filter(pool: str, cards: Sequence[WorkerInfo], workers: Sequence[WorkerInfo]) -> TakeFilter:
     """The tasks of a pool that all its workers can run; without a limit if all of them can run the same functions."""
-    alike = len({card.functions for card in everybody if card.pool == pool}) <= 1
-    common = (frozenset(card.functions) for card in cards if card.pool == pool)
-    functions = None if alike else tuple(sorted(frozenset.intersection(*common) if cards else ()))
+    alike = len({card.functions for card in workers if card.pool == pool}) <= 1
+    functions_of = (frozenset(card.functions) for card in cards if card.pool == pool)
+    functions = None if alike else tuple(sorted(frozenset.intersection(*functions_of) if cards else ()))
     return TakeFilter(None if pool == DEFAULT_POOL else pool, functions)

@@ -102,7 +102,7 @@ class ResultConsumer:
 
     def __init__(  # noqa: PLR0913 - all that a report passes on its way
         self,
-        place: ExecutionStore,
+        store: ExecutionStore,
         workflow_cache: WorkflowCache,
         queue: ReportInbox,
         gate: Gate,
@@ -120,7 +120,7 @@ class ResultConsumer:
 
         `on_workers_changed` is called when a worker registers, leaves, or changes what it can run.
         """
-        self._place = place
+        self._store = store
         self._workflow_cache = workflow_cache
         self._queue = queue
         #: Set when the gate was asked, or has decided, about an output.
@@ -138,7 +138,7 @@ class ResultConsumer:
         # A server that has died with a report must not keep it from others for longer than the bus does.
         self._in_flight_ms = min(IN_FLIGHT_MS, report_ack_wait_ms(self._lease_ms))
         self._limits = give_up_limits(settings.execution)
-        self._completions = CompletionWriter(place.attempts, events, self._limits)
+        self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._publisher = publisher
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         self._on_started, self._on_workers_changed = on_started, on_workers_changed
@@ -182,7 +182,7 @@ class ResultConsumer:
 
     async def _deduplicate(self, messages: Sequence[_Message]) -> list[_Message]:
         """The messages that no server has processed, or is processing, as far as the deduplicator knows."""
-        names = [said.id for _, said in messages]
+        names = [envelope.id for _, envelope in messages]
         begun = [self._deduplicator.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
         states = await asyncio.gather(*begun)
         known = {state: [one for one, at in zip(messages, states, strict=True) if at is state] for state in DedupState}
@@ -192,9 +192,9 @@ class ResultConsumer:
 
     async def _process(self, messages: Sequence[_Message]) -> None:
         """Write the messages and acknowledge them. One that cannot be written does not hold up the others."""
-        names = [said.id for _, said in messages]
+        names = [envelope.id for _, envelope in messages]
         try:
-            unreleased = await self._write_reports([said.data for _, said in messages])
+            unreleased = await self._write_reports([envelope.data for _, envelope in messages])
         except Exception as error:
             await asyncio.gather(*(self._deduplicator.give_up(SCHEDULERS, name) for name in names))
             if isinstance(error, Unavailable):
@@ -215,7 +215,7 @@ class ResultConsumer:
         await self._acknowledge([one for one, attempts in waiting if not attempts])
 
     async def _acknowledge(self, messages: Sequence[_Message]) -> None:
-        await asyncio.gather(*(self._deduplicator.mark_processed(SCHEDULERS, said.id) for _, said in messages))
+        await asyncio.gather(*(self._deduplicator.mark_processed(SCHEDULERS, envelope.id) for _, envelope in messages))
         await self._queue.acknowledge([one for one, _ in messages])
 
     async def write_released(self) -> float:
@@ -301,7 +301,7 @@ class ResultConsumer:
                 endings.append(self._completion(known[held], released))
         now = self._clock.now()
         # Started together, so that they share a commit, and in this order.
-        starts = [self._place.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
+        starts = [self._store.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
         *begun, counted = await asyncio.gather(*starts, self._report(endings, known), return_exceptions=True)
         for failure in (*begun, counted):
             if isinstance(failure, BaseException):
@@ -316,7 +316,7 @@ class ResultConsumer:
         known = {one: sent[one] for one in held if one in sent}
         unknown = [one for one in held if one not in known]
         if unknown:
-            for waiting in await self._place.attempts.assigned_tasks(unknown):
+            for waiting in await self._store.attempts.assigned_tasks(unknown):
                 known[waiting.task.task_id, waiting.task.fence] = await load_assignment(
                     self._workflow_cache, waiting
                 ) or placeholder_assignment(waiting)
@@ -364,14 +364,14 @@ class ResultConsumer:
         worker, card = request.card.worker, _clamp_slots(request.card)
         if request.leaves:
             self._workers.pop(worker, None)
-            await self._place.workers.deregister(worker)
+            await self._store.workers.deregister(worker)
             self._workers_changed()
             return self._heartbeat_reply()
         if not request.renews:
-            to_cancel = await self._place.attempts.cancel_requests(worker)
+            to_cancel = await self._store.attempts.cancel_requests(worker)
             return self._heartbeat_reply(to_cancel=to_cancel)
-        await self._place.workers.register(card, ttl_ms=self._lease_ms)
-        renewal = await self._place.attempts.renew(worker, request.held, lease_ms=self._lease_ms)
+        await self._store.workers.register(card, ttl_ms=self._lease_ms)
+        renewal = await self._store.attempts.renew(worker, request.held, lease_ms=self._lease_ms)
         lasting = replace(card, in_hand=0, load=HostLoad())
         if self._workers.get(worker) != lasting:
             self._workers[worker] = lasting
@@ -393,7 +393,7 @@ class ResultConsumer:
         request = _START_REQUEST_DECODER.decode(body)
         if request.doubtful:
             await self._queue.wait_caught_up()
-        begun = await self._place.attempts.begin(request.held, now=self._clock.now(), worker=request.worker)
+        begun = await self._store.attempts.begin(request.held, now=self._clock.now(), worker=request.worker)
         granted = begun - await self._call_off(begun, request.worker)
         known = await self._known(list(granted))
         self._on_started(list(known.values()))
@@ -401,7 +401,7 @@ class ResultConsumer:
 
     async def _call_off(self, begun: frozenset[AttemptRef], worker: str) -> frozenset[AttemptRef]:
         """Cancel the attempts whose runs are to be cancelled, instead of starting them; return these."""
-        unwanted = begun & await self._place.attempts.cancel_requests(worker) if begun else begun
+        unwanted = begun & await self._store.attempts.cancel_requests(worker) if begun else begun
         if unwanted:
             known = await self._known(list(unwanted))
             outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began", reported_by=worker)

@@ -125,7 +125,7 @@ class TaskPublisher:
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        place: ExecutionStore,
+        store: ExecutionStore,
         workflow_cache: WorkflowCache,
         queue: TaskOutbox,
         clock: Clock,
@@ -139,7 +139,7 @@ class TaskPublisher:
 
         `wake_dispatcher` is called when most of the admitted tasks were taken.
         """
-        self._place, self._workflow_cache = place, workflow_cache
+        self._store, self._workflow_cache = store, workflow_cache
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
@@ -150,7 +150,7 @@ class TaskPublisher:
         #: The assignments that the result consumer need not read again.
         self.sent = SentTasks()
         #: The free slots of pools and workers.
-        self.capacity = PoolCapacity(place, queue, clock, lease_ms=self._lease_ms)
+        self.capacity = PoolCapacity(store, queue, clock, lease_ms=self._lease_ms)
         #: Until when directed tasks are looked for in every step, and when they were looked for last.
         self._directed_until = self._chosen_at = float("-inf")
         #: Messages that may not have arrived, each with its deadline.
@@ -278,7 +278,7 @@ class TaskPublisher:
     ) -> int:
         """Take up to `limit` tasks to be sent; return how many they are."""
         asked_at = self._clock.elapsed()
-        taken = await self._place.attempts.take(
+        taken = await self._store.attempts.take(
             worker,
             limit=limit,
             lease_ms=self._lease_ms,
@@ -300,11 +300,11 @@ class TaskPublisher:
         if not self.capacity.slots or not (self._directed_expected or elapsed - self._chosen_at >= CACHE_SECONDS):
             return False
         self._chosen_at = elapsed
-        chosen = await self._place.placement.chosen()
+        chosen = await self._store.placement.chosen()
         if not chosen:
             return False
         self.expect_directed_tasks()
-        in_hand = (await self._place.placement.in_flight_counts()).in_hand
+        in_hand = (await self._store.placement.in_flight_counts()).in_hand
         took = 0
         for card, reach in self.capacity.candidates(chosen, in_hand):
             free = min(_MAX_BATCH, card.slots - in_hand.get(card.worker, 0))
@@ -337,7 +337,7 @@ class TaskPublisher:
         self._to_send = self._to_send[count:]
         if back:
             now = self._clock.now()
-            await self._place.attempts.report([complete_attempt(*one, now=now, limits=self._limits) for one in back])
+            await self._store.attempts.report([complete_attempt(*one, now=now, limits=self._limits) for one in back])
 
     def _remember(self, assignment: Assignment, taken: _TakenTask) -> None:
         held = assignment.task.task_id, assignment.task.fence

@@ -63,7 +63,7 @@ class Ticker:
         on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None,
         write_and_admit: WriteAndAdmit | None = None,
     ) -> None:
-        """`on_runs_created` is called when runs were created that nobody was handed; `on_decided`, with every verdict.
+        """`on_runs_created` is called when runs were not handed over; `on_decided`, with the written verdicts.
 
         `write_and_admit` writes decisions and hands the tasks that they make to the dispatcher of this process.
         """

@@ -50,7 +50,7 @@ async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(stor
     await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     now = NOON + MINUTE
 
-    found = await store.stats.survey(now, overdue_before=now - 1, cards=1)
+    found = await store.stats.read(now, overdue_before=now - 1, cards=1)
 
     assert (found.jobs, found.due, found.oldest_due_at, found.overdue) == (2, 2, now, 0)
     assert (found.shards, found.holders, found.store_at) == (SHARDS, 1, NOON)
