@@ -25,7 +25,6 @@ from gnomon.api.route import (
 )
 from gnomon.core import responses
 from gnomon.core.jobs.fields import FieldReader, printable
-from gnomon.core.jobs.inputs import SECRET_BEGINS
 from gnomon.core.jobs.job import JOB_FIELDS, Job, read_job, schedule_field_error
 from gnomon.core.jobs.json_schema import job_schema
 from gnomon.core.jobs.steps import LONGEST_TAG
@@ -33,6 +32,7 @@ from gnomon.core.ledger.edits import ResumeChoice, ResumePolicy
 from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS, MINUTE_MS, Schedule, TickKind, TickStatus
 from gnomon.core.responses import JobApplied, JobDetail, JobResumed, JobsPlanned, Page
+from gnomon.core.runs.expressions import SECRET_BEGINS
 from gnomon.errors import CronError, FieldError, Forbidden, NameTaken, NotFound, Stale
 from gnomon.services.operations import presenters
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan, Prune

@@ -18,8 +18,8 @@ from gnomon.core.importers.report import (
     slugify,
     with_variables,
 )
-from gnomon.core.jobs.inputs import SECRET
 from gnomon.core.model import SECOND_MS
+from gnomon.core.runs.expressions import SECRET
 from gnomon.errors import FieldError
 
 _OVERLAPS = {"Allow": "allow", "Forbid": "skip", "Replace": "replace"}

@@ -1,13 +1,13 @@
 """Inputs of runs: plain JSON of limited size, with references to secrets but without secrets, checked by a schema."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gnomon.core.jobs.fields import key_text
+from gnomon.core.runs.expressions import SECRET, SECRET_BEGINS
 from gnomon.errors import FieldError
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 LARGEST_INPUT = 65_536
 _DEEPEST = 64
 _NUMBERS = range(-(2**63), 2**63)
-#: A reference to a secret; the worker replaces it when an attempt starts.
-SECRET = re.compile(r"\$\{secret:([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}")
-SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
 
 
 def read_input(field: str, value: object) -> dict[str, Any]:

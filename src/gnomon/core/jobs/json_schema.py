@@ -14,7 +14,6 @@ from gnomon.core.jobs.routing_fields import (
     MOST_LABELS,
     MOST_REQUIRED,
 )
-from gnomon.core.jobs.schedule_fields import LARGEST_BATCH
 from gnomon.core.jobs.steps import (
     COMMAND_FIELDS,
     ENV_NAME,
@@ -29,6 +28,7 @@ from gnomon.core.jobs.steps import (
 )
 from gnomon.core.model import Catchup, Overlap
 from gnomon.core.pings import PingMoment
+from gnomon.core.runs.external_events import LARGEST_BATCH
 from gnomon.core.runs.workflow import Delivery, Isolation, Priority, When
 
 _Schema = dict[str, Any]

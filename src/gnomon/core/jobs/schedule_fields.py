@@ -11,6 +11,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.jobs.fields import FieldReader, key_text
 from gnomon.core.jobs.inputs import read_input
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
+from gnomon.core.runs.external_events import LARGEST_BATCH
 from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every, OnEvent
 from gnomon.errors import FieldError
@@ -104,7 +105,6 @@ def _trigger(fields: FieldReader) -> Cron | Every | At:
 
 EVENT_FIELDS = ("event", "where", "each", "debounce", "batch")
 BATCH_FIELDS = ("max", "wait")
-LARGEST_BATCH = 10_000
 #: The longest time that an event may wait for others.
 LONGEST_WAIT_MS = 30 * DAY_MS
 _MODES = ("each", "debounce", "batch")

@@ -14,12 +14,12 @@ from msgspec.structs import asdict
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
-from gnomon.core.jobs.inputs import SECRET_BEGINS, check_input, check_size, read_input, read_json, read_schema
+from gnomon.core.jobs.inputs import check_input, check_size, read_input, read_json, read_schema
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, read_route
 from gnomon.core.model import DAY_MS
 from gnomon.core.pings import Ping, PingMoment, is_http_url, redacted_url
 from gnomon.core.runs.dag import upstream
-from gnomon.core.runs.expressions import ROOTS, check_condition, check_references, references
+from gnomon.core.runs.expressions import ROOTS, SECRET_BEGINS, check_condition, check_references, references
 from gnomon.core.runs.workflow import (
     ONLY_STEP,
     SHELL,

@@ -16,9 +16,11 @@ from typing import Any
 
 import msgspec
 
-from gnomon.core.jobs.inputs import SECRET_BEGINS
 from gnomon.errors import FieldError
 
+#: A reference to a secret; the worker replaces it when an attempt starts.
+SECRET = re.compile(r"\$\{secret:([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}")
+SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
 #: The first segment of a reference.
 ROOTS = ("steps", "input", "item", "index", "run")
 _PATH = r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[\d{1,9}\])*"

@@ -12,10 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.schedule_fields import LARGEST_BATCH
 from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 from gnomon.core.triggers import OnEvent
+
+#: A batch of events is closed at this size, whatever its job says.
+LARGEST_BATCH = 10_000
 
 
 class EventEffectKind(StrEnum):

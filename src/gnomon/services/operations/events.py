@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.jobs.fields import idempotency_key, page_limit, printable, schedule_name
-from gnomon.core.jobs.inputs import SECRET, read_json
+from gnomon.core.jobs.inputs import read_json
+from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
 from gnomon.errors import FieldError, KeyTaken, NotFound
 from gnomon.ports.external_events import EventLog
