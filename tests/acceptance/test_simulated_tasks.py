@@ -1,6 +1,7 @@
 """Attempts, retries, losses, overlaps and dead letters in long histories: each ends with the checker."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -51,6 +52,17 @@ async def test_no_rough_history_breaks_a_rule(first: int) -> None:
         world = await rough_world(seed)
 
         assert check(world.simulation.history) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("first", SEEDS[: 10 * EFFORT : BATCH])
+async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> None:
+    did: Counter[str] = Counter()
+    for seed in range(first, first + BATCH):
+        world = await simulate(seed, hours=HOURS, chances=rough(), failing_gate=True)
+        did += world.gate.did
+
+        assert check(world.simulation.history) == [], f"seed {seed}"
+    assert all(did[what] > 20 for what in ("answer", "wait", "raise", "hang", "nonsense")), did
 
 
 async def test_the_same_seed_gives_the_same_bodies() -> None:

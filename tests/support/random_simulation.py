@@ -1,6 +1,9 @@
 """Random worlds for the simulator: jobs, operators, clocks and faults, the same for the same seed."""
 
+import asyncio
 import random
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +22,7 @@ from gnomon.errors import FieldError, NotFound, Refused
 from gnomon.ports.execution import Gate
 from gnomon.ports.store import Store
 from gnomon.testing.clock import VirtualClock
+from gnomon.testing.event_queue import QueuedEvent
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.simulated_runner import WorkloadModel
 from gnomon.testing.simulation import Simulation
@@ -111,6 +115,8 @@ class RandomGate(Gate):
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
+        #: What it did when it was asked, if it may fail.
+        self.did: Counter[str] = Counter()
 
     async def admit(self, request: AdmissionRequest) -> GateDecision:
         del request
@@ -124,20 +130,79 @@ class RandomGate(Gate):
         return OutputRelease(output=output, quarantine="held back" if held_back else None)
 
 
+class FailingGate(RandomGate):
+    """The same, but it also takes its time, raises, answers nonsense and hangs, as long as it is `failing`."""
+
+    def __init__(
+        self, dice: random.Random, after: Callable[[float, QueuedEvent], None], failing: Callable[[], bool]
+    ) -> None:
+        super().__init__(dice)
+        self._after, self._failing = after, failing
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        if await self._fails():
+            return None  # type: ignore[return-value]
+        return await super().admit(request)
+
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        if await self._fails():
+            return None  # type: ignore[return-value]
+        return await super().release(finished, output)
+
+    async def _fails(self) -> bool:
+        """Whether the answer is nonsense."""
+        if not self._failing():
+            return False
+        does = self._dice.choices(("answer", "wait", "raise", "hang", "nonsense"), (60, 25, 5, 5, 5))[0]
+        self.did[does] += 1
+        if does == "wait":
+            await self._wait(self._dice.choice((1, 50, 1_000, 4_000, 6_000)))
+        elif does == "raise":
+            raise RuntimeError("no answer today")
+        elif does == "hang":
+            await asyncio.get_running_loop().create_future()
+        return does == "nonsense"
+
+    async def _wait(self, ms: float) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def end() -> None:
+            if not over.done():
+                over.set_result(None)
+            # The call goes on, and its answer wakes the service that has asked, before anything else happens.
+            for _ in range(4):
+                await asyncio.sleep(0)
+
+        self._after(ms, end)
+        await over
+
+
 class RandomSimulation:
     """A simulation with operators who keep changing their minds."""
 
     def __init__(
-        self, store: Store, clock: VirtualClock, seed: object, *, chances: FaultProbabilities | None = None
+        self,
+        store: Store,
+        clock: VirtualClock,
+        seed: object,
+        *,
+        chances: FaultProbabilities | None = None,
+        failing_gate: bool = False,
     ) -> None:
         self.dice = random.Random(f"world {seed}")
         usual = FaultProbabilities(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, operator_failure=0.03)
-        gate = RandomGate(random.Random(f"gate {seed}"))
-        self.simulation = Simulation(store, clock, seed=seed, chances=chances or usual, gate=gate)
+        faults, gate_dice = chances or usual, random.Random(f"gate {seed}")
+        self.gate = (
+            FailingGate(gate_dice, self._after, lambda: faults.failure > 0) if failing_gate else RandomGate(gate_dice)
+        )
+        self.simulation = Simulation(store, clock, seed=seed, chances=faults, gate=self.gate)
         self.simulation.habits.durations, self.simulation.habits.endings = USUAL_HABITS.durations, USUAL_HABITS.endings
         self.simulation.habits.crash_probability = {"poison": 0.8}
         self.simulation.missing_function_probability = 0.3
         self.uids: dict[str, ScheduleUid] = {}
+
+    def _after(self, ms: float, event: QueuedEvent) -> None:
+        self.simulation.after(ms, event)
 
     async def populate(self, schedules: int = 4, nodes: int | None = None) -> None:
         for workflow in WORKFLOWS:
@@ -261,10 +326,11 @@ async def simulate(
     store: StoreFactory = MemoryStore,
     chances: FaultProbabilities | None = None,
     batch: int | None = None,
+    failing_gate: bool = False,
 ) -> RandomSimulation:
     """A world of that seed, after so many hours."""
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
-    world = RandomSimulation(store(clock.now), clock, seed, chances=chances)
+    world = RandomSimulation(store(clock.now), clock, seed, chances=chances, failing_gate=failing_gate)
     world.simulation.batch = batch or world.simulation.batch
     await world.populate()
     await world.simulation.run(hours * HOUR)
