@@ -1,7 +1,7 @@
 """A dispatcher, a worker and a reconciler on a memory store, a virtual clock and a runner that does as it is told."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.gate import OpenGate
@@ -71,6 +71,9 @@ class FakeRunner:
 class ExecutionHarness:
     """All of them together."""
 
+    #: Makes the gate of a harness that is not given one.
+    default_gate: ClassVar[type[Gate]] = OpenGate
+
     def __init__(
         self,
         *,
@@ -84,7 +87,7 @@ class ExecutionHarness:
         self.events = Recorder()
         self.settings: Settings = load(flags=flags or {})
         self.shelf = WorkflowCache(self.store.jobs)
-        self.gate = gate or OpenGate()
+        self.gate = gate or self.default_gate()
         self.taker = TakerLink()
         #: The services that asked for a step of the dispatcher, in order.
         self.woken: list[str] = []

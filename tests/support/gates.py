@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from gnomon.adapters.gate import OpenGate
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
@@ -12,6 +14,8 @@ from gnomon.ports.execution import Gate
 
 #: What a gate does, by name, and what is said about it.
 FaultTable = Mapping[str, tuple[Callable[[], Any], str]]
+#: Marks a test of what only a gate that answers at once makes possible.
+at_once = pytest.mark.parametrize("any_gate", [OpenGate], indirect=True, ids=["gate_at_once"])
 ALLOWED = GateDecision(GateVerdict.ALLOW)
 
 

@@ -19,6 +19,9 @@ from gnomon.ports.tasks import AttemptRef
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
+from support.gates import at_once
+
+pytestmark = pytest.mark.usefixtures("any_gate")
 
 
 def step(name: str, *needs: str, **given: str) -> Step:
@@ -222,6 +225,7 @@ async def test_a_worker_that_is_alone_looks_once_in_a_while_whatever_it_knows(
     assert asked == [2, 2]
 
 
+@at_once
 async def test_nobody_has_to_look_for_steps_that_were_all_passed_on(harness: ExecutionHarness) -> None:
     definition = graph(step("first"), step("second", "first"), step("third", "second"))
     await harness.run(await harness.job(definition), first_steps=("first",))

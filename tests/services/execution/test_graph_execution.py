@@ -17,7 +17,10 @@ from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
+from support.gates import at_once
 from support.postgres_server import postgres
+
+pytestmark = pytest.mark.usefixtures("any_gate")
 
 
 class HarnessFactory:
@@ -433,6 +436,7 @@ async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(hi
 # ---- in one process --------------------------------------------------------------------------
 
 
+@at_once
 async def test_beside_a_dispatcher_a_step_begins_in_the_commit_that_ends_the_one_before_it() -> None:
     harness = ExecutionHarness()
     harness.share_process()

@@ -20,7 +20,10 @@ from gnomon.ports.tasks import AttemptRef
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds
 from support.execution import ExecutionHarness, FakeRunner
+from support.gates import at_once
 from support.task_steps import workflow
+
+pytestmark = pytest.mark.usefixtures("any_gate")
 
 MINUTE = 60_000
 
@@ -620,6 +623,7 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(harness: 
     assert harness.worker.in_hand == 0
 
 
+@at_once
 async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(harness: ExecutionHarness) -> None:
     job = await harness.job(workflow(retry=RetryPolicy(max_attempts=2)))
     for name, result in (("a", Result.SUCCEEDED), ("b", Result.FAILED)):
@@ -632,6 +636,7 @@ async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(ha
 
 
 @pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
+@at_once
 async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless_it_may_have_to_wait(
     harness: ExecutionHarness, overlap: Overlap
 ) -> None:

@@ -15,6 +15,8 @@ from gnomon.ports.tasks import AttemptRef
 from support.execution import ExecutionHarness
 from support.task_steps import workflow
 
+pytestmark = pytest.mark.usefixtures("any_gate")
+
 
 @pytest.fixture
 def harness() -> ExecutionHarness:

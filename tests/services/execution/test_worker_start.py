@@ -13,6 +13,8 @@ from gnomon.core.runs.states import TaskState
 from gnomon.ports.tasks import AttemptRef
 from support.execution import ExecutionHarness, FakeRunner
 
+pytestmark = pytest.mark.usefixtures("any_gate")
+
 MANY = 250
 
 

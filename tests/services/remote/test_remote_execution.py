@@ -15,8 +15,11 @@ from gnomon.ports.messaging import RequestHandler
 from gnomon.ports.tasks import AttemptRef
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
+from support.gates import at_once
 from support.memory_bus import MemoryWorkerBus
 from support.task_steps import workflow
+
+pytestmark = pytest.mark.usefixtures("any_gate")
 
 LEASE_MS = 30_000
 
@@ -441,6 +444,7 @@ async def test_a_server_that_has_forgotten_what_was_sent_reads_it_again(fleet: F
     assert (task.state, task.attempts, task.note) == (TaskState.PENDING, 1, "broken")
 
 
+@at_once
 async def test_while_the_store_is_away_reports_are_kept_and_come_again(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

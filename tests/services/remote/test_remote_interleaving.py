@@ -15,6 +15,8 @@ from support.fleet_harness import FleetHarness
 from support.memory_bus import MemoryServerBus
 from support.task_steps import workflow
 
+pytestmark = pytest.mark.usefixtures("any_gate")
+
 LEASE_MS = 30_000
 
 

@@ -135,7 +135,7 @@ class Dispatcher:
         now, began = self._clock.now(), self._clock.elapsed()
         try:
             ready = await self._ready(now)
-            if not ready and self._gate.calls.next_answer_in() > 0:
+            if not ready and not await self._gate.collect():
                 wait = await self._nothing_ready(now)
                 self.backoff.worked()
                 return wait
