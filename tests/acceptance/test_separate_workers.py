@@ -161,7 +161,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_has_and_is_known_n
         until(lambda: bool(read_witness(witness)))
 
         stopping.signal(signal.SIGTERM)
-        stopping.line_with("what runs may finish")
+        stopping.line_with("running tasks may finish")
         until(lambda: [one.draining for one in client.workers()] in ([True], []))
         assert stopping.ended() == 0
 
@@ -175,7 +175,7 @@ async def test_a_second_signal_ends_it_at_once(url: str, witness: Path) -> None:
         triggered(client, "slow")
         until(lambda: bool(read_witness(witness)))
         stopping.signal(signal.SIGTERM)
-        stopping.line_with("what runs may finish")
+        stopping.line_with("running tasks may finish")
         stopping.signal(signal.SIGTERM)
 
         assert stopping.ended(within=5) == 128 + signal.SIGTERM

@@ -85,7 +85,7 @@ def test_what_goes_on_is_told_again_from_time_to_time(monkeypatch: pytest.Monkey
 
     said = [line[len("00:00:00  ") :] for line in stream.getvalue().splitlines()]
     assert len(said) == 3
-    assert all(line.startswith("! the store is away: no answer") for line in said)
+    assert all(line.startswith("! the store is unavailable: no answer") for line in said)
 
 
 def test_that_the_database_is_gone_is_said_however_much_else_is() -> None:
@@ -102,8 +102,8 @@ def test_that_the_database_is_gone_is_said_however_much_else_is() -> None:
 def test_whoever_does_without_what_is_shared_says_so() -> None:
     line = said("degraded", what="turns", error="NATS is away")
 
-    assert line == "! turns: going on without what is shared: NATS is away"
-    assert said("degraded_no_more", what="turns") == "* turns: shared again"
+    assert line == "! turns: continuing without the shared service: NATS is away"
+    assert said("degraded_no_more", what="turns") == "* turns: the shared service is back"
 
 
 def test_the_end_of_a_step_is_not_taken_for_the_end_of_its_job() -> None:
@@ -142,7 +142,7 @@ def test_a_database_that_is_gone_is_named() -> None:
 def test_a_clock_that_is_wrong_is_said_to_be(wrong_ms: int, how: str) -> None:
     line = said("clock_corrected", worker="worker_1", wrong_ms=wrong_ms)
 
-    assert line == f"! the clock here is {how} that of the others, which counts"
+    assert line == f"! the clock here was {how} that of the store, and is corrected"
 
 
 def test_lines_stay_in_order() -> None:

@@ -324,7 +324,7 @@ def test_schedule_speaks_yaml() -> None:
         ),
         pytest.param(
             "jobs: [{name: a, schedule: 2026-13-45}]",
-            "takes for a date or a number, but that is none (month must be in 1..12): quote it",
+            "looks like a date or a number to YAML, but is none (month must be in 1..12): quote it",
             id="a date that is none",
         ),
         pytest.param(f"jobs: [{{name: a, schedule: {'9' * 5000}}}]", "quote it", id="a number without end"),

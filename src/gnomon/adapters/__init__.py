@@ -1,1 +1,1 @@
-"""Who provides what the ports ask for."""
+"""Implementations of the ports: databases, message buses, files, HTTP, tokens and the host system."""

@@ -1,7 +1,8 @@
-"""The archive in a folder: JSON lines, packed, in a file for each day and batch.
+"""The archive in a folder: gzipped JSON lines, one file for each day and batch.
 
-A file is named after what it holds, so that keeping the same records again finds them kept. It has its name only once
-it was read back and found whole; a crash before that leaves a file that begins with a dot, which nobody reads.
+A file is named after the digest of its content, so that archiving the same records again writes nothing. A file gets
+its final name only after it has been read back and verified; a crash before that leaves a file whose name begins with
+a dot, which is never read.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _NAMED_BY = 24
 
 
 class FolderArchive:
-    """Keeps records in a folder, which is made when it is needed."""
+    """Archives records in a folder, which is created on first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +53,7 @@ class FolderArchive:
 
 
 class NoArchive:
-    """Keeps nothing: for those who said that they want none."""
+    """Discards all records, for installations that have turned the archive off."""
 
     async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         """See Archive.keep."""
@@ -72,7 +73,7 @@ def _packed(day: str, records: Sequence[ArchiveRecord]) -> tuple[dict[str, Any],
 
 def _write(place: Path, packed: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    # Another may write the same file at this moment, from another machine that numbers its processes as ours does.
+    # Another process may write the same file at this moment, from a machine where it has the same process id.
     unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         with open(unfinished, "wb", opener=_open_private) as file:
@@ -80,7 +81,7 @@ def _write(place: Path, packed: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         if not _is_whole(unfinished):
-            raise OSError(None, "what was written does not read back as it was")
+            raise OSError(None, "the file does not read back as written")
         unfinished.replace(place)
     finally:
         with suppress(FileNotFoundError):
@@ -90,12 +91,12 @@ def _write(place: Path, packed: bytes) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    # What was private in the database is private here.
+    # The records were private in the database, so the file is readable by its owner only.
     return os.open(path, flags, 0o600)
 
 
 def _flush_folder(folder: Path) -> None:
-    """The names in a folder outlive a power cut."""
+    """Sync the folder, so that the names in it survive a power failure."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -112,24 +113,24 @@ def _is_whole(place: Path) -> bool:
 
 
 def read_file(place: Path) -> list[Mapping[str, Any]]:
-    """The rows of one file of an archive; UsageError if they are not all there, as they were written."""
+    """The rows of one archive file; UsageError if the file is incomplete or altered."""
     try:
         header, _, lines = gzip.decompress(place.read_bytes()).partition(b"\n")
-        said = msgspec.json.decode(header)
+        fields = msgspec.json.decode(header)
         rows = [msgspec.json.decode(line) for line in lines.splitlines()]
     except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"{place} is damaged: {error}") from error
-    if said.get("rows") != len(rows) or said.get("sha256") != hashlib.sha256(lines).hexdigest():
-        raise UsageError(f"{place} is damaged: it does not hold what it says")
+    if fields.get("rows") != len(rows) or fields.get("sha256") != hashlib.sha256(lines).hexdigest():
+        raise UsageError(f"{place} is damaged: its rows do not match its header")
     return rows
 
 
 def read_archive(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Every row of an archive once, the oldest days first, though a batch that was interrupted is there twice."""
+    """Every row of an archive once, oldest day first, even if an interrupted batch was archived twice."""
     day, seen = "", set[bytes]()
     for place in sorted(folder.glob(f"*/[0-9]*{_SUFFIX}")):
         if place.name[:10] != day:
-            # A row is archived by the same day each time.
+            # A row is always archived under the same day, so duplicates are only found within one day.
             day, seen = place.name[:10], set()
         for row in read_file(place):
             digest = hashlib.sha256(msgspec.json.encode(row)).digest()

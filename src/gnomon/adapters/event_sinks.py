@@ -1,4 +1,8 @@
-"""Lines for a reader who may be slow, or gone: whoever writes them neither fails nor waits."""
+"""Event sinks that write lines: readable ones for a console, JSON for a log.
+
+Both write through a queue and a thread, because the reader of the stream may be slow or gone. Emitting an event never
+fails and never waits; lines that cannot be written are counted.
+"""
 
 import atexit
 import os
@@ -19,14 +23,14 @@ from gnomon.core.runs.states import TERMINAL
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.runtime import Events
 
-#: How many lines may wait for the reader.
+#: How many lines may wait in the queue.
 _MAX_PENDING_LINES = 1000
-#: How long the end of the program waits for the reader.
+#: How long the exit of the program waits for the queue to drain.
 _LAST_SECONDS = 1.0
 
 
 class LineWriter:
-    """A stream behind a queue and a thread of its own. What cannot be written is dropped and counted."""
+    """Writes lines to a stream from a queue, in a thread of its own. Lines that cannot be written are counted."""
 
     def __init__(self, stream: TextIO, *, most: int = _MAX_PENDING_LINES) -> None:
         self._stream = stream
@@ -36,7 +40,7 @@ class LineWriter:
         self.lost = 0
 
     def add(self, line: str) -> bool:
-        """Whether the line will be written, or at least tried; False if too many wait already."""
+        """Queue the line; False if the queue is full."""
         if self._writer is None:
             self._begin()
         try:
@@ -46,7 +50,7 @@ class LineWriter:
         return True
 
     def flush(self, seconds: float) -> bool:
-        """Whether all lines so far were written, or lost; False if that would take longer."""
+        """Wait until all lines so far are written or lost; False if that takes longer than `seconds`."""
         if self._writer is None:
             return True
         reached = threading.Event()
@@ -63,12 +67,12 @@ class LineWriter:
 
     def _writer_loop(self) -> None:
         while True:
-            next_one = self._pending.get()
-            if isinstance(next_one, threading.Event):
-                next_one.set()
+            entry = self._pending.get()
+            if isinstance(entry, threading.Event):
+                entry.set()
                 continue
             try:
-                self._write(next_one)
+                self._write(entry)
             except (OSError, ValueError):  # the disk is full, the reader has left, the stream is closed
                 self.lost += 1
 
@@ -78,7 +82,7 @@ class LineWriter:
             self._stream.write(line)
             self._stream.flush()
             return
-        # Past the stream's buffer: what stays in there would fail, or wait, once more when the program ends.
+        # Bypass the stream's buffer: data left in it would fail, or block, again when the program exits.
         rest = line.encode(self._stream.encoding, "replace")
         while rest:
             rest = rest[os.write(file, rest) :]
@@ -89,11 +93,11 @@ class LineWriter:
         return None
 
 
-#: So many lines a second can be read; what comes beyond that is counted.
+#: A person can read so many lines a second; the lines above that are only counted.
 _LINES_A_SECOND = 20
-#: What a person waits for, however much else there is to read.
+#: Events that a person waits for: they are shown whatever the rate.
 _ALWAYS = frozenset({"up", "worker_up", "local_access", "database_gone", "stop_asked", "stopped"})
-#: What is not over when it is told, and how soon it is told again.
+#: Events of lasting conditions, and how often the console repeats them.
 _LASTING = frozenset({"store_unavailable", "bus_unavailable", "hints_lost", "keys_not_fetched", "clock_skew"})
 _REMIND_SECONDS = 15
 Facts = Mapping[str, object]
@@ -110,7 +114,7 @@ def _skew_text(ms: object) -> str:
 
 
 def _took(facts: Facts) -> str:
-    """How long after the start of its run it ended: if it is all of the run, that is how long it took."""
+    """The time from the start of the run to the end of the task; for a run of one task, its duration."""
     started, ended = facts.get("started_at"), facts.get("ended_at")
     if not isinstance(started, int) or not isinstance(ended, int):
         return ""
@@ -122,7 +126,7 @@ def _is_whole(facts: Facts) -> bool:
 
 
 def _work(facts: Facts) -> str:
-    """The job; of a graph, which step of it."""
+    """The name of the job, with the step if the job is a graph."""
     return str(facts["job"]) if _is_whole(facts) else f"{facts['job']}, step {facts['step']}"
 
 
@@ -155,14 +159,14 @@ def _counted(facts: Facts) -> str:
     return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in facts.items())
 
 
-#: What is wrong if one of these fails.
+#: The text for each invariant that is violated.
 INVARIANT_MESSAGES = {
     Invariant.NEXT_FIRE.value: "had no next fire",
-    Invariant.OWNERS.value: "attempts are in the hands of nobody, and nobody ends them",
-    Invariant.MARKS.value: "ticks are due and nobody decides them",
-    Invariant.COUNTS.value: "its runs were not counted as they are",
+    Invariant.OWNERS.value: "attempts without a live worker are not ended",
+    Invariant.MARKS.value: "ticks are due and no node decides them",
+    Invariant.COUNTS.value: "its run counters were wrong",
 }
-#: What each event says. Those that are not here are for logs.
+#: The console line of each event. Events without one appear in logs only.
 EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {_work(f)}{_took(f)}",
     "task_failed": lambda f: f"! {_work(f)}: {f['result']}{_took(f)}{_why(f, ': ')}",
@@ -177,33 +181,37 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "standing_by": lambda f: f"* another process schedules on {f['database']}; standing by",
     "scheduling": lambda f: f"* scheduling on {f['database']}",
     "attempt_ended_by_reconciler": _reconciled,
-    "store_unavailable": lambda f: f"! the store is away: {_first_line(f['error'])}",
-    "bus_unavailable": lambda f: f"! the way to workers is away: {_first_line(f['error'])}",
-    "message_put_away": lambda f: f"! a message is kept in GNOMON_DEAD: {_first_line(f['reason'])}",
-    "degraded": lambda f: f"! {f['what']}: going on without what is shared: {_first_line(f['error'])}",
-    "degraded_no_more": lambda f: f"* {f['what']}: shared again",
-    "hints_lost": lambda f: f"~ others cannot be told, and look by themselves: {_first_line(f['error'])}",
+    "store_unavailable": lambda f: f"! the store is unavailable: {_first_line(f['error'])}",
+    "bus_unavailable": lambda f: f"! the message bus is unavailable: {_first_line(f['error'])}",
+    "message_put_away": lambda f: f"! a message was moved to GNOMON_DEAD: {_first_line(f['reason'])}",
+    "degraded": lambda f: f"! {f['what']}: continuing without the shared service: {_first_line(f['error'])}",
+    "degraded_no_more": lambda f: f"* {f['what']}: the shared service is back",
+    "hints_lost": lambda f: f"~ hints cannot be sent, other processes poll instead: {_first_line(f['error'])}",
     "step_failed": lambda f: f"! {f['step']}: {f['error']}",
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_skew": lambda f: f"! the clock of this machine is {_skew_text(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
-    "clock_corrected": lambda f: f"! the clock here is {_skew_text(f['wrong_ms'])} that of the others, which counts",
-    "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for long and are offered again",
-    "run_mended": lambda f: f"* {f['run']} waited in vain ({str(f['ailment']).replace('_', ' ')}) and goes on",
+    "clock_corrected": lambda f: (
+        f"! the clock here was {_skew_text(f['wrong_ms'])} that of the store, and is corrected"
+    ),
+    "tasks_replayed": lambda f: f"* {f['count']} tasks had been ready for too long and are offered again",
+    "run_mended": lambda f: f"* {f['run']} was stuck ({str(f['ailment']).replace('_', ' ')}) and continues",
     "vital_failed": lambda f: f"! {INVARIANT_MESSAGES[str(f['vital'])]}",
-    "vital_repaired": lambda f: f"* {f['schedule']}: {INVARIANT_MESSAGES[str(f['vital'])]}; mended",
+    "vital_repaired": lambda f: f"* {f['schedule']}: {INVARIANT_MESSAGES[str(f['vital'])]}; repaired",
     "vital_recovered": lambda f: f"* no longer: {INVARIANT_MESSAGES[str(f['vital'])]}",
-    "ping_failed": lambda f: f"! {f['job']}: {f['url']} was called in vain: {_first_line(f['error'])}",
+    "ping_failed": lambda f: f"! {f['job']}: the ping to {f['url']} failed: {_first_line(f['error'])}",
     "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
     "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
-    "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are taken by what does not stop",
-    "result_refused": lambda f: f"! {f['run']}: what came of it cannot be kept: {_first_line(f['error'])}",
+    "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are held by tasks that do not stop",
+    "result_refused": lambda f: f"! {f['run']}: the result cannot be stored: {_first_line(f['error'])}",
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
     "metrics_shown": lambda f: f"* metrics and probes on http://{f['host']}:{f['port']}",
     "metrics_unavailable": lambda f: f"! {f['error']}",
     "answering": lambda f: f"* answering on {f['address']}",
-    "open_to_everybody": lambda f: f"! whoever can reach {f['address']} may do everything: auth.verify_tokens is false",
-    "closed_to_everybody": lambda f: f"! nobody is let in at {f['address']}: auth names nobody who issues tokens",
+    "open_to_everybody": lambda f: (
+        f"! anyone who can reach {f['address']} may do everything: auth.verify_tokens is false"
+    ),
+    "closed_to_everybody": lambda f: f"! every request to {f['address']} is refused: auth names no issuer of tokens",
     "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}",
     "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
     "worker_up": lambda f: (
@@ -213,72 +221,72 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "nats_not_used": lambda f: (
         f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL changes that"
     ),
-    "tasks_recalled": lambda f: f"* {f['count']} tasks waited for workers that are gone and are placed again",
+    "tasks_recalled": lambda f: f"* {f['count']} tasks waited for workers that are gone and are assigned again",
     "pools_read": lambda f: f"* {f['file']}: {f['topics']} topics go to {f['pools']} pools",
     "pools_refused": lambda f: f"! {f['error']}",
-    "lease_given_up": lambda f: f"! the store was away for too long: {f['count']} attempts are stopped",
+    "lease_given_up": lambda f: f"! the store was unavailable for too long: {f['count']} attempts are stopped",
     "local_access": lambda f: f"* a token for the API is in {f['file']}: {f['hint']}",
-    "keys_not_fetched": lambda f: f"! the keys of the tokens' issuer cannot be had: {_first_line(f['error'])}",
+    "keys_not_fetched": lambda f: f"! the keys of the tokens' issuer cannot be fetched: {_first_line(f['error'])}",
     "key_passed_over": lambda f: f"! a key of the tokens' issuer is not used: {f['kid']} {f['reason']}",
-    "stop_asked": lambda f: f"{f['signal']}: what runs may finish; once more to stop at once",
+    "stop_asked": lambda f: f"{f['signal']}: running tasks may finish; once more to stop at once",
     "stopped": lambda _: "stopped",
 }
 
 
 class ConsoleEvents:
-    """Writes a line for each event that has one, and counts what would scroll by too fast or is not read."""
+    """Writes a line for each event that has one; counts those that come too fast or are not read in time."""
 
     def __init__(self, stream: TextIO, *, beside: Events | None = None) -> None:
         self._lines = LineWriter(stream)
         self._next_sink = beside
         self._second = 0
-        self._told = 0
+        self._shown = 0
         self._suppressed = 0
-        #: What has gone wrong in this second: many may stumble over the same, and say the same of it.
-        self._complaints: set[str] = set()
-        #: What goes on, and when it was told last: it is told by each who stumbles over it until it ends.
+        #: The errors shown in this second: several services may report the same one.
+        self._recent_errors: set[str] = set()
+        #: When each lasting condition was shown last: services report it again and again until it ends.
         self._lasting: dict[str, int] = {}
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
         if self._next_sink is not None:
             self._next_sink.emit(name, **facts)
-        say = EVENT_FORMATS.get(name)
-        if say is None:
+        formatter = EVENT_FORMATS.get(name)
+        if formatter is None:
             return
         second = int(time.monotonic())
         if second != self._second:
-            self._second, self._told = second, 0
-            self._complaints.clear()
-        text = _format_event(name, say, facts)
+            self._second, self._shown = second, 0
+            self._recent_errors.clear()
+        text = _format_event(name, formatter, facts)
         if name in _LASTING and second - self._lasting.get(name, second - _REMIND_SECONDS) < _REMIND_SECONDS:
             return
-        if name not in _ALWAYS and (self._told >= _LINES_A_SECOND or text in self._complaints):
+        if name not in _ALWAYS and (self._shown >= _LINES_A_SECOND or text in self._recent_errors):
             self._suppressed += 1
             return
         if text.startswith("!"):
-            self._complaints.add(text)
+            self._recent_errors.add(text)
         if name in _LASTING:
             self._lasting[name] = second
-        self._told += 1
-        self._tell(text)
+        self._shown += 1
+        self._show(text)
 
     def flush(self, seconds: float = 1.0) -> bool:
-        """Whether all that was said is written, or was lost; False if that would take longer."""
+        """Wait until all lines so far are written or lost; False if that takes longer than `seconds`."""
         return self._lines.flush(seconds)
 
-    def _tell(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         if self._suppressed and self._lines.add(_stamped(f"… and {self._suppressed:,} more")):
             self._suppressed = 0
         if not self._lines.add(_stamped(text)):
             self._suppressed += 1
 
 
-def _format_event(name: str, say: Callable[[Facts], str], facts: Facts) -> str:
+def _format_event(name: str, formatter: Callable[[Facts], str], facts: Facts) -> str:
     try:
-        return say(facts)
+        return formatter(facts)
     except (KeyError, TypeError, ValueError):
-        # Told badly is better than not told, and much better than ending the service that told it.
+        # A poor line is better than none, and must not end the service that emitted the event.
         return f"? {name}"
 
 
@@ -287,12 +295,12 @@ def _stamped(text: str) -> str:
     return f"{datetime.now().astimezone():%H:%M:%S}  {shown}\n"
 
 
-#: How many lines may wait to be written. Every event is one, and thousands of tasks may end in a second.
+#: How many lines may wait in the queue. Every event is a line, and thousands of tasks may end in a second.
 _MAX_PENDING_EVENTS = 10_000
 
 
 class JsonEvents:
-    """Writes a line for each event, and counts what is not taken in time: nobody is waited for."""
+    """Writes a JSON line for each event, and counts the lines that the reader does not take in time."""
 
     def __init__(self, stream: TextIO, *, most: int = _MAX_PENDING_EVENTS) -> None:
         self._lines = LineWriter(stream, most=most)
@@ -306,18 +314,18 @@ class JsonEvents:
             self._suppressed += 1
 
     def flush(self, seconds: float = 1.0) -> bool:
-        """Whether all that was said is written, or was lost; False if that would take longer."""
+        """Wait until all lines so far are written or lost; False if that takes longer than `seconds`."""
         return self._lines.flush(seconds)
 
 
 def _line(name: str, facts: dict[str, object]) -> str:
-    said: dict[str, object] = {
+    header: dict[str, object] = {
         "time": instant_of(time.time_ns() // 1_000_000),
         "level": "warning" if name in WARNINGS else "info",
         "event": name,
     }
     try:
-        return msgspec.json.encode({**said, **facts, **said}, enc_hook=str).decode() + "\n"
-    except (TypeError, ValueError):  # a fact that is no data at all is told as it looks
+        return msgspec.json.encode({**header, **facts, **header}, enc_hook=str).decode() + "\n"
+    except (TypeError, ValueError):  # a fact that cannot be encoded is shown by its repr
         plain = {fact: repr(value) for fact, value in facts.items()}
-        return msgspec.json.encode({**said, **plain, **said}).decode("utf-8", "replace") + "\n"
+        return msgspec.json.encode({**header, **plain, **header}).decode("utf-8", "replace") + "\n"

@@ -1,4 +1,8 @@
-"""Manifests: files of several YAML documents, as other programs write them."""
+"""Files: jobs files, configuration, pool tables, and YAML manifests of other programs.
+
+Errors name the file, the line and the field. A file is opened once and checked through that handle; its size is
+limited.
+"""
 
 import hashlib
 import os
@@ -23,7 +27,7 @@ _DEEPEST = 64
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only, and none of it twice: an alias could make a small file a very large one."""
+    """Loads plain data without aliases: an alias could make a small file a very large one."""
 
     depth = 0
 
@@ -41,7 +45,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_manifest(name: str, text: str) -> list[Any]:
-    """The documents of the text; FileError names the line of what is no YAML."""
+    """The documents of the text; FileError names the line that is not YAML."""
     try:
         return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
@@ -57,12 +61,12 @@ def _refuse(name: str, error: yaml.MarkedYAMLError) -> NoReturn:
 
 
 _LARGEST_FILE = 8 * 2**20
-#: Where a date need not be quoted.
+#: Fields in which a date need not be quoted.
 _INSTANTS = ("at", "start_at", "end_at", "delay_until")
 
 
 class JobsFile:
-    """The jobs of a file as they were written, and where each word of them stands."""
+    """The jobs of a file as plain data, with the position of each key and value."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,11 +76,11 @@ class JobsFile:
         self.mappings: list[dict[str, Any]] = [job.to_data() for job in self._entries()]
 
     def jobs(self, read: Callable[[Mapping[str, Any]], Job]) -> list[Job]:
-        """All of them, each as `read` reads it; JobsFileError for the first that is wrong."""
+        """All jobs, each converted by `read`; JobsFileError for the first that is wrong."""
         found: dict[str, Job] = {}
-        for index, said in enumerate(self.mappings):
-            self._check_keys(index, said)
-            job = self._read(index, said, read)
+        for index, fields in enumerate(self.mappings):
+            self._check_keys(index, fields)
+            job = self._read(index, fields, read)
             if job.name in found:
                 first = self._root.position_of(f"jobs[{list(found).index(job.name)}].name").line
                 reason = f'"{job.name}" is already the name of another job, in line {first}'
@@ -84,18 +88,18 @@ class JobsFile:
             found[job.name] = job
         return list(found.values())
 
-    def _read(self, index: int, said: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Job]) -> Job:
+    def _read(self, index: int, fields: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Job]) -> Job:
         try:
-            return read(said)
+            return read(fields)
         except FieldError as error:
             self._refuse(error_sentence(error), f"jobs[{index}].{error.field}")
         except CronError as error:
             line, column = self._root.position_of(f"jobs[{index}].schedule")
-            job = f"jobs[{index}] ({said['name']})"
+            job = f"jobs[{index}] ({fields['name']})"
             raise JobsFileError(self.path, str(error), line=line, column=column, field=job) from None
 
-    def _check_keys(self, index: int, said: Mapping[str, Any]) -> None:
-        for key in said:
+    def _check_keys(self, index: int, fields: Mapping[str, Any]) -> None:
+        for key in fields:
             if key not in JOB_FIELDS:
                 near = get_close_matches(str(key), JOB_FIELDS, n=1)
                 hint = f", did you mean {near[0]}?" if near else f"; known are {', '.join(JOB_FIELDS)}"
@@ -125,24 +129,24 @@ class JobsFile:
 def read_jobs(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
     """Every job of the file; JobsFileError names the file, the line and the field of the first that is wrong."""
     with gc_paused():
-        return JobsFile(path).jobs(lambda said: read_job(said, defaults, now=now))
+        return JobsFile(path).jobs(lambda fields: read_job(fields, defaults, now=now))
 
 
 def read_jobs_with_positions(path: Path, defaults: Defaults, *, now: int) -> list[tuple[Job, dict[str, Any]]]:
-    """The same, each with what was written."""
+    """Every job of the file, each with its fields as written; raises as read_jobs does."""
     with gc_paused():
         file = JobsFile(path)
-        return list(zip(file.jobs(lambda said: read_job(said, defaults, now=now)), file.mappings, strict=True))
+        return list(zip(file.jobs(lambda fields: read_job(fields, defaults, now=now)), file.mappings, strict=True))
 
 
 def read_job_schedules(path: Path, defaults: Defaults, *, now: int) -> list[Job]:
-    """The same, but of a job that is not complete only its name and when it fires."""
+    """Every job of the file; of a job that is not complete, only its name and when it fires."""
     with gc_paused():
-        return JobsFile(path).jobs(lambda said: read_job_timing(said, defaults, now=now))
+        return JobsFile(path).jobs(lambda fields: read_job_timing(fields, defaults, now=now))
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
-    """What a configuration file holds; FileError if that is no mapping."""
+    """The content of a configuration file; FileError if it is not a mapping."""
     root = compose_file(path, FileError, guarded=True)
     if root.value is None:
         return {}
@@ -153,7 +157,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """What a file of another kind holds; FileError if that cannot be read."""
+    """The text of any other file; FileError if it cannot be read."""
     try:
         return _content(path).decode()
     except (OSError, UnicodeDecodeError) as problem:
@@ -161,7 +165,7 @@ def read_text(path: Path) -> str:
 
 
 def error_sentence(error: FieldError) -> str:
-    """What is wrong, to stand after the name of the field."""
+    """The error as a clause that follows the name of the field."""
     value = str(error).removeprefix(f"{error.field}: ").removesuffix(f" {error.reason}")
     if error.reason == "is missing":
         return error.reason
@@ -176,9 +180,9 @@ def compose_file(
     showing: bool = False,
     guarded: bool = False,
 ) -> YamlNode:
-    """What a file holds, and where each word of it stands; the error if it cannot be read.
+    """The content of a file with the position of each key and value; raises `error` if it cannot be read.
 
-    A `guarded` file is one that decides who may do what: it is not believed if anybody could have written it.
+    A `guarded` file is one that grants permissions: it is refused if it is writable by everybody.
     """
     try:
         return compose(_content(path, guarded=guarded).decode(), instants=instants, showing=showing)
@@ -190,7 +194,7 @@ def compose_file(
 
 
 def file_digest(path: Path) -> str:
-    """A few letters that are the same as long as the file says the same, or cannot be read for the same reason."""
+    """A text that changes when the content of the file changes, or the reason why it cannot be read."""
     try:
         return hashlib.sha256(_content(path)).hexdigest()
     except OSError as problem:
@@ -198,7 +202,7 @@ def file_digest(path: Path) -> str:
 
 
 def _content(path: Path, *, guarded: bool = False) -> bytes:
-    """What the file holds. It is looked at through one handle, so that nobody can put another in its place."""
+    """The content of the file, checked and read through one handle, so that it cannot be swapped in between."""
     with open(path, "rb", opener=_opened) as file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):
@@ -212,7 +216,7 @@ def _content(path: Path, *, guarded: bool = False) -> bytes:
 
 
 def _opened(path: str, flags: int) -> int:
-    # A pipe that nobody writes to must not keep us waiting.
+    # Opening a pipe without a writer must not block.
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -223,7 +227,7 @@ def _why(problem: OSError | UnicodeDecodeError) -> str:
 
 
 def read_pools_file(path: Path) -> Pools:
-    """The table; FileError names the file, the line and the field of the first thing that is wrong."""
+    """The pool table in the file; FileError names the file, the line and the field of the first error."""
     root = compose_file(path, FileError, showing=True)
     try:
         return read_pools(root.to_data())

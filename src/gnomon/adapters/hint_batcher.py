@@ -1,4 +1,4 @@
-"""Passing hints on: those that come together once, and never so many that they cost more than they save."""
+"""Sends hints in batches: each topic once per batch, so that hints never cost more than they save."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -9,14 +9,14 @@ from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 
 SendHints = Callable[[Collection[HintTopic]], Awaitable[None]]
-#: The first is passed on at once; what comes within so many seconds after that goes together.
+#: The first hint is sent at once; those of the next so many seconds are sent together.
 _BATCH_SECONDS = 0.003
-#: How long those who close wait for what is still to be told.
+#: How long close() waits for the last batch.
 _LAST_SECONDS = 1.0
 
 
 class HintBatcher:
-    """Has topics sent by a task of its own, so that whoever tells need not wait."""
+    """Sends topics from a task of its own, so that the caller never waits."""
 
     def __init__(self, send: SendHints, events: Events) -> None:
         self._send = send
@@ -35,7 +35,7 @@ class HintBatcher:
             self._task = asyncio.create_task(self._send_all(), name="gnomon-hints")
 
     async def close(self) -> None:
-        """What was told has been sent, or is given up."""
+        """Send the last batch; give up after a second."""
         self._closed = True
         if self._task is not None:
             with suppress(TimeoutError):

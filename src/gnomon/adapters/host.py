@@ -1,4 +1,4 @@
-"""When Python is not to look for garbage."""
+"""The host system: garbage collection, load, clocks, random ids and the time zone database."""
 
 import asyncio
 import gc
@@ -18,9 +18,9 @@ from gnomon.ports.tasks import HostLoad
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: for work that makes much, and nothing that is part of a cycle.
+    """Pause the garbage collector, for work that allocates many objects and no cycles.
 
-    Each look stops every thread, and takes the longer the more there is.
+    Each collection stops every thread, and takes longer the more objects there are.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -31,15 +31,15 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-#: Where drivers say how busy a graphics card is, in percent.
+#: Files in which drivers publish the load of a graphics card, in percent.
 _CARDS = Path("/sys/class/drm")
 _BUSY = "card*/device/gpu_busy_percent"
-#: What says it for cards whose driver does not.
+#: The command for cards whose driver publishes no such file.
 _GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
 class LoadSampler:
-    """Measures without waiting: what takes long is asked for, and told the next time."""
+    """Measures the load without waiting: a slow command is started, and its output is used at the next call."""
 
     def __init__(self, cards: Path = _CARDS) -> None:
         self._cards = cards
@@ -48,11 +48,11 @@ class LoadSampler:
         self._last_gpu: int | None = None
 
     def load(self) -> HostLoad:
-        """How busy it is now: 100 is one task waiting for each core, and a graphics card that never rests."""
+        """The current load in percent: 100 is one runnable thread per core, or a fully busy graphics card."""
         return HostLoad(cpu=self._cpu(), gpu=self._gpu())
 
     def close(self) -> None:
-        """Nobody is asked any more."""
+        """Stop the command if it is still running."""
         if self._gpu_process is not None:
             self._gpu_process.kill()
             self._gpu_process.communicate()
@@ -74,21 +74,21 @@ class LoadSampler:
         return max(found, default=None)
 
     def _query_gpu(self, program: str) -> int | None:
-        """What the program said last, while it is asked again."""
+        """The last output of the program; start it again once it has ended."""
         if self._gpu_process is not None:
             if self._gpu_process.poll() is None:
                 return self._last_gpu
             self._last_gpu = _highest(self._gpu_process.communicate()[0])
         try:
-            asking = (program, *_GPU_QUERY[1:])
-            self._gpu_process = subprocess.Popen(asking, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
+            command = (program, *_GPU_QUERY[1:])
+            self._gpu_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - a fixed command
         except OSError:
             self._gpu_process = None
         return self._last_gpu
 
 
-def _highest(said: str) -> int | None:
-    return max((int(line) for line in said.split() if line.isdigit()), default=None)
+def _highest(output: str) -> int | None:
+    return max((int(line) for line in output.split() if line.isdigit()), default=None)
 
 
 class SystemClock:
@@ -112,9 +112,9 @@ class SystemClock:
 
 
 class RandomIds:
-    """UUIDv7 under a prefix: 48 bits of time, then dice. Those of one millisecond grow, each by a throw of the dice.
+    """UUIDv7 under a prefix: 48 bits of time, then random bits. Within one millisecond each id grows by a random step.
 
-    So whatever was made together, in whatever number, stands in every index in the order in which it was made.
+    So every index keeps ids in the order in which they were made, also those of the same millisecond.
     """
 
     def __init__(self) -> None:
@@ -124,20 +124,20 @@ class RandomIds:
     def new(self, prefix: str, at: int) -> str:
         """See Ids.new."""
         with self._lock:
-            before, dice = self._last
+            before, number = self._last
             if before == at:
-                dice += 1 + int.from_bytes(os.urandom(4), "big")
+                number += 1 + int.from_bytes(os.urandom(4), "big")
             else:
-                # The first of its millisecond leaves room for all others.
-                dice = int.from_bytes(os.urandom(10), "big") >> 7
-            self._last = at, dice
+                # The top bits are zero, so that later ids of the millisecond do not overflow.
+                number = int.from_bytes(os.urandom(10), "big") >> 7
+            self._last = at, number
         # Version 7 and variant 2 where RFC 9562 has them: 12 bits, then 62.
-        high, low = divmod(dice & (1 << 74) - 1, 1 << 62)
+        high, low = divmod(number & (1 << 74) - 1, 1 << 62)
         return f"{prefix}_{at & (1 << 48) - 1:012x}7{high:03x}{(0x2 << 62) | low:016x}"
 
 
 def tzdata_version() -> str:
-    """Which edition of the time zone database decisions are made with."""
+    """The version of the time zone database that schedules are computed with."""
     for folder in zoneinfo.TZPATH:
         listing = Path(folder, "tzdata.zi")
         if listing.is_file():

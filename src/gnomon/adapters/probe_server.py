@@ -1,6 +1,6 @@
-"""A very small HTTP server for those who look at a node from outside: it answers a few addresses, and asks for nothing.
+"""A minimal HTTP server for metrics and probes: it answers GET and HEAD on a few paths.
 
-No token is needed, so that nothing but what is meant for everybody is shown.
+It asks for no token, so its pages must contain only data that everybody may see.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from gnomon.errors import UsageError
 
-#: The largest head of a request, how long it may take to come and the answer to go, and how many are made at once.
+#: The largest request head, the time limit of a whole exchange, and how many pages are computed at once.
 _LARGEST_HEAD, _PATIENCE_SECONDS, _MOST_ANSWERS = 8192, 10.0, 8
 
 
 class ProbeResponse(Struct, frozen=True, kw_only=True):
-    """What an address shows."""
+    """The response of a page."""
 
     status: HTTPStatus = HTTPStatus.OK
     kind: str = "text/plain; charset=utf-8"
@@ -26,7 +26,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
 
 
 class ProbeServer:
-    """Answers GET and HEAD on the addresses it was given."""
+    """Answers GET and HEAD on the given paths."""
 
     def __init__(self, pages: Mapping[str, Callable[[], Awaitable[ProbeResponse]]]) -> None:
         self._pages = pages
@@ -34,20 +34,20 @@ class ProbeServer:
         self._answers = asyncio.Semaphore(_MOST_ANSWERS)
 
     async def listen(self, host: str, port: int) -> int:
-        """It listens; on which port comes back. UsageError names the settings if it cannot."""
+        """Start to listen and return the port; UsageError names the settings if that fails."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_LARGEST_HEAD)
         except OSError as error:
             reason = "is taken by another process" if error.errno == errno.EADDRINUSE else "cannot be listened on"
             raise UsageError(
-                f"metrics.port: {port} on {host} {reason}: say another metrics.port (0 is any that is free)"
+                f"metrics.port: {port} on {host} {reason}: set another metrics.port (0 is any that is free)"
                 " or metrics.host, or metrics.enabled: false"
             ) from error
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
     async def close(self) -> None:
-        """It listens no longer."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -60,7 +60,7 @@ class ProbeServer:
                 writer.write(_encode_response(answer, with_body=head is None or head[0] != "HEAD"))
                 await writer.drain()
         except (OSError, TimeoutError):
-            # Whoever asked is gone, or too slow.
+            # The client is gone, or too slow.
             pass
         finally:
             writer.close()
@@ -68,7 +68,7 @@ class ProbeServer:
                 await writer.wait_closed()
 
     async def _head(self, reader: asyncio.StreamReader) -> tuple[str, str] | None:
-        """Method and path of a request; None if it is none."""
+        """The method and path of a request; None if it is malformed."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -89,7 +89,7 @@ class ProbeServer:
         try:
             async with self._answers:
                 return await page()
-        except Exception:  # noqa: BLE001 - a page that cannot be shown is told as such, without what may be private
+        except Exception:  # noqa: BLE001 - the error text may be private
             return ProbeResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

@@ -1,4 +1,4 @@
-"""Numbers as Prometheus reads them."""
+"""Renders metrics in the text format of Prometheus."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def render_metrics(families: Sequence[MetricFamily], prefix: str) -> tuple[str, bytes]:
-    """The text that shows the families, each under its name behind the prefix, and what kind of text it is."""
+    """The content type and the text of the families, each name with the prefix."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from prometheus_client.registry import Collector
 
-    class Given(Collector):
-        """Gives away what we were given."""
+    class Families(Collector):
+        """Collects the given families."""
 
         def collect(self) -> Iterable["Metric"]:
             return _metrics(families, prefix)
 
     registry = CollectorRegistry()
-    registry.register(Given())
+    registry.register(Families())
     return CONTENT_TYPE_LATEST, generate_latest(registry)
 
 
@@ -31,16 +31,16 @@ def _metrics(families: Sequence[MetricFamily], prefix: str) -> Iterator["Metric"
 
     for family in families:
         metric = family.metric
-        name, says, labels = prefix + metric.name, metric.help, metric.labels
+        name, help_text, labels = prefix + metric.name, metric.help, metric.labels
         if metric.kind is MetricKind.HISTOGRAM:
-            histogram = HistogramMetricFamily(name, says, labels=labels)
+            histogram = HistogramMetricFamily(name, help_text, labels=labels)
             for values, sample in family.samples.items():
                 assert isinstance(sample, HistogramSample)  # noqa: S101 - a histogram has nothing else
                 histogram.add_metric(values, _cumulative(metric.buckets, sample.counts), sample.sum)
             yield histogram
             continue
         plain = (CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily)(
-            name, says, labels=labels
+            name, help_text, labels=labels
         )
         for values, number in family.samples.items():
             assert not isinstance(number, HistogramSample)  # noqa: S101 - only a histogram has one

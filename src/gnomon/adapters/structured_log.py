@@ -4,7 +4,7 @@ from typing import Any
 
 import structlog
 
-#: What an operator should look into.
+#: Events that an operator should look into.
 WARNINGS = frozenset(
     {
         "clock_corrected",
@@ -26,7 +26,7 @@ WARNINGS = frozenset(
 
 
 class LoggedEvents:
-    """Each event is one line with its facts. What cannot be written is dropped and counted."""
+    """Logs each event as one line with its facts. Events that cannot be written are counted."""
 
     def __init__(self) -> None:
         self._log: Any = structlog.get_logger("gnomon")

@@ -1,20 +1,20 @@
-"""A clock on the wall that is set by somebody else's: for workers, whose machines nobody minds.
+"""A wall clock synchronized with the clock of the store, for workers whose machines may have wrong clocks.
 
-What a worker writes down is compared with what others write down: when a step ended and the next may begin, and for how
-long something has run. So all of them go by one clock, that of the store.
+The timestamps of a worker are compared with those of other processes: when a step ended and the next may begin, and for
+how long a task has run. So all processes use one clock, that of the store.
 """
 
 from gnomon.adapters.host import SystemClock
 
-#: By so much clocks may differ, and nobody minds. Less is not to be told from the time that an answer takes.
+#: The difference that is ignored: a smaller one cannot be told from the round-trip time.
 _TOLERANCE_MS = 500
 
 
 class StoreSyncedClock(SystemClock):
-    """The machine's clocks, the one on the wall set forward or back by as much as it is wrong."""
+    """The machine's clocks, with an offset that corrects the wall clock."""
 
     def __init__(self) -> None:
-        #: What is added to the machine's own.
+        #: Milliseconds added to the machine's wall clock.
         self.offset_ms = 0
 
     def now(self) -> int:
@@ -26,11 +26,11 @@ class StoreSyncedClock(SystemClock):
         return super().until(at - self.offset_ms)
 
     def synchronize(self, theirs_at: int, *, asked_at: int) -> int:
-        """Set by an answer that says what time it is, given when we asked. Returns by how much we were wrong, or 0."""
-        heard_at = self.now()
-        # Theirs was looked at somewhere between the question and the answer.
-        wrong = (asked_at + heard_at) // 2 - theirs_at
-        if abs(wrong) <= max(_TOLERANCE_MS, heard_at - asked_at):
+        """Correct the clock by a response with the store's time; return by how much it was wrong, or 0."""
+        received_at = self.now()
+        # The store read its clock somewhere between the request and the response.
+        wrong = (asked_at + received_at) // 2 - theirs_at
+        if abs(wrong) <= max(_TOLERANCE_MS, received_at - asked_at):
             return 0
         self.offset_ms -= wrong
         return wrong

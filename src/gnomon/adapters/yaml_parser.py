@@ -1,7 +1,7 @@
-"""YAML as plain data that remembers where it stood. Made from the parser's events, within bounds.
+"""Parses YAML into plain data with the position of each value, from the parser's events, within limits.
 
-Nothing is built that YAML could only say with a tag, and nothing that its readers disagree about: `yes`, `1:30`, `010`
-and dates must be quoted to be texts.
+Values that need a tag are refused, and so are values that YAML parsers disagree about: `yes`, `1:30`, `010` and dates
+must be quoted to be texts.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-#: How much aliases may add to what is written.
+#: How many nodes aliases may add to the document.
 _MOST_ALIASED = 100_000
 _DEEPEST = 64
 _LONGEST_NUMBER = 40
@@ -31,13 +31,13 @@ _DATE = re.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
     r"(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]*)?)?(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
-#: Switches, octal, hexadecimal, binary, grouped, sexagesimal and exponential numbers, infinity and what is no number.
+#: Switches, octal, hexadecimal, binary, grouped, sexagesimal and exponential numbers, infinity and NaN.
 _UNCLEAR = re.compile(
     r"(?:yes|no|on|off|[-+]?\.(?:inf|nan)|[-+]?0[0-9_]+|[-+]?0[xob][0-9a-f_]+|[-+]?[0-9][0-9_]*_[0-9_]*"
     r"|[-+]?[0-9][0-9_]*(?::[0-9]{1,2})+(?:\.[0-9_]*)?|[-+]?[0-9._]+e[-+]?[0-9]+)",
     re.IGNORECASE,
 )
-#: How anything but a text begins.
+#: The first characters of values that may be something else than a text.
 _NO_TEXT = frozenset("~-+.0123456789tTfFnNyYoO")
 
 
@@ -49,7 +49,7 @@ class SourcePosition(NamedTuple):
 
 
 class YamlNode:
-    """A value and where it stands. A list holds nodes, a mapping holds nodes and where their keys stand."""
+    """A value and its position. A list holds nodes; a mapping holds nodes and the positions of their keys."""
 
     __slots__ = ("place", "size", "value")
 
@@ -57,7 +57,7 @@ class YamlNode:
         self.value, self.place, self.size = value, place, size
 
     def to_data(self) -> Any:  # noqa: ANN401 - as varied as YAML is
-        """The value without its places."""
+        """The value without positions."""
         if isinstance(self.value, dict):
             return {key: node.to_data() for key, (_, node) in self.value.items()}
         if isinstance(self.value, list):
@@ -65,7 +65,7 @@ class YamlNode:
         return self.value
 
     def position_of(self, path: str) -> SourcePosition:
-        """Where `jobs[3].retry.max_attempts` stands; as much of the way as there is, if it is not there."""
+        """The position of a path such as `jobs[3].retry.max_attempts`, or of the longest part of it that exists."""
         node, place = self, self.place
         for key, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", path):
             keys = {str(known): known for known in node.value} if isinstance(node.value, dict) else {}
@@ -80,7 +80,7 @@ class YamlNode:
 
 
 class YamlDocumentError(Exception):
-    """What a document has that is not taken, and where."""
+    """A document is refused: the reason, the position and the path."""
 
     def __init__(self, reason: str, place: SourcePosition | None = None, path: str = "") -> None:
         super().__init__(reason)
@@ -88,9 +88,9 @@ class YamlDocumentError(Exception):
 
 
 def compose(text: str, *, instants: Collection[str] = (), showing: bool = False) -> YamlNode:
-    """The only document of the text. Under the keys that `instants` names, a date is the text that was written.
+    """The only document of the text. Under the keys in `instants`, an unquoted date is read as a text.
 
-    `showing` says that a refusal may show values.
+    `showing` allows errors to contain values.
     """
     try:
         return _Composer(text, instants, showing=showing).document()
@@ -99,7 +99,7 @@ def compose(text: str, *, instants: Collection[str] = (), showing: bool = False)
 
 
 def _explained(text: str) -> yaml.YAMLError | None:
-    """What the parser that is slow, but says more, has to say against the text."""
+    """The error of the slow parser, which explains more; None if the text is too long for it."""
     if len(text) <= _LONGEST_EXPLAINED:
         try:
             for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -128,7 +128,7 @@ def _hint(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _Composer:
-    """Builds nodes while the parser goes through the text."""
+    """Builds nodes from the events of the parser."""
 
     def __init__(self, text: str, instants: Collection[str], *, showing: bool) -> None:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -148,7 +148,7 @@ class _Composer:
         next(self._events)
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise YamlDocumentError("is a second document: say everything in one", _place(after))
+            raise YamlDocumentError("is a second document: a file has only one", _place(after))
         return root
 
     def _refused(self, reason: str, place: SourcePosition) -> YamlDocumentError:
@@ -161,7 +161,7 @@ class _Composer:
         if not depth:
             raise self._refused("is nested too deeply", place)
         if event.anchor:
-            # Until it is complete, it cannot be referred to.
+            # An alias cannot refer to it until it is complete.
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node = YamlNode(self._scalar(event, place), place)
@@ -200,7 +200,7 @@ class _Composer:
             place, key = _place(inner), self._key(inner)
             self._path.append(f".{key}")
             if key in members:
-                raise self._refused(f"is said a second time; the first is in line {members[key][0].line}", place)
+                raise self._refused(f"is given a second time; the first is in line {members[key][0].line}", place)
             members[key] = (place, self._node(next(self._events), depth - 1))
             if key == _MERGE and not inner.style:
                 merges = self._merges(members[key][1], place)
@@ -212,17 +212,17 @@ class _Composer:
         return YamlNode(members, _place(event), 1 + sum(1 + node.size for _, node in members.values()))
 
     def _merges(self, node: YamlNode, place: SourcePosition) -> list[YamlNode]:
-        """The mappings to take over, the one that counts most first."""
+        """The mappings to merge, in order of precedence."""
         found = node.value if isinstance(node.value, list) else [node]
         if not all(isinstance(other.value, dict) for other in found):
             raise self._refused("takes a mapping, or a list of them", place)
         return list(found)
 
-    def _key(self, event: Any) -> Any:  # noqa: ANN401 - any of the simple values; who reads the mapping may refuse it
+    def _key(self, event: Any) -> Any:  # noqa: ANN401 - any scalar; the reader of the mapping may refuse it
         place = _place(event)
         if not isinstance(event, yaml.ScalarEvent):
             raise self._refused("has a key that is no text", place)
-        # A field of jobs has this name, and as a key it can mean nothing else.
+        # A field of jobs is called "on"; as a key it is never a boolean.
         return "on" if event.value == "on" else self._scalar(event, place)
 
     def _check_tag(self, event: Any, *taken: str) -> None:  # noqa: ANN401 - the parser's events have no common type
@@ -246,7 +246,7 @@ class _Composer:
         if _DATE.fullmatch(value):
             raise self._refused(self._about_date(value), place)
         if _UNCLEAR.fullmatch(value):
-            raise self._refused("means different things to different readers of YAML: quote it", place)
+            raise self._refused("means different things to different YAML parsers: quote it", place)
         return value
 
     def _about_date(self, value: str) -> str:
@@ -255,7 +255,7 @@ class _Composer:
             date(year, month, day)
         except ValueError as error:
             why = str(error).partition(":")[0]
-            return f"is what YAML takes for a date or a number, but that is none ({why}): quote it"
+            return f"looks like a date or a number to YAML, but is none ({why}): quote it"
         return f"must be a text, not {value}: quote it" if self._showing else "must be a text, not a date: quote it"
 
     def _number(self, value: str, place: SourcePosition) -> int | float:

@@ -78,7 +78,7 @@ async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
     await sent(client, 2)
     async with asyncio.timeout(10):
         assert not (await puller.pull(limit=1, wait_ms=5_000))[0].doubtful
-        await puller._ask(1)  # noqa: SLF001 - as a pull with more room does
+        await puller._request(1)  # noqa: SLF001 - as a pull with more room does
         while not puller._received:  # noqa: ASYNC110, SLF001 - it comes by itself
             await asyncio.sleep(0.01)
     monkeypatch.setitem(client.stats, "reconnects", client.stats["reconnects"] + 1)

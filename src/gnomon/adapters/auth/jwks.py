@@ -1,4 +1,8 @@
-"""The keys that signatures are checked with: which of a published set can be used, and for what."""
+"""JSON Web Key Sets: which published keys are usable for which algorithms, and where the keys come from.
+
+A key source reads the keys from a URL, a file or memory. RemoteKeySource caches them, so that the issuer is asked
+rarely and may be unavailable for a while.
+"""
 
 import asyncio
 import json
@@ -15,7 +19,7 @@ from gnomon.config.sections import AuthSettings
 from gnomon.errors import FileError, IssuerUnavailable
 from gnomon.ports.runtime import Clock, Events
 
-#: What a key can be used for follows from what it is, and from nothing that a token says.
+#: The algorithms of a key follow from its type alone, never from a claim of a token.
 _OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _OF_CURVE = {
     ("EC", "P-256"): ("ES256",),
@@ -28,25 +32,25 @@ _SHORTEST_RSA_BITS, _LONGEST_RSA_BITS = 2048, 8192
 _SMALLEST_EXPONENT, _LARGEST_EXPONENT = 3, 2**32
 _MOST_KEYS = 100
 _LONGEST_KID = 256
-#: Told of each key that is passed over: its kid, and why.
+#: Called for each key that is skipped, with its kid and the reason.
 OnKeySkipped = Callable[[str, str], None]
 
 
 class _UnusableKey(Exception):
-    """A key cannot be used, and why."""
+    """A key cannot be used; the text is the reason."""
 
 
 class PublicKey(NamedTuple):
-    """One key, and all that it may be used for."""
+    """A key and the algorithms that it may be used with."""
 
     kid: str | None
     algorithms: frozenset[str]
-    #: As joserfc has it.
+    #: The key as joserfc represents it.
     key: Any
 
 
 class KeyRing:
-    """Keys of one issuer."""
+    """The usable keys of one issuer."""
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
         self._keys = tuple(keys)
@@ -55,17 +59,17 @@ class KeyRing:
         return len(self._keys)
 
     def find_key(self, kid: str | None, algorithm: str) -> PublicKey | None:
-        """The only key that can have signed it: of that name if there is one, and made for that algorithm."""
+        """The only key with that kid, if one is given, and that algorithm; None if there are none or several."""
         found = [one for one in self._keys if algorithm in one.algorithms and (kid is None or one.kid == kid)]
         return found[0] if len(found) == 1 else None
 
 
 def verify_signature(key: PublicKey, algorithm: str, signed: bytes, signature: bytes) -> bool:
-    """Whether the signature is the key's."""
+    """Whether the key has made the signature."""
     from joserfc.errors import JoseError
     from joserfc.jws import JWSRegistry
 
-    # The older name for the same algorithm leaves the curve open; the key says which it is.
+    # EdDSA, the older name, leaves the curve open; the key determines it.
     name = str(key.key.get("crv")) if algorithm == "EdDSA" else algorithm
     try:
         return bool(JWSRegistry(algorithms=[name]).get_alg(name).verify(signed, signature, key.key))
@@ -73,29 +77,29 @@ def verify_signature(key: PublicKey, algorithm: str, signed: bytes, signature: b
         return False
 
 
-def parse_key_ring(document: object, algorithms: Collection[str], passed_over: OnKeySkipped) -> KeyRing:
-    """The keys of a published set that can be used; ValueError if it is no such set."""
+def parse_key_ring(document: object, algorithms: Collection[str], on_skipped: OnKeySkipped) -> KeyRing:
+    """The usable keys of a published set; ValueError if the document is not such a set."""
     entries = document.get("keys") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or len(entries) > _MOST_KEYS:
         raise ValueError(f"it is no set of at most {_MOST_KEYS} keys")
-    found = list(_usable(entries, algorithms, passed_over))
+    found = list(_usable(entries, algorithms, on_skipped))
     names = [one.kid for one in found]
     for name in sorted({str(name) for name in names if name is not None and names.count(name) > 1}):
-        passed_over(name, "is the name of several keys")
+        on_skipped(name, "is the name of several keys")
     return KeyRing([one for one in found if one.kid is None or names.count(one.kid) == 1])
 
 
-def _usable(entries: Sequence[object], algorithms: Collection[str], passed_over: OnKeySkipped) -> Iterator[PublicKey]:
+def _usable(entries: Sequence[object], algorithms: Collection[str], on_skipped: OnKeySkipped) -> Iterator[PublicKey]:
     for entry in entries:
         try:
             yield _public_key(entry, algorithms)
         except _UnusableKey as error:
             named = entry.get("kid") if isinstance(entry, Mapping) else None
-            passed_over(named[:_LONGEST_KID] if isinstance(named, str) else "", str(error))
+            on_skipped(named[:_LONGEST_KID] if isinstance(named, str) else "", str(error))
 
 
 def _public_key(entry: object, algorithms: Collection[str]) -> PublicKey:
-    """The key; _Unusable says why it cannot be used."""
+    """The key; _UnusableKey if it cannot be used."""
     if not isinstance(entry, Mapping):
         raise _UnusableKey("is no key")
     kid = entry.get("kid")
@@ -113,13 +117,13 @@ def _public_key(entry: object, algorithms: Collection[str]) -> PublicKey:
 
 
 def _allowed_algorithms(entry: Mapping[str, Any]) -> frozenset[str]:
-    kind, said = entry.get("kty"), entry.get("alg")
+    kind, algorithm = entry.get("kty"), entry.get("alg")
     can = _OF_RSA if kind == "RSA" else _OF_CURVE.get((str(kind), str(entry.get("crv"))), ())
-    return frozenset(can) if said is None else frozenset(can) & _also_called(said)
+    return frozenset(can) if algorithm is None else frozenset(can) & _also_called(algorithm)
 
 
 def _also_called(algorithm: object) -> frozenset[str]:
-    """An algorithm and its older or newer name."""
+    """The algorithm under all its names, older and newer."""
     edwards = {"Ed25519", "Ed448", "EdDSA"}
     return frozenset(edwards) if algorithm in edwards else frozenset([str(algorithm)])
 
@@ -134,7 +138,7 @@ def _imported(entry: Mapping[str, Any]) -> object:
         raise _UnusableKey("cannot be read")
     try:
         with warnings.catch_warnings():
-            # Of keys that are too short, which are refused below.
+            # joserfc warns of short keys; they are refused below.
             warnings.simplefilter("ignore", SecurityWarning)
             key = import_key(wanted)
         public = key.public_key
@@ -153,22 +157,22 @@ def _check_rsa(bits: int, exponent: int) -> None:
 
 
 class KeyFetchState(Struct, frozen=True):
-    """What is known about the keys that were fetched."""
+    """When keys were fetched."""
 
-    #: When they were last had, and when that was last tried.
+    #: The last successful fetch and the last try.
     fetched_at: int | None = None
     tried_at: int | None = None
 
 
 def keys_usable(state: KeyFetchState, settings: AuthSettings, *, now: int) -> bool:
-    """Whether the keys that we have may be used: those of an issuer that is away do not count for ever."""
+    """Whether the cached keys may be used: without a successful fetch they expire after `auth.keys_patience`."""
     return state.fetched_at is not None and now - state.fetched_at < max(
         settings.keys_patience_ms, settings.keys_ttl_ms
     )
 
 
 def should_fetch_keys(state: KeyFetchState, settings: AuthSettings, *, known: bool, now: int) -> bool:
-    """Whether to ask the issuer: our keys are old, or a token names one we lack; but not again and again."""
+    """Whether to fetch: the keys are old or a token names an unknown one, and the last try is long enough ago."""
     if state.tried_at is not None and now - state.tried_at < settings.refetch_ms:
         return False
     return not known or state.fetched_at is None or now - state.fetched_at >= settings.keys_ttl_ms
@@ -176,28 +180,28 @@ def should_fetch_keys(state: KeyFetchState, settings: AuthSettings, *, known: bo
 
 _LARGEST_SET = 2**20
 _CHUNK = 65_536
-#: How often a file is looked at, in seconds.
-_LOOK_SECONDS = 1.0
+#: How often a file is checked for a change, in seconds.
+_CHECK_SECONDS = 1.0
 
 
 class KeySource(Protocol):
-    """The keys of an issuer, as far as they are known."""
+    """Provides the keys of an issuer."""
 
     async def ring(self, kid: str | None, algorithm: str) -> KeyRing:
-        """The keys, which may have been fetched anew if none fits; IssuerUnavailable if there are none to be had."""
+        """The keys, fetched anew if none fits and a fetch is due; IssuerUnavailable if there are none."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Cancel a fetch that is under way."""
         ...
 
 
 class RemoteKeySource:
-    """The keys at an address.
+    """The keys at a URL.
 
-    They are kept, and fetched again when they are old or a token names another; but not more often than
-    `auth.refetch`, whatever tokens name. While the issuer is away, those that we have go on counting for a while.
-    Nobody whose key is known waits for a fetch.
+    They are cached, and fetched again when they are old or a token names an unknown key, but not more often than
+    `auth.refetch`, whatever tokens name. While the issuer is unavailable the cached keys stay valid for a while.
+    A request whose key is known never waits for a fetch.
     """
 
     def __init__(self, url: str, settings: AuthSettings, clock: Clock, events: Events) -> None:
@@ -217,10 +221,10 @@ class RemoteKeySource:
             self._fetching = asyncio.create_task(self._fetch())
             self._fetching.add_done_callback(self._fetched)
         if not known and self._fetching is not None:
-            # Whoever gives up waiting does not take the others' fetch away.
+            # A cancelled request must not cancel the fetch that other requests wait for.
             await asyncio.shield(self._fetching)
         if not keys_usable(self._state, self._settings, now=self._now()):
-            raise IssuerUnavailable("the keys of the tokens' issuer cannot be had")
+            raise IssuerUnavailable("the keys of the tokens' issuer cannot be fetched")
         return self._ring
 
     async def close(self) -> None:
@@ -253,7 +257,7 @@ class RemoteKeySource:
 
 
 async def _fetch_body(url: str) -> bytes:
-    """What the address answers; OSError or ValueError if that is nothing to trust. It is not led elsewhere."""
+    """The body of the response; OSError or ValueError if it cannot be trusted. Redirects are not followed."""
     import aiohttp
 
     try:
@@ -278,7 +282,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _parse_json(body: bytes) -> object:
-    """The document; ValueError if it is none."""
+    """The JSON document; ValueError if the body is too large or not JSON."""
     if len(body) > _LARGEST_SET:
         raise ValueError(f"it has more than {_LARGEST_SET} bytes")
     try:
@@ -288,7 +292,7 @@ def _parse_json(body: bytes) -> object:
 
 
 class FileKeySource:
-    """The keys in a file, read again when it is another."""
+    """The keys in a file, read again when the file changes."""
 
     def __init__(self, path: Path, settings: AuthSettings, clock: Clock, events: Events) -> None:
         self._path = path
@@ -296,21 +300,21 @@ class FileKeySource:
         self._clock = clock
         self._events = events
         self._ring, self._stamp = self._read()
-        self._looked_at = clock.elapsed()
+        self._checked_at = clock.elapsed()
 
     async def ring(self, kid: str | None, algorithm: str) -> KeyRing:
         """See KeySource.ring."""
         del kid, algorithm
-        if self._clock.elapsed() - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = self._clock.elapsed()
-            self._look()
+        if self._clock.elapsed() - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = self._clock.elapsed()
+            self._refresh()
         return self._ring
 
     async def close(self) -> None:
         """See KeySource.close."""
 
-    def _look(self) -> None:
-        """A file that has become unreadable leaves the keys as they were."""
+    def _refresh(self) -> None:
+        """Read the file if it has changed; keep the keys if it has become unreadable."""
         try:
             if _stamp(self._path) != self._stamp:
                 self._ring, self._stamp = self._read()
@@ -336,7 +340,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 class StaticKeySource:
-    """Keys that do not change while we run."""
+    """Keys that do not change while the process runs."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring

@@ -1,4 +1,4 @@
-"""Bearer tokens: JSON Web Tokens, checked against the keys of whoever issued them."""
+"""Bearer tokens: JSON Web Tokens, checked against the keys of their issuers."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -12,12 +12,12 @@ from gnomon.errors import TokenRefused
 from gnomon.ports.auth import Caller, Role
 from gnomon.ports.runtime import Clock
 
-#: How many tokens are remembered whose signature was right.
+#: How many tokens with a verified signature are cached.
 _MOST_REMEMBERED = 4096
 
 
 class TrustedIssuer(Struct, frozen=True, kw_only=True):
-    """Somebody whose tokens are taken."""
+    """An issuer whose tokens are accepted."""
 
     keys: KeySource
     rules: ClaimRules
@@ -25,18 +25,18 @@ class TrustedIssuer(Struct, frozen=True, kw_only=True):
 
 
 class JwtAuthenticator:
-    """Takes the tokens of some issuers, each checked with the keys of its own issuer only."""
+    """Accepts the tokens of several issuers, each checked with the keys of its own issuer only."""
 
     def __init__(self, issuers: Sequence[TrustedIssuer], clock: Clock, *, largest: int) -> None:
         self._issuers = tuple(issuers)
         self._clock = clock
         self._largest = largest
         self._algorithms = frozenset[str]().union(*(one.algorithms for one in issuers))
-        #: By digest, the keys with which the signature was right: while they count, so does it.
-        self._proven: dict[bytes, KeyRing] = {}
+        #: By digest of a token, the keys that verified its signature; the entry is valid while these keys are.
+        self._verified: dict[bytes, KeyRing] = {}
 
     async def caller(self, token: str) -> Caller:
-        """See TokenAuthenticator.caller. IssuerUnavailable if the keys to check it with cannot be had."""
+        """See TokenAuthenticator.caller. IssuerUnavailable if the keys of its issuer cannot be fetched."""
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
@@ -46,12 +46,12 @@ class JwtAuthenticator:
         return _caller(verify_claims(found.claims, issuer.rules, now=self._clock.now()))
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close the key sources."""
         for issuer in self._issuers:
             await issuer.keys.close()
 
     def _issuer_of(self, claims: Mapping[str, Any]) -> TrustedIssuer:
-        """The issuer that the token names; one of any name comes last."""
+        """The issuer that the token names; an issuer that accepts any name comes last."""
         named = claims.get("iss")
         for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
             if issuer.rules.issuer in ("", named):
@@ -60,20 +60,20 @@ class JwtAuthenticator:
 
     def _check_signature(self, token: str, found: ParsedToken, ring: KeyRing) -> None:
         digest = sha256(token.encode()).digest()
-        if self._proven.get(digest) is ring:
+        if self._verified.get(digest) is ring:
             return
         key = ring.find_key(found.kid, found.algorithm)
         if key is None:
             raise TokenRefused("no key of its issuer fits it")
         if not verify_signature(key, found.algorithm, found.signed, found.signature):
             raise TokenRefused("its signature is not its issuer's")
-        if len(self._proven) >= _MOST_REMEMBERED:
-            self._proven.clear()
-        self._proven[digest] = ring
+        if len(self._verified) >= _MOST_REMEMBERED:
+            self._verified.clear()
+        self._verified[digest] = ring
 
 
 class UnverifiedJwtAuthenticator:
-    """Believes every token. For trying things out where nobody else can reach."""
+    """Accepts every token without checking its signature. Only for trials on a private machine."""
 
     def __init__(self, rules: ClaimRules, clock: Clock, *, algorithms: frozenset[str], largest: int) -> None:
         self._rules = rules
@@ -82,12 +82,12 @@ class UnverifiedJwtAuthenticator:
         self._largest = largest
 
     async def caller(self, token: str) -> Caller:
-        """See TokenAuthenticator.caller; the signature is not looked at."""
+        """See TokenAuthenticator.caller; the signature is not checked."""
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         return _caller(verify_claims(found.claims, self._rules, now=self._clock.now()))
 
     async def close(self) -> None:
-        """Let go of nothing."""
+        """Nothing to close."""
 
 
 def _caller(claims: VerifiedClaims) -> Caller:

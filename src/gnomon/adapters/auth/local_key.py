@@ -1,4 +1,4 @@
-"""A signing key and tokens of our own, in files that only their owner can read."""
+"""The signing key of an installation and tokens signed with it, in files that only their owner can read."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.adapters.auth.jwks import KeyRing, PublicKey
 from gnomon.errors import FileError
 
-#: Whom tokens of a local key name as their issuer.
+#: The issuer in tokens of a local key.
 LOCAL_ISSUER = "urn:gnomon:local"
 LOCAL_ALGORITHM = "Ed25519"
 _LARGEST_FILE = 65_536
@@ -19,7 +19,7 @@ _OWNER_ONLY = 0o600
 
 
 class LocalKey:
-    """Signs tokens that are checked with its public half."""
+    """Signs tokens; its public half verifies them."""
 
     def __init__(self, jwk: Mapping[str, Any]) -> None:
         from joserfc.jwk import OKPKey
@@ -32,7 +32,7 @@ class LocalKey:
         return KeyRing([PublicKey(self.kid, frozenset([LOCAL_ALGORITHM]), self._key)])
 
     def signed(self, claims: Mapping[str, Any]) -> str:
-        """A token that says this."""
+        """A signed token with these claims."""
         from joserfc import jwt
 
         header = {"alg": LOCAL_ALGORITHM, "kid": self.kid, "typ": "JWT"}
@@ -40,7 +40,7 @@ class LocalKey:
 
 
 def local_key(path: Path) -> LocalKey:
-    """The key in the file, which is made if there is none: the same one for all who ask at once."""
+    """The key in the file, created if there is none. Concurrent callers get the same key."""
     return _key_in(path, read_or_create(path, _new_key))
 
 
@@ -51,13 +51,13 @@ def existing_key(path: Path) -> LocalKey | None:
 
 
 def read_or_create(path: Path, make: Callable[[], str]) -> str:
-    """What the file holds; if there is none, what was made for it, by us or by whoever was first."""
+    """The text of the file; if there is none, create it with `make`. Of concurrent callers the first one wins."""
     found = read_private_file(path)
     if found is not None:
         return found
     fresh = _write_temporary(path, make())
     try:
-        # Unlike a rename, a link never replaces what another has put there meanwhile.
+        # Unlike a rename, a link never replaces a file that another process has created meanwhile.
         with suppress(FileExistsError):
             os.link(fresh, path)
     except OSError as error:
@@ -66,12 +66,12 @@ def read_or_create(path: Path, make: Callable[[], str]) -> str:
         fresh.unlink()
     found = read_private_file(path)
     if found is None:
-        raise FileError(path, "was taken away while it was made")
+        raise FileError(path, "was removed while it was created")
     return found
 
 
 def replace_file(path: Path, text: str) -> None:
-    """The file holds this from now on; whoever reads it has the whole of the old or of the new."""
+    """Replace the content of the file atomically."""
     fresh = _write_temporary(path, text)
     try:
         fresh.replace(path)
@@ -81,7 +81,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def read_private_file(path: Path) -> str | None:
-    """What the file holds, None if there is none; FileError if anybody but its owner could have read or made it."""
+    """The text of the file, None if there is none; FileError if others could have read or written it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -103,13 +103,13 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise FileError(path, "is no regular file")
     if found.st_uid != os.geteuid():
-        raise FileError(path, "belongs to somebody else")
+        raise FileError(path, "belongs to another user")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise FileError(path, f"can be read by others: chmod 600 {path}, and make new ones if they have")
+        raise FileError(path, f"can be read by others: chmod 600 {path}, and replace the key if it was read")
 
 
 def _write_temporary(path: Path, text: str) -> Path:
-    """A new file in the same folder that holds this, safe on the disk."""
+    """Write the text to a new file in the same folder, synced to disk; return its path."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _OWNER_ONLY)
@@ -138,9 +138,9 @@ def _key_in(path: Path, text: str) -> LocalKey:
     from joserfc.errors import JoseError
 
     try:
-        said = json.loads(text)
-        if not isinstance(said, dict) or said.get("crv") != "Ed25519" or "d" not in said:
+        jwk = json.loads(text)
+        if not isinstance(jwk, dict) or jwk.get("crv") != "Ed25519" or "d" not in jwk:
             raise FileError(path, "holds no signing key")
-        return LocalKey(said)
+        return LocalKey(jwk)
     except (ValueError, TypeError, KeyError, RecursionError, JoseError):
         raise FileError(path, "holds no signing key") from None

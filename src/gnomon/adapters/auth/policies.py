@@ -1,30 +1,30 @@
-"""Who is let in where tokens prove nothing: everybody, or nobody."""
+"""Authenticators without verification: one accepts everybody, the other nobody."""
 
 from gnomon.errors import Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 
 
 class AnonymousAdminAuthenticator:
-    """Whoever shows no token is an administrator; who shows one is believed. For a machine of one's own."""
+    """Treats a request without a token as the administrator; delegates the others. Only for a private machine."""
 
-    def __init__(self, believed: TokenAuthenticator) -> None:
-        self._believed = believed
+    def __init__(self, for_tokens: TokenAuthenticator) -> None:
+        self._for_tokens = for_tokens
 
     async def caller(self, token: str) -> Caller:
         """See TokenAuthenticator.caller."""
-        return await self._believed.caller(token) if token else Caller("anonymous", frozenset(Role))
+        return await self._for_tokens.caller(token) if token else Caller("anonymous", frozenset(Role))
 
     async def close(self) -> None:
-        """Let go of nothing."""
+        """Nothing to close."""
 
 
 class RejectingAuthenticator:
-    """No token is good, because there is nobody who issues any."""
+    """Refuses every request, because no issuer is configured."""
 
     async def caller(self, token: str) -> Caller:
         """See TokenAuthenticator.caller."""
         del token
-        raise Unauthenticated("no token is accepted: auth names nobody who issues them")
+        raise Unauthenticated("no token is accepted: auth names no issuer of tokens")
 
     async def close(self) -> None:
-        """Let go of nothing."""
+        """Nothing to close."""

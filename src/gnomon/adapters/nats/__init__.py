@@ -1,1 +1,1 @@
-"""NATS: leases, hints and the queue to workers elsewhere."""
+"""NATS: leases, hints, and the message bus between servers and remote workers."""

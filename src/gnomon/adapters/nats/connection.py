@@ -1,4 +1,4 @@
-"""One connection to NATS, which comes back by itself."""
+"""Connects to NATS; the client reconnects by itself."""
 
 import asyncio
 import re
@@ -11,8 +11,8 @@ from gnomon.ports.runtime import Events
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-#: In an address: what nobody else should read.
-_WHO = re.compile(r"//[^/,]*@")
+#: The credentials in an address, which errors must not show.
+_CREDENTIALS = re.compile(r"//[^/,]*@")
 
 
 class NatsUnavailable(BusUnavailable):
@@ -20,9 +20,9 @@ class NatsUnavailable(BusUnavailable):
 
 
 async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Client":
-    """A connection that is tried again for ever once it was there; NatsUnavailable if it cannot be had now.
+    """A connection that reconnects for ever once it was established; NatsUnavailable if it cannot be established now.
 
-    Answers come to subjects that begin with the user's name, so that a server can keep users apart.
+    The inbox subjects contain the user's name, so that the permissions of NATS can separate users.
     """
     from nats.aio.client import Client
     from nats.errors import Error
@@ -30,7 +30,7 @@ async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Clie
     client = Client()
     seconds = settings.timeout_ms / 1000
     try:
-        # It would go on trying for ever also when it has never been there, and a wrong address would never be told.
+        # The client would retry for ever even if it never connected, and a wrong address would not be reported.
         async with asyncio.timeout(seconds):
             await client.connect(
                 [one.strip() for one in settings.url.split(",")],
@@ -44,18 +44,18 @@ async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Clie
                 **_event_callbacks(events, name),
             )
     except (OSError, Error) as problem:
-        # It was tried until our patience was over: why it could not be had says more than that.
+        # The last error of the client says more than our timeout.
         why = f"{client.last_error or problem!r}"
-        raise NatsUnavailable(f"cannot reach NATS at {_WHO.sub('//', settings.url)}: {why}") from problem
+        raise NatsUnavailable(f"cannot reach NATS at {_CREDENTIALS.sub('//', settings.url)}: {why}") from problem
     finally:
-        # A server that takes the connection and says nothing would leave us with half of one.
+        # A server that accepts the connection and sends nothing leaves it half open.
         if not client.is_connected:
             await client.close()
     return client
 
 
 def _event_callbacks(events: Events, name: str) -> dict[str, Any]:
-    """What the client calls when something happens to its connection."""
+    """The callbacks that report the state of the connection as events."""
 
     async def error(problem: Exception) -> None:
         events.emit("nats_error", error=repr(problem))

@@ -1,7 +1,10 @@
-"""Messages of a durable consumer, asked for in advance: they arrive while we do something else.
+"""Pulls the messages of a durable consumer with requests made in advance, so that they arrive during other work.
 
-The client's own `fetch` waits for as many as were asked for, or makes two requests each time; this one hands over what
-has come. Requests end by themselves, so that nothing is left deaf when a server comes back that has forgotten them.
+The client's own `fetch` waits for the whole batch, or makes two requests each time; this consumer returns the messages
+that have arrived. Requests expire, so that pulling continues when a server restarts and has forgotten them.
+
+A message is marked as doubtful if the delivery count of NATS cannot be trusted for it: after a reconnect, or when the
+consumer was deleted and created again, NATS may have delivered the message before without knowing it.
 """
 
 import asyncio
@@ -23,93 +26,92 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-#: How long the server keeps a request, and how much longer we believe in one that nobody ended.
+#: How long the server keeps a request, and how much longer a request without an end is counted as open.
 _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
-#: By how much the clock of NATS may differ from ours.
+#: By how much the clock of NATS may differ from the clock here.
 _DOUBT_MS = 5_000.0
 _NEVER_IN_DOUBT = float("inf")
-#: Stands above a message that may have arrived before.
+#: The header of a message that may have been delivered before.
 REDELIVERY_HEADER = "Gnomon-Again"
-#: What a server says of a request whose time is over, and of one that has nothing to wait for.
+#: The status of a request that has expired, and of one without messages.
 _OVER = ("408", "404")
 
 
 class _PullRequest(Struct):
-    """So many messages may still come, until then."""
+    """How many messages the request may still bring, and when it expires."""
 
     missing: int
     ends: float
 
 
 class PullConsumer:
-    """One consumer of one stream."""
+    """Pulls from one durable consumer of one stream."""
 
     def __init__(self, client: "Client", stream: str, consumer: str) -> None:
         self._client = client
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
         self._requests: deque[_PullRequest] = deque()
-        #: With when each was stored.
+        #: The messages that have arrived, each with the time when NATS stored it.
         self._received: deque[tuple[InboundMessage, float]] = deque()
         self._wakeup = asyncio.Event()
         self._reconnects = 0
-        #: How many deliveries the consumer had made, to whomever, when it made the last one to us.
+        #: The delivery sequence of the last message, which counts the deliveries to all subscribers.
         self._deliveries = 0
-        #: What was stored before then may have been given to somebody else, whatever the server says.
+        #: A message stored before then may have been delivered to another worker, whatever its delivery count says.
         self._doubtful_until_ms, self._doubts = 0.0, 0
-        #: Why the last request could not be met.
-        self._trouble = ""
+        #: The error of the last request.
+        self._request_error = ""
         self._subscription: Subscription | None = None
 
     async def pull(self, *, limit: int, wait_ms: int) -> list[InboundMessage]:
-        """Up to so many, as soon as there is one; none after so long."""
+        """Up to `limit` messages, as soon as there is one; none after `wait_ms`."""
         if self._subscription is None:
             self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
         if not self._received:
-            # First: something may come while we ask.
+            # Clear first: a message may arrive during the request.
             self._wakeup.clear()
-            await self._ask(limit)
+            await self._request(limit)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._wakeup.wait()
-        if self._trouble and not self._received:
-            trouble, self._trouble = self._trouble, ""
-            raise NatsUnavailable(f"cannot pull: {trouble}")
+        if self._request_error and not self._received:
+            error, self._request_error = self._request_error, ""
+            raise NatsUnavailable(f"cannot pull: {error}")
         if 0 < len(self._received) < limit:
-            # Room is left: what comes meanwhile is here when we are asked again. If it is too late for that, what has
-            # come is here all the same.
+            # Request more, so that they arrive before the next pull. A failure must not lose the messages received.
             with suppress(NatsUnavailable):
-                await self._ask(limit)
+                await self._request(limit)
         return self._pop_received(limit)
 
     @property
     def delivery_gaps(self) -> int:
-        """How often the consumer may have forgotten whom it gave what."""
+        """How often the consumer may have lost track of its deliveries."""
         self._notice_reconnects()
         return self._doubts
 
     def offer(self, delivered: InboundMessage) -> None:
-        """This has come on another way, and is handed over with what was asked for."""
+        """Add a message from another subject; the next pull returns it with the others."""
         self._received.append((delivered, _NEVER_IN_DOUBT))
         self._wakeup.set()
 
     async def stop(self) -> list[InboundMessage]:
-        """No more come. Those are handed over that had come already."""
+        """Stop pulling; return the messages that have arrived already."""
         if self._subscription is not None:
-            with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
+            with suppress(Exception):  # a broken connection brings no messages either
                 await self._subscription.unsubscribe()
                 await self._client.flush(timeout=1)
         return self._pop_received(len(self._received))
 
     def _pop_received(self, limit: int) -> list[InboundMessage]:
-        """Up to so many of what has come, each in doubt if there is a reason by now."""
+        """Remove up to `limit` of the received messages, marked as doubtful where deliveries may have been lost."""
         self._notice_reconnects()
         taken = [self._received.popleft() for _ in range(min(limit, len(self._received)))]
         until_ms = self._doubtful_until_ms
         return [replace(one, doubtful=True) if stored_ms < until_ms else one for one, stored_ms in taken]
 
-    async def _ask(self, limit: int) -> None:
+    async def _request(self, limit: int) -> None:
         now = asyncio.get_running_loop().time()
         self._notice_reconnects()
         while self._requests and (self._requests[0].ends < now or self._requests[0].missing <= 0):
@@ -124,17 +126,17 @@ class PullConsumer:
         self._requests.append(_PullRequest(missing, now + _REQUEST_SECONDS + _GRACE_SECONDS))
 
     def _request_ended(self, headers: Mapping[str, str]) -> None:
-        """A request is over: its time is, or there is nobody who could meet it."""
+        """Note that a request has expired or failed."""
         if self._requests:
             self._requests.popleft()
         if headers.get("Status") not in _OVER:
-            # Somebody may have deleted the consumer: another one of its name has never heard whom it gave what.
+            # The consumer may have been deleted; a new one of the same name does not know the earlier deliveries.
             self._doubt()
-            self._trouble = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
+            self._request_error = f"{headers.get('Status')} {headers.get('Description', 'no responders')}"
         self._wakeup.set()
 
     def _notice_reconnects(self) -> None:
-        """A server that comes back has never heard of what we asked for, and may have forgotten whom it gave what."""
+        """After a reconnect, forget open requests and doubt stored messages: the server may have lost its state."""
         reconnects = self._client.stats["reconnects"]
         if reconnects != self._reconnects:
             self._reconnects = reconnects
@@ -146,7 +148,7 @@ class PullConsumer:
         self._doubtful_until_ms = time.time() * 1000 + _DOUBT_MS
 
     def _detect_recreated_consumer(self, reply: str) -> None:
-        """A consumer that counts its deliveries from the beginning is another one of the same name."""
+        """A consumer whose delivery sequence starts again is a new one of the same name."""
         number = delivery_sequence(reply)
         if number <= self._deliveries:
             self._doubt()
@@ -169,18 +171,18 @@ class PullConsumer:
 
 
 def delivery_metadata(reply: str) -> tuple[int, float]:
-    """How often a message has been delivered, and when it was stored, in ms: its answer's subject says so."""
+    """The delivery count of a message and the time when it was stored, in ms, from its reply subject."""
     tries, _, _, stored_ns, *_ = _numbers(reply)
     return tries, stored_ns / 1_000_000
 
 
 def delivery_sequence(reply: str) -> int:
-    """How many deliveries its consumer had made by then, this one included."""
+    """How many deliveries the consumer has made, this one included."""
     return _numbers(reply)[2]
 
 
 def _numbers(reply: str) -> list[int]:
-    """Tries, place in the stream, deliveries of the consumer, when it was stored in ns, and how many are left."""
+    """Delivery count, stream sequence, consumer sequence, time stored in ns, and number of pending messages."""
     tokens = reply.split(".")
     first = 4 if len(tokens) < 11 else 6
     return [int(token) for token in tokens[first : first + 5]]

@@ -1,4 +1,4 @@
-"""Hints by NATS: messages that nobody keeps."""
+"""Hints over NATS: core messages, which are not stored."""
 
 import asyncio
 import secrets
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 SUBJECT = "mq.scheduler.hint"
-#: From one try to be connected to the next, until there was a connection. After that it comes back by itself.
+#: The pause between tries until the first connection; after that the client reconnects by itself.
 _PAUSE_SECONDS = 0.5
 
 
@@ -29,8 +29,8 @@ class NatsHints:
         self._events = events
         self._batcher = HintBatcher(self._send, events)
         self.tell = self._batcher.tell
-        #: By which we know our own voice.
-        self._voice = secrets.token_hex(4).encode()
+        #: Identifies our own messages, which are ignored.
+        self._sender_id = secrets.token_hex(4).encode()
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._heard: HintCallback = lambda _: None
@@ -54,21 +54,21 @@ class NatsHints:
                 await self._client.close()
 
     def emit(self, name: str, **facts: object) -> None:
-        """See Events.emit: whatever is told of our connection. What others told while it was lost was missed."""
+        """See Events.emit: an event of the connection. A reconnect counts as a hint on every topic: some were lost."""
         if not self._closed:
             self._events.emit(name, **facts)
         if name == "nats_reconnected":
-            self._look_at_all()
+            self._hint_all()
 
     async def _send(self, topics: Collection[HintTopic]) -> None:
         from nats.errors import Error
 
         client = await self._connected()
         if not client.is_connected:
-            raise NatsUnavailable("NATS is away")
+            raise NatsUnavailable("not connected to NATS")
         try:
             for topic in topics:
-                await client.publish(f"{SUBJECT}.{topic}", self._voice)
+                await client.publish(f"{SUBJECT}.{topic}", self._sender_id)
             await client.flush(timeout=self._settings.timeout_ms / 1000)  # type: ignore[arg-type]
         except (OSError, Error) as error:
             raise NatsUnavailable(f"NATS: {error!r}") from error
@@ -79,18 +79,18 @@ class NatsHints:
         while True:
             with suppress(NatsUnavailable, OSError, Error):
                 client = await self._connected()
-                await client.subscribe(f"{SUBJECT}.*", cb=self._hear)
+                await client.subscribe(f"{SUBJECT}.*", cb=self._on_message)
                 await client.flush()
-                self._look_at_all()
+                self._hint_all()
                 return
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _hear(self, message: "Msg") -> None:
+    async def _on_message(self, message: "Msg") -> None:
         topic = message.subject.removeprefix(f"{SUBJECT}.")
-        if message.data != self._voice and topic in list(HintTopic):
+        if message.data != self._sender_id and topic in list(HintTopic):
             self._heard(HintTopic(topic))
 
-    def _look_at_all(self) -> None:
+    def _hint_all(self) -> None:
         for topic in HintTopic:
             self._heard(topic)
 

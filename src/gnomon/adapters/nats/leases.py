@@ -1,7 +1,8 @@
-"""Leases in NATS: one message a key, which the server lets go by itself.
+"""Leases in NATS: one message per key, which the server removes when its time to live is over.
 
-To take or renew one is a single publish that says which message must have been the last on the subject. The sequence of
-the new one is the token. The client's own functions for keys would lose the time to live, and stumble over markers.
+Acquiring and renewing is a single publish that names the expected last message of the subject (compare-and-set). The
+sequence of the new message is the fencing token. The client's own key-value functions would lose the time to live, and
+fail on markers of expired messages.
 """
 
 import asyncio
@@ -23,29 +24,29 @@ _OPERATION, _MARKER = "KV-Operation", "Nats-Marker-Reason"
 _DELETE, _GONE = "DEL", ("DEL", "PURGE")
 #: The sequence before the first message.
 _NOTHING = 0
-#: Another message was the last one on the subject.
+#: Errors: another message was the last one on the subject.
 _OTHERS = (10071, 10164)
 _NO_STREAM = 10059
-#: How long those who watch can see that a lease has ended, in seconds.
+#: How long the marker of an expired lease stays for watchers, in seconds.
 _MARKER_SECONDS = 1.0
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class _NoBucket(Exception):
-    """The bucket is not there, or not there any more, and with it all leases."""
+    """The bucket does not exist, or was deleted together with all leases."""
 
 
 class NatsLeases:
-    """Implements Leases."""
+    """Leases in a key-value bucket of NATS."""
 
-    #: As long as the bucket is there.
+    #: The sequence of a stream grows as long as the bucket exists.
     ordered = True
 
     def __init__(self, client: "Client", settings: NatsSettings) -> None:
         self._client = client
         self._settings = settings
         self._stream = client.jetstream(timeout=settings.timeout_ms / 1000)
-        #: Who holds what we hold, by token, so that those who look at the bucket can read it also after a renewal.
+        #: The owner of each lease held here, by token: a renewal writes it again, for people who inspect the bucket.
         self._owners: dict[int, bytes] = {}
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
@@ -58,7 +59,7 @@ class NatsLeases:
         try:
             return await self._acquire(subject, value, span)
         except _NoBucket as error:
-            raise NatsUnavailable("the bucket of leases is not there although it was made") from error
+            raise NatsUnavailable("the bucket of leases does not exist although it was created") from error
 
     async def renew(self, key: str, token: int, *, ttl_ms: int) -> int | None:
         """See Leases.renew."""
@@ -68,7 +69,7 @@ class NatsLeases:
             renewed = await self._put(subject, owner, span, token)
         except _NoBucket:
             renewed = None
-        # Only now: if nobody answers, it may still be ours.
+        # Only now: if the request fails, the lease may still be held.
         self._owners.pop(token, None)
         return self._owned(renewed, owner)
 
@@ -84,8 +85,8 @@ class NatsLeases:
     async def _acquire(self, subject: str, owner: bytes, span: int) -> int | None:
         token = await self._put(subject, owner, span, _NOTHING)
         if token is None:
-            # Someone has it, or what is left of the last lease is still there: then that is what was the last.
-            left = await self._left(subject)
+            # The lease is held, or the marker of the last one is still there; the new message must follow the marker.
+            left = await self._marker(subject)
             token = None if left is None else await self._put(subject, owner, span, left)
         return self._owned(token, owner)
 
@@ -100,9 +101,9 @@ class NatsLeases:
         from nats.js.errors import APIError, NoStreamResponseError
 
         headers = {_EXPECTED: str(last)} | ({_OPERATION: operation} if operation else {})
-        self._refuse_if_away()
+        self._require_connection()
         try:
-            # Whole seconds: rounded up, because a lease that ends before its holder knows is worse than one too long.
+            # Whole seconds, rounded up: a lease must not end before its holder expects it.
             put = await self._stream.publish(subject, value, msg_ttl=-(-span // SECOND_MS), headers=headers)
         except NoStreamResponseError as error:
             raise _NoBucket from error
@@ -114,14 +115,14 @@ class NatsLeases:
             raise NatsUnavailable(f"NATS: {error!r}") from error
         return put.seq
 
-    async def _left(self, subject: str) -> int | None:
-        """What the next lease must come after: the marker of the last one, or nothing; None if someone has it."""
+    async def _marker(self, subject: str) -> int | None:
+        """The sequence that the next lease must follow: the marker of the last one or 0; None if it is held."""
         from nats.errors import Error
         from nats.js.errors import NotFoundError
 
-        self._refuse_if_away()
+        self._require_connection()
         try:
-            # From the leader of the stream: a follower may not have heard of it yet.
+            # From the leader of the stream: a follower may lag behind.
             found = await self._stream.get_msg(_STREAM, subject=subject)
         except NotFoundError as error:
             if error.err_code == _NO_STREAM:
@@ -137,7 +138,7 @@ class NatsLeases:
         from nats.errors import Error
         from nats.js.api import StorageType
 
-        self._refuse_if_away()
+        self._require_connection()
         try:
             await self._stream.create_key_value(
                 bucket=BUCKET,
@@ -149,20 +150,20 @@ class NatsLeases:
         except (OSError, Error) as error:
             raise NatsUnavailable(f"NATS: {error!r}") from error
 
-    def _refuse_if_away(self) -> None:
-        """Whoever asks while there is no connection would wait for as long as an answer may take."""
+    def _require_connection(self) -> None:
+        """Fail at once: without a connection, a request would wait for its whole timeout."""
         if not self._client.is_connected:
-            raise NatsUnavailable("NATS is away")
+            raise NatsUnavailable("not connected to NATS")
 
 
 def _subject(key: str) -> str:
-    """Where the lease is kept. Whatever could mean something in a subject is written as its number."""
+    """The subject of the lease. Bytes with a meaning in subjects are escaped as hexadecimal numbers."""
     plain = "".join(chr(one) if one in _PLAIN else f"={one:02X}" for one in checked_key("key", key).encode())
     return f"$KV.{BUCKET}.{plain}"
 
 
 class LazyNatsLeases:
-    """The same on a connection of its own, which is made when it is first needed."""
+    """NatsLeases on a connection of its own, which is opened on first use."""
 
     ordered = True
 
@@ -185,7 +186,7 @@ class LazyNatsLeases:
         return await (await self._leases()).release(key, token)
 
     async def close(self) -> None:
-        """Nobody is connected any more."""
+        """Close the connection."""
         if self._client is not None:
             await self._client.close()
 
@@ -193,5 +194,5 @@ class LazyNatsLeases:
         async with self._connecting:
             if self._client is None:
                 self._client = await connect(self._settings, self._events, name="gnomon-leases")
-                self._kept = NatsLeases(self._client, self._settings)
-            return self._kept
+                self._opened = NatsLeases(self._client, self._settings)
+            return self._opened

@@ -1,6 +1,7 @@
-"""Many messages for streams, sent in one breath, and the word of the server for each.
+"""Publishes batches of messages to streams, and waits for the acknowledgements of all of them together.
 
-The client's own way makes a name by dice and an object for every answer; this one counts, and looks for errors only.
+The client's own publish makes a random name and a future for every acknowledgement; this one numbers its messages and
+only looks for errors.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-#: How many are sent before others have a turn, such as whoever answers requests.
-_AT_A_STRETCH = 50
+#: How many messages are sent before other tasks of the event loop run, such as answers to requests.
+_YIELD_EVERY = 50
 
 
 class StreamMessage(NamedTuple):
-    """What is to be sent, by the name that it is known by, and what stands above it beside that name."""
+    """A message to publish: its name for deduplication, and headers besides that name."""
 
     name: str
     subject: str
@@ -30,7 +31,7 @@ class StreamMessage(NamedTuple):
 
 
 class StreamPublisher:
-    """Sends, and waits for answers on one subject of its own."""
+    """Sends messages, and receives all acknowledgements on one inbox."""
 
     def __init__(self, client: "Client", events: Events, *, seconds: float) -> None:
         self._client = client
@@ -39,18 +40,18 @@ class StreamPublisher:
         self._inbox = client.new_inbox()
         self._subscription: Subscription | None = None
         self._count = 0
-        #: What is still to be answered, by the number it was sent under.
+        #: The names of messages without an acknowledgement, by the number in their reply subject.
         self._waiting: dict[str, str] = {}
         self._arrived: set[str] = set()
         self._answered = asyncio.Event()
 
     async def send(self, messages: Sequence[StreamMessage]) -> frozenset[str]:
-        """The names of those that surely arrived come back."""
+        """Send the messages; return the names of those that were acknowledged in time."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
         if self._subscription is None:
-            self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
-        # Whoever has not answered by now never will, or too late.
+            self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._on_ack)
+        # Acknowledgements of earlier calls are too late.
         self._waiting.clear()
         self._arrived.clear()
         self._answered.clear()
@@ -61,7 +62,7 @@ class StreamPublisher:
         return frozenset(self._arrived)
 
     async def _put_all(self, messages: Sequence[StreamMessage]) -> None:
-        """All of them are on their way, or wait in vain for an answer."""
+        """Publish all messages; those that fail get no acknowledgement."""
         from nats.errors import Error, MaxPayloadError
 
         numbered = []
@@ -71,22 +72,22 @@ class StreamPublisher:
             numbered.append((str(self._count), one))
         try:
             for place, (number, one) in enumerate(numbered, 1):
-                if place % _AT_A_STRETCH == 0:
+                if place % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
                 headers = {"Nats-Msg-Id": one.name, **one.headers}
                 try:
                     await self._client.publish(one.subject, one.body, reply=f"{self._inbox}.{number}", headers=headers)
                 except MaxPayloadError as error:
-                    # What this server finds too large holds up no other.
+                    # A message that is too large for the server must not hold up the others.
                     self._waiting.pop(number, None)
                     self._events.emit("nats_error", error=f"{one.name}: {error!r}")
         except (Error, OSError) as error:
             self._events.emit("nats_error", error=repr(error))
 
-    async def _heard(self, message: "Msg") -> None:
+    async def _on_ack(self, message: "Msg") -> None:
         name = self._waiting.pop(message.subject[len(self._inbox) + 1 :], None)
         if name is not None and message.data and b'"error"' not in message.data:
-            # Else nobody keeps what is sent there, or whoever does has refused it.
+            # Otherwise no stream has the subject, or the stream has refused the message.
             self._arrived.add(name)
         if not self._waiting:
             self._answered.set()

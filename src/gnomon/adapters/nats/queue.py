@@ -1,6 +1,8 @@
-"""The streams and consumers that we need, made or brought into line when a server starts, and again when they are lost.
+"""The message bus between servers and remote workers: its streams and consumers, the server side, the worker side.
 
-What a stream cannot be changed in, and differs in, is refused: nobody's messages are thrown away to make it fit.
+Tasks and reports go through JetStream work queues; tasks for one worker, heartbeats and start requests are plain
+requests. A server creates or updates streams and consumers when it starts, and again when they are lost. If a stream
+differs in a property that cannot be changed, the server refuses to start instead of deleting messages.
 """
 
 import asyncio
@@ -28,24 +30,25 @@ if TYPE_CHECKING:
     from nats.js.api import ConsumerConfig, StreamConfig
 
 
-#: Within it a message is known by its name. A task that is older is past its deadline, whoever sends it again.
+#: The window in which messages are deduplicated by name. A task that is older is past its deadline.
 _DUPLICATES_SECONDS = 120.0
-#: What nobody has wanted for so long is litter: the store has long since gone on without it.
-_LITTER_SECONDS = 7 * 24 * 3600.0
+#: Messages that no consumer took for so long are dropped: the store has long since continued without them.
+_MAX_AGE_SECONDS = 7 * 24 * 3600.0
 _DEAD_SECONDS = 30 * 24 * 3600.0
 _DEAD_BYTES = 64 * 1024 * 1024
-#: How often a message may be given to somebody before it is put away.
+#: How often a message may be delivered before it becomes a dead letter.
 MAX_DELIVER = 100
-#: How many may be with workers at once: far more than all of them have slots.
+#: How many messages may be unacknowledged at once: far more than all workers have slots.
 _MAX_ACK_PENDING = 200_000
-#: Reports come until they are written down, however long the store is away; servers put away what they cannot.
-_FOR_EVER = -1
+#: Reports are delivered until they are stored, however long the store is unavailable. Servers dead-letter those that
+#: cannot be stored.
+_UNLIMITED = -1
 
 
 async def ensure_streams(
     js: "JetStreamContext", settings: NatsSettings, *, pools: Collection[str], ack_wait_ms: int
 ) -> None:
-    """All streams and consumers stand as they should; FieldError names what cannot be changed, and how it differs."""
+    """Create or update all streams and consumers; FieldError if a property differs that cannot be changed."""
     from nats.errors import Error
 
     try:
@@ -65,7 +68,7 @@ def _streams(settings: NatsSettings) -> "list[StreamConfig]":
             name=name,
             subjects=[wanted],
             retention=retention,
-            # A full stream says so; it does not silently forget the oldest.
+            # A full stream refuses new messages instead of silently dropping the oldest.
             discard=DiscardPolicy.NEW,
             max_age=seconds,
             storage=StorageType(settings.storage),
@@ -74,11 +77,11 @@ def _streams(settings: NatsSettings) -> "list[StreamConfig]":
         )
 
     dead = stream(subjects.DEAD, subjects.DEAD_SUBJECTS, RetentionPolicy.LIMITS, _DEAD_SECONDS)
-    # Of dead letters the oldest go, so that there is always room for another.
+    # Dead letters drop the oldest, so that a new one can always be stored.
     dead.discard, dead.max_bytes = DiscardPolicy.OLD, _DEAD_BYTES
     return [
-        stream(subjects.WORK, subjects.WORK_SUBJECTS, RetentionPolicy.WORK_QUEUE, _LITTER_SECONDS),
-        stream(subjects.REPORTS, subjects.REPORT_SUBJECTS, RetentionPolicy.WORK_QUEUE, _LITTER_SECONDS),
+        stream(subjects.WORK, subjects.WORK_SUBJECTS, RetentionPolicy.WORK_QUEUE, _MAX_AGE_SECONDS),
+        stream(subjects.REPORTS, subjects.REPORT_SUBJECTS, RetentionPolicy.WORK_QUEUE, _MAX_AGE_SECONDS),
         dead,
     ]
 
@@ -96,20 +99,20 @@ def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[Consumer
             max_ack_pending=_MAX_ACK_PENDING,
         )
 
-    # With a worker that is silent for as long as a lease lasts, the store has given up its attempts as well.
+    # If a worker is silent for the length of a lease, the store has ended its attempts as well.
     seconds = ack_wait_ms / 1000
     executing = [
         consumer(subjects.consumer_name(pool), subjects.pool_subjects(pool), seconds, MAX_DELIVER) for pool in pools
     ]
     patience = subjects.report_ack_wait_ms(ack_wait_ms) / 1000
-    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience, _FOR_EVER)
+    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience, _UNLIMITED)
     return [*((one, subjects.WORK) for one in executing), (reading, subjects.REPORTS)]
 
 
 async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
     from nats.js.errors import NotFoundError
 
-    assert wanted.name is not None  # noqa: S101 - we have just named it
+    assert wanted.name is not None  # noqa: S101 - _streams names all of them
     try:
         found = (await js.stream_info(wanted.name)).config
     except NotFoundError:
@@ -118,7 +121,7 @@ async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
     for field, setting in (("storage", "nats.storage"), ("retention", "retention")):
         kept, asked = getattr(found, field), getattr(wanted, field).value
         if kept != asked:
-            reason = f"cannot be had: the stream {wanted.name} has {kept!r}. Delete it, or keep to that"
+            reason = f"cannot be changed: the stream {wanted.name} has {kept!r}. Delete it, or keep that value"
             raise FieldError(setting, asked, reason)
     same = ("subjects", "discard", "max_age", "num_replicas", "duplicate_window")
     if any(getattr(found, field) != getattr(wanted, field) for field in same):
@@ -128,14 +131,14 @@ async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
 _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
 _TOO_OFTEN = "was given to somebody too often"
-#: How often it is asked whether servers have caught up with what workers say.
+#: How often to check whether servers have processed the pending reports.
 _CATCHING_UP_SECONDS = 0.02
-#: Where workers wait for answers, whatever the names of their users.
+#: The prefix of the inboxes of all users.
 _INBOXES = "_INBOX"
 
 
 class NatsServerBus:
-    """See ServerSide."""
+    """The server's side of the bus; see ServerBus."""
 
     def __init__(self, client: "Client", settings: NatsSettings, events: Events, *, ack_wait_ms: int) -> None:
         self._client = client
@@ -163,29 +166,26 @@ class NatsServerBus:
         try:
             found = await self._js.consumer_info(subjects.WORK, subjects.consumer_name(pool), timeout=self._seconds)
         except (Error, TimeoutError) as error:
-            raise NatsUnavailable(f"cannot ask what is under way: {error!r}") from error
+            raise NatsUnavailable(f"cannot count the tasks under way: {error!r}") from error
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
     async def publish(self, tasks: Sequence[OutboundTask]) -> frozenset[str]:
         """See TaskOutbox.publish."""
         if not self._client.is_connected:
             raise NatsUnavailable("not connected")
-        handing = [self._handed(one) for one in tasks if one.to is not None]
+        direct = [self._send_direct(one, one.to) for one in tasks if one.to is not None]
         pooled = [_stream_message(one) for one in tasks if one.to is None]
-        arrived = (
-            await asyncio.gather(self._sender.send(pooled), *handing) if pooled else await asyncio.gather(*handing)
-        )
+        arrived = await asyncio.gather(self._sender.send(pooled), *direct) if pooled else await asyncio.gather(*direct)
         return frozenset[str]().union(*arrived)
 
-    async def _handed(self, task: OutboundTask) -> frozenset[str]:
-        """The task's name, if the worker that it is for says that it has it."""
+    async def _send_direct(self, task: OutboundTask, worker: str) -> frozenset[str]:
+        """Send a task to its worker; return its name if the worker confirms it."""
         from nats.errors import Error
 
-        assert task.to is not None  # noqa: S101 - whoever asks has looked
         try:
-            await self._client.request(subjects.direct_subject(task.to), task.body, timeout=self._seconds)
+            await self._client.request(subjects.direct_subject(worker), task.body, timeout=self._seconds)
         except (Error, TimeoutError, OSError) as error:
-            self._events.emit("nats_error", error=f"{task.to} does not take what is for it: {error!r}")
+            self._events.emit("nats_error", error=f"{worker} does not accept its task: {error!r}")
             return frozenset()
         return frozenset([task.name])
 
@@ -208,10 +208,10 @@ class NatsServerBus:
         try:
             async with asyncio.timeout(self._seconds):
                 last = (await self._js.stream_info(subjects.REPORTS)).state.last_seq
-                while not await self._processed_up_to(last):  # noqa: ASYNC110 - nobody tells when the bus has heard it
+                while not await self._processed_up_to(last):  # noqa: ASYNC110 - NATS sends no event for that
                     await asyncio.sleep(_CATCHING_UP_SECONDS)
         except (Error, TimeoutError) as error:
-            raise NatsUnavailable(f"reports are not dealt with yet: {error!r}") from error
+            raise NatsUnavailable(f"reports are not processed yet: {error!r}") from error
 
     async def _processed_up_to(self, last: int) -> bool:
         found = await self._js.consumer_info(subjects.REPORTS, subjects.SCHEDULERS, timeout=self._seconds)
@@ -227,36 +227,36 @@ class NatsServerBus:
         """See ReportInbox.answer."""
         from nats.errors import Error
 
-        async def heard(message: "Msg", respond: RequestHandler) -> None:
-            # Each by itself: one that waits for the store does not hold up the others.
+        async def start(message: "Msg", respond: RequestHandler) -> None:
+            # Each in its own task: a request that waits for the store must not hold up the others.
             task = asyncio.create_task(self._respond(message, respond))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-        async def beat(message: "Msg") -> None:
-            await heard(message, heartbeats)
+        async def on_heartbeat(message: "Msg") -> None:
+            await start(message, heartbeats)
 
-        async def wished(message: "Msg") -> None:
-            await heard(message, grants)
+        async def on_start_request(message: "Msg") -> None:
+            await start(message, grants)
 
-        await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=beat)
-        await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=wished)
-        with suppress(Error, OSError):  # if it is away, it hears of it when it is back
+        await self._client.subscribe(subjects.HEARTBEATS, queue=subjects.SCHEDULERS, cb=on_heartbeat)
+        await self._client.subscribe(subjects.GRANTS, queue=subjects.SCHEDULERS, cb=on_start_request)
+        with suppress(Error, OSError):  # the client subscribes again when it reconnects
             await self._client.flush(timeout=self._settings.timeout_ms // 1000 or 1)
 
     async def _respond(self, message: "Msg", respond: RequestHandler) -> None:
         if not message.reply.startswith(_INBOXES):
-            # An answer goes to whoever waits for one, and is no means to speak on other subjects in our name.
+            # A request must not make the server publish on other subjects than an inbox.
             self._events.emit("request_refused", subject=message.subject, reply=message.reply)
             return
         try:
             answer = await respond(message.data)
             await self._client.publish(message.reply, answer)
-        except Exception as error:  # noqa: BLE001 - whatever it was, whoever asked hears nothing and asks again
+        except Exception as error:  # noqa: BLE001 - the worker gets no answer and asks again
             self._events.emit("request_failed", subject=message.subject, error=repr(error))
 
     async def _exhausted(self, message: "Msg") -> None:
-        """A task was given out as often as it may be: its message is kept for people, its attempt ends by its lease."""
+        """Dead-letter a task that was delivered too often; its attempt ends with its lease."""
         from nats.errors import Error
 
         with suppress(Error, TimeoutError, KeyError, msgspec.DecodeError, NatsUnavailable):
@@ -271,19 +271,19 @@ class NatsServerBus:
         try:
             await self._js.publish(subjects.dead_subject(stream), body, headers={"Gnomon-Reason": _printable(reason)})
         except (Error, TimeoutError) as error:
-            raise NatsUnavailable(f"cannot put a message away: {error!r}") from error
+            raise NatsUnavailable(f"cannot store a dead letter: {error!r}") from error
         self._events.emit("message_put_away", stream=stream, reason=reason, size=len(body))
 
     async def close(self) -> None:
-        """Nobody is answered any more."""
+        """Cancel pending answers and return unread reports."""
         for task in self._answering:
             task.cancel()
-        # What nobody has looked at is for others, and now.
+        # Unread reports go to other servers at once.
         await self.redeliver_later(await self._reports.stop(), after_ms=0)
 
 
 class NatsWorkerBus:
-    """See WorkerSide."""
+    """A worker's side of the bus; see WorkerBus."""
 
     def __init__(self, client: "Client", settings: NatsSettings, *, worker: str, pool: str = DEFAULT_POOL) -> None:
         self._client = client
@@ -298,42 +298,42 @@ class NatsWorkerBus:
 
     @property
     def delivery_gaps(self) -> int:
-        """See TaskInbox.delivery_gaps."""
+        """See WorkerBus.delivery_gaps."""
         return self._work.delivery_gaps
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """See TaskInbox.pull."""
+        """See WorkerBus.pull."""
         if self._listening is None:
-            self._listening = await self._client.subscribe(self._direct, cb=self._handed)
+            self._listening = await self._client.subscribe(self._direct, cb=self._on_direct_task)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
-        """See TaskInbox.stop_pulling."""
+        """See WorkerBus.stop_pulling."""
         if self._listening is not None:
-            with suppress(Exception):  # whatever is wrong with the connection, nothing comes through it
+            with suppress(Exception):  # a broken connection brings no messages either
                 await self._listening.unsubscribe()
         return await self._work.stop()
 
-    async def _handed(self, message: "Msg") -> None:
-        """What is for us alone is ours as soon as whoever sent it has heard so; no message is left to let go of."""
+    async def _on_direct_task(self, message: "Msg") -> None:
+        """Accept a task for this worker alone. NATS does not store it, so it has no acknowledgement later."""
         self._work.offer(InboundMessage(message.data, 1, None))
         if message.reply:
             await self._client.publish(message.reply, b"")
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """See TaskInbox.acknowledge."""
+        """See WorkerBus.acknowledge."""
         await _send_acks(self._client, delivered, _ACK)
 
     async def extend(self, delivered: Sequence[InboundMessage]) -> None:
-        """See TaskInbox.extend."""
+        """See WorkerBus.extend."""
         await _send_acks(self._client, delivered, _PROGRESS)
 
     async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
-        """See TaskInbox.terminate."""
+        """See WorkerBus.terminate."""
         await _send_acks(self._client, delivered, _TERM)
 
     async def report(self, name: str, body: bytes) -> None:
-        """See ReportOutbox.report."""
+        """See WorkerBus.report."""
         from nats.errors import Error
 
         try:
@@ -342,14 +342,14 @@ class NatsWorkerBus:
             raise NatsUnavailable(f"cannot report: {error!r}") from error
 
     async def heartbeat(self, body: bytes) -> bytes:
-        """See ReportOutbox.heartbeat."""
-        return await self._asked(self._heartbeats, body)
+        """See WorkerBus.heartbeat."""
+        return await self._request(self._heartbeats, body)
 
     async def ask(self, body: bytes) -> bytes:
-        """See ReportOutbox.ask."""
-        return await self._asked(self._grants, body)
+        """See WorkerBus.ask."""
+        return await self._request(self._grants, body)
 
-    async def _asked(self, subject: str, body: bytes) -> bytes:
+    async def _request(self, subject: str, body: bytes) -> bytes:
         from nats.errors import Error
 
         try:
@@ -363,18 +363,18 @@ def _stream_message(task: OutboundTask) -> StreamMessage:
     return StreamMessage(task.name, subjects.work_subject(task.job, task.pool), task.body, headers)
 
 
-async def _send_acks(client: "Client", delivered: Sequence[InboundMessage], what: bytes) -> None:
-    """The stream hears what becomes of these; if it does not, they come again, which does no harm."""
+async def _send_acks(client: "Client", delivered: Sequence[InboundMessage], reply: bytes) -> None:
+    """Send the reply for each message. If it is lost, the message is delivered again, which does no harm."""
     from nats.errors import Error
 
     try:
         for one in delivered:
             if one.handle is not None:
-                await client.publish(one.handle, what)
+                await client.publish(one.handle, reply)
     except (Error, OSError) as error:
         raise NatsUnavailable(f"cannot acknowledge: {error!r}") from error
 
 
 def _printable(reason: str) -> str:
-    """As it may stand in a header."""
+    """The reason, limited to characters and a length that a header may have."""
     return "".join(one if one.isascii() and one.isprintable() else " " for one in reason)[:500]

@@ -1,1 +1,1 @@
-"""Redis: leases, counters and what was seen before."""
+"""Redis: leases and the deduplication of messages."""

@@ -1,4 +1,4 @@
-"""One client of Redis, whose failures are ours."""
+"""Creates the client of Redis, and translates its errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ class RedisUnavailable(Unavailable):
 
 
 def create_client(settings: RedisSettings) -> "Client":
-    """A client that connects when it is first asked, and again whenever it has to. UsageError for a wrong address."""
+    """A client that connects on first use and reconnects as needed; UsageError for a wrong address."""
     from redis.asyncio import Redis as Client
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
@@ -28,16 +28,16 @@ def create_client(settings: RedisSettings) -> "Client":
             socket_timeout=seconds,
             socket_connect_timeout=seconds,
             decode_responses=True,
-            # Once more, because a connection that has been idle may have died long ago.
+            # Retry once: an idle connection may have been closed long ago.
             retry=Retry(NoBackoff(), 1),
         )
     except ValueError as error:
-        raise UsageError(f"redis.url is no address of Redis: {error}") from error
+        raise UsageError(f"redis.url is not an address of Redis: {error}") from error
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """RedisUnavailable instead of whatever the client raises."""
+    """Raise RedisUnavailable instead of the errors of the client."""
     from redis.exceptions import RedisError
 
     try:

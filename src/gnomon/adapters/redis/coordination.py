@@ -1,4 +1,4 @@
-"""What all processes have seen, in Redis, which lets it go by itself."""
+"""Deduplication of messages and leases in Redis. Every key has a time to live."""
 
 import secrets
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _GIVE_UP = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 
 class RedisDeduplicator:
-    """Implements Deduplicator."""
+    """Messages seen by all processes; see Deduplicator."""
 
     def __init__(self, client: "Client", prefix: str) -> None:
         self._client = client
@@ -50,21 +50,21 @@ class RedisDeduplicator:
             await self._give_up(keys=[name], args=[DedupState.IN_FLIGHT.value])
 
     def _name(self, consumer: str, message: str) -> str:
-        # With its length, so that no two pairs of names have the same key.
+        # The length of the consumer's name keeps the keys of different pairs distinct.
         owner = checked_key("consumer", consumer)
         return f"{self._prefix}seen:{len(owner)}:{owner}:{checked_key('message', message)}"
 
 
-#: What begins with the token and a space is ours.
+#: A value that begins with the token and a space is held by that token.
 _OURS = "local held = redis.call('GET', KEYS[1]) if held and string.sub(held, 1, #ARGV[1]) == ARGV[1] then "
 _RENEW = _OURS + "return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _RELEASE = _OURS + "return redis.call('DEL', KEYS[1]) end return 0"
 
 
 class RedisLeases:
-    """Implements Leases."""
+    """Leases as keys that expire."""
 
-    #: Redis may forget everything, so that no number of its own can be relied on to grow.
+    #: Redis may lose all data, so a counter in Redis is not guaranteed to grow.
     ordered = False
 
     def __init__(self, client: "Client", prefix: str) -> None:
