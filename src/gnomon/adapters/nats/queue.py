@@ -298,17 +298,17 @@ class NatsWorkerBus:
 
     @property
     def delivery_gaps(self) -> int:
-        """See WorkerBus.delivery_gaps."""
+        """See TaskInbox.delivery_gaps."""
         return self._work.delivery_gaps
 
     async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """See WorkerBus.pull."""
+        """See TaskInbox.pull."""
         if self._listening is None:
             self._listening = await self._client.subscribe(self._direct, cb=self._on_direct_task)
         return await self._work.pull(limit=limit, wait_ms=wait_ms)
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
-        """See WorkerBus.stop_pulling."""
+        """See TaskInbox.stop_pulling."""
         if self._listening is not None:
             with suppress(Exception):  # a broken connection brings no messages either
                 await self._listening.unsubscribe()
@@ -321,19 +321,19 @@ class NatsWorkerBus:
             await self._client.publish(message.reply, b"")
 
     async def acknowledge(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerBus.acknowledge."""
+        """See TaskInbox.acknowledge."""
         await _send_acks(self._client, delivered, _ACK)
 
     async def extend(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerBus.extend."""
+        """See TaskInbox.extend."""
         await _send_acks(self._client, delivered, _PROGRESS)
 
     async def terminate(self, delivered: Sequence[InboundMessage]) -> None:
-        """See WorkerBus.terminate."""
+        """See TaskInbox.terminate."""
         await _send_acks(self._client, delivered, _TERM)
 
     async def report(self, name: str, body: bytes) -> None:
-        """See WorkerBus.report."""
+        """See ReportOutbox.report."""
         from nats.errors import Error
 
         try:
@@ -342,11 +342,11 @@ class NatsWorkerBus:
             raise NatsUnavailable(f"cannot report: {error!r}") from error
 
     async def heartbeat(self, body: bytes) -> bytes:
-        """See WorkerBus.heartbeat."""
+        """See ReportOutbox.heartbeat."""
         return await self._request(self._heartbeats, body)
 
     async def ask(self, body: bytes) -> bytes:
-        """See WorkerBus.ask."""
+        """See ReportOutbox.ask."""
         return await self._request(self._grants, body)
 
     async def _request(self, subject: str, body: bytes) -> bytes:

@@ -1,4 +1,8 @@
-"""What the databases say when they fail, sorted into the world's failures and our own."""
+"""Translates the errors of both databases: failures of the environment, refused values, and faults of the program.
+
+A failure of the environment (disk, network, lock, operator) becomes StoreUnavailable, and the caller retries. A value
+that the database cannot hold becomes UsageError. Any other error is a fault of the program, and is raised as it is.
+"""
 
 from typing import Any
 
@@ -6,7 +10,7 @@ import sqlalchemy as sa
 
 from gnomon.errors import StoreUnavailable, UsageError
 
-#: Primary result codes of SQLite that are the world's doing.
+#: Primary result codes of SQLite that are failures of the environment.
 SQLITE_CODES = {
     3: "PERM",
     4: "ABORT",
@@ -25,13 +29,13 @@ SQLITE_CODES = {
     26: "NOTADB",
 }
 _NOT_A_DATABASE = 26
-#: Classes of SQLSTATE, and single ones, that are the world's doing.
+#: Classes of SQLSTATE, and single ones, that are failures of the environment.
 SQLSTATES = {
     "08": "connection",
     "25006": "read only",
     "25P03": "idle for too long",
     "25P04": "transaction for too long",
-    "28": "not let in",
+    "28": "authorization refused",
     "3D000": "no such database",
     "40": "rolled back: deadlock, or not serialisable",
     "53": "out of resources: disk, memory, connections",
@@ -40,25 +44,25 @@ SQLSTATES = {
     "58": "system error",
     "XX": "internal error, or corrupt",
 }
-#: Two stood in each other's way, and this one was given up: not serialisable, and a deadlock. Nothing of it is done.
+#: The transaction lost a conflict and was rolled back: serialization failure, and deadlock.
 CONFLICT_SQLSTATES = frozenset(("40001", "40P01"))
-#: What the server says of a setting that it does not know.
+#: The error of the server for an unknown setting.
 _NO_SUCH_THING, _UNKNOWN_SETTING = "42704", "unrecognized configuration parameter"
 #: The class of SQLSTATE of values that the server cannot hold.
 _BAD_VALUE = "22"
 
 
 def translate_error(error: Exception) -> Exception:
-    """StoreUnavailable if the world failed, UsageError if a value was given that the database cannot hold.
+    """StoreUnavailable if the environment failed, UsageError if the database cannot hold a value.
 
-    Else the error itself, which is a fault in the program or an answer.
+    Otherwise the error itself: a fault of the program, or an exception that the transaction raised on purpose.
     """
     if _refused_value(error):
         refused = UsageError(f"a value that the database cannot hold: {_first_line(error)[:_LONGEST]}")
         refused.__cause__ = error
         return refused
     if sqlstate_of(error) == _NO_SUCH_THING and _UNKNOWN_SETTING in str(_origin(error)):
-        # Whoever wrote the address wrote a setting that the server does not know.
+        # The address of the database contains a setting that the server does not know.
         return UsageError(f"the address of the database: {_first_line(error)[:_LONGEST]}")
     if not _is_environment_failure(error):
         return error
@@ -68,16 +72,16 @@ def translate_error(error: Exception) -> Exception:
 
 
 def lost_transaction_error(error: Exception) -> StoreUnavailable:
-    """What to tell those whose work went down together with the transaction."""
+    """The error for every body of a transaction that was lost."""
     failure = StoreUnavailable(_first_line(error))
     failure.__cause__ = error
     return failure
 
 
 def open_error(path: str, failure: StoreUnavailable) -> StoreUnavailable | UsageError:
-    """What to tell whoever asked for a file that could not be opened: its name, and UsageError if it is something else.
+    """The error for a file that cannot be opened, with its path; UsageError if it is not a database.
 
-    SQLite itself names no files.
+    The errors of SQLite do not contain the path.
     """
     code = getattr(_origin(failure.__cause__ or failure), "sqlite_errorcode", None)
     if code is not None and code & 0xFF == _NOT_A_DATABASE:
@@ -86,22 +90,22 @@ def open_error(path: str, failure: StoreUnavailable) -> StoreUnavailable | Usage
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """The SQLSTATE that the server gave, if it gave one."""
-    said = getattr(_origin(error), "sqlstate", None)
-    return said if isinstance(said, str) else None
+    """The SQLSTATE of the error, if it has one."""
+    state = getattr(_origin(error), "sqlstate", None)
+    return state if isinstance(state, str) else None
 
 
 def connection_closed(error: sa.exc.DBAPIError) -> bool:
-    """Whether the server had closed the connection, as far as the driver has noticed."""
-    return error.connection_invalidated or _kind(_origin(error)) in _HANGING_UP
+    """Whether the driver has noticed that the server closed the connection."""
+    return error.connection_invalidated or _kind(_origin(error)) in _CLOSING
 
 
 def _refused_value(error: Exception) -> bool:
     origin = _origin(error)
-    # An int that is too large, as sqlite3 says it. Arithmetic of our own overflows in other words.
+    # sqlite3 refuses an integer that is too large. An overflow in our own arithmetic has another text.
     if isinstance(origin, OverflowError):
         return "SQLite" in str(origin)
-    # Half of a surrogate pair, which no encoding has.
+    # Half of a surrogate pair, which cannot be encoded.
     if isinstance(origin, UnicodeEncodeError):
         return True
     return (sqlstate_of(error) or "").startswith(_BAD_VALUE) or _BAD_INPUT in (_kind(origin), _kind(origin.__cause__))
@@ -116,22 +120,22 @@ def _is_environment_failure(error: Exception) -> bool:
         return code & 0xFF in SQLITE_CODES
     if state is not None:
         return any(state.startswith(known) for known in SQLSTATES)
-    # OSError: refused, reset, unreachable, timed out. The others have no code: the driver itself gave up.
-    return isinstance(origin, OSError) or _kind(origin) in _DRIVER_GAVE_UP
+    # OSError: refused, reset, unreachable, timed out. The others have no code: the driver itself raised them.
+    return isinstance(origin, OSError) or _kind(origin) in _DRIVER_ERRORS
 
 
-#: What asyncpg raises for a value before it asks the server.
+#: asyncpg raises this for a value, before it sends the statement.
 _BAD_INPUT = "asyncpg.exceptions._base.DataError"
 _LONGEST = 120
-#: What asyncpg raises when it has read that the server closes the connection, and the connection is not closed yet.
-_HANGING_UP = {
+#: asyncpg raises these when the server is closing the connection and it is not closed yet.
+_CLOSING = {
     "asyncpg.exceptions._base.InternalClientError",
     "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InternalClientError",
 }
-#: By module and name, so that neither driver is imported for the sake of the other.
-_DRIVER_GAVE_UP = {
+#: By module and name, so that only the driver in use is imported.
+_DRIVER_ERRORS = {
     "asyncpg.exceptions._base.InterfaceError",
-    *_HANGING_UP,
+    *_CLOSING,
     "sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.InterfaceError",
     "sqlalchemy.exc.PendingRollbackError",
     "sqlalchemy.exc.TimeoutError",
@@ -142,8 +146,8 @@ def _kind(error: BaseException | None) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
-def _origin(error: BaseException) -> Any:  # noqa: ANN401 - whatever the driver raised
-    """The driver's own error inside that of the library."""
+def _origin(error: BaseException) -> Any:  # noqa: ANN401 - an error of any driver
+    """The driver's error inside that of SQLAlchemy."""
     return getattr(error, "orig", None) or error
 
 

@@ -1,4 +1,4 @@
-"""Looking back. Every query reads off an index as much as it gives back."""
+"""The history of schedules: ticks, runs, tasks, revisions, pauses, deletions. Every query reads an index range."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ _GONE = (
     .order_by(_schedule.deleted_at.desc(), _schedule.uid.desc())
     .limit(_LIMIT)
 )
-#: A database takes only so many parameters.
+#: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
 
@@ -67,7 +67,7 @@ def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
     wanted = sorted({run.run_id for run in runs})
     pages = [wanted[start : start + _RUNS_AT_ONCE] for start in range(0, len(wanted), _RUNS_AT_ONCE)]
     found = (task_of(row) for page in pages for row in conn.execute(_TASKS, {"runs": page}))
-    # The name of an item begins with that of its step's task.
+    # The id of an item begins with the id of the task of its step.
     return sorted(found, key=lambda task: (task.run_id, task.step, task.task_id))
 
 

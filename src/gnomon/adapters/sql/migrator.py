@@ -1,7 +1,7 @@
-"""Bringing a database to the schema of this program, and telling whether it is there.
+"""Migrates a database to the schema of this program, and checks whether the program supports its schema.
 
-The schema has a number, and says from which number on programs can work with it. So a new program can widen
-the schema while old ones go on; it is narrowed once they are gone.
+The database stores the number of its schema and the number of the oldest program that supports it. So a new program can
+extend the schema while old ones still run; a later version removes what they needed once they are gone.
 """
 
 from pathlib import Path
@@ -13,21 +13,21 @@ from gnomon.errors import UsageError
 
 #: The number of the schema that this program was written for.
 SCHEMA = 9
-#: Any constant will do, as long as nobody else uses it.
+#: The key of the advisory lock: an arbitrary constant.
 _LOCK = 7_163_071_906
 
 
 def upgrade(conn: sa.Connection, to: str = "head") -> str:
-    """The schema is the newest, or that of a revision; which one comes back.
+    """Migrate to the newest schema, or to a revision; return the revision.
 
-    Inside the caller's transaction: all of it, or nothing.
+    Runs in the caller's transaction: all of it, or nothing.
     """
     from alembic import command
     from alembic.config import Config
     from alembic.runtime.migration import MigrationContext
 
     if conn.dialect.name == "postgresql":
-        # Two who start at once take turns; the second finds nothing left to do.
+        # Two nodes that start at once migrate one after the other; the second has nothing left to do.
         conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
@@ -37,7 +37,7 @@ def upgrade(conn: sa.Connection, to: str = "head") -> str:
     return str(reached)
 
 
-#: Not Alembic's own name, which belongs to the application that we may share a database with.
+#: Not Alembic's default name: an application that shares the database may use it.
 VERSION_TABLE = "gnomon_migration"
 
 
@@ -55,7 +55,7 @@ def schema_numbers(conn: sa.Connection) -> tuple[int, int]:
 
 
 def check_schema(conn: sa.Connection) -> None:
-    """UsageError, with what to do about it, unless this program can work with the schema."""
+    """Raise UsageError, with the remedy, unless this program supports the schema."""
     schema, min_compatible = schema_numbers(conn)
     if schema < SCHEMA:
         raise UsageError(f"the database has schema {schema}, this program needs {SCHEMA}: migrate the database")

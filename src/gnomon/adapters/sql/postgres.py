@@ -36,7 +36,7 @@ _SHAPE = "postgresql://USER:PASSWORD@HOST:PORT/NAME"
 _LAST_PORT = 65_535
 _TLS = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 #: Parameters of other clients, which ours handles in its own way or not at all.
-_OF_OTHERS = frozenset(
+_IGNORED_PARAMETERS = frozenset(
     {
         "channel_binding",
         "connect_timeout",
@@ -61,10 +61,10 @@ def server_address(url: str) -> tuple[sa.URL, dict[str, Any]]:
     except (ValueError, sa.exc.ArgumentError):
         raise UsageError(f"the address of the database cannot be read: it looks like {_SHAPE}") from None
     if found.port is not None and not 0 < found.port <= _LAST_PORT:
-        raise UsageError(f"the address of the database names a port that there is not: {found.port}")
+        raise UsageError(f"the address of the database names an invalid port: {found.port}")
     parameters = {name: value if isinstance(value, str) else value[-1] for name, value in found.query.items()}
     _check(parameters)
-    ours = {name: value for name, value in parameters.items() if value and name not in _OF_OTHERS}
+    ours = {name: value for name, value in parameters.items() if value and name not in _IGNORED_PARAMETERS}
     # The driver reads these itself: TLS parameters as in libpq, and settings of the server.
     return found.set(query={}), {"dsn": f"postgresql://?{urlencode(ours)}"} if ours else {}
 
@@ -92,13 +92,13 @@ _LIMIT = (
     " THEN set_config('transaction_timeout', $3, $4) END"
 )
 #: The limit of a transaction, as a multiple of the limit of a statement.
-_LONGEST = 5
+_TRANSACTION_FACTOR = 5
 #: The number of writers: while one commits, the other takes new bodies.
 _WRITERS = 2
 #: How often a body is retried that the server chose as the victim of a deadlock or conflict.
 _RETRIES = 3
 #: The isolation level of writes.
-_TRANSACTIONS = "READ COMMITTED"
+_ISOLATION = "READ COMMITTED"
 _NOW = sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
@@ -110,12 +110,12 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
     connection; behind a pooler, per transaction, because another client may get the connection next.
     """
     connect: dict[str, Any] = {}
-    waiting: dict[str, Any] = {}
+    pool_options: dict[str, Any] = {}
     if patience_ms is not None:
         seconds = (patience_ms + _GRACE_MS) / 1000
         connect |= {"timeout": seconds, "command_timeout": seconds}
         # Applies while all connections are in use.
-        waiting |= {"pool_timeout": seconds}
+        pool_options |= {"pool_timeout": seconds}
     if not statement_cache:
         # An unnamed statement is replaced by the next one, so none is left on a connection that the pooler gives to
         # another client.
@@ -132,9 +132,9 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
         # most prepared statements.
         max_overflow=0,
         pool_use_lifo=True,
-        **waiting,
+        **pool_options,
         connect_args=connect | arguments,
-        isolation_level="AUTOCOMMIT" if statement_cache else _TRANSACTIONS,
+        isolation_level="AUTOCOMMIT" if statement_cache else _ISOLATION,
         execution_options={MAY_COPY: statement_cache},
     )
     if statement_cache and patience_ms is not None:
@@ -144,9 +144,9 @@ def engine_for(url: str, *, statement_cache: bool, pool_size: int, patience_ms: 
 
 
 def _ping_idle_connections(engine: AsyncEngine) -> None:
-    """A connection is asked whether it is alive, unless it was just now: that would be a round trip for each use.
+    """Ping a connection before use, unless it was used within the last second: that would cost a round trip each time.
 
-    One that the server has closed is known to be without asking.
+    A connection that the server has closed is recognized without a ping.
     """
 
     @sa.event.listens_for(engine.sync_engine, "checkin")
@@ -174,7 +174,7 @@ def _set_connection_timeouts(engine: AsyncEngine, patience_ms: int) -> None:
 def _timeout_parameters(patience_ms: int, *, sharing: int, local: bool) -> tuple[str, str, str, bool]:
     """The parameters of _LIMIT. Bodies that may wait for locks one after the other share the limit."""
     wait = max(patience_ms // sharing, _SHORTEST_WAIT_MS)
-    return str(wait), str(patience_ms), str(_LONGEST * patience_ms), local
+    return str(wait), str(patience_ms), str(_TRANSACTION_FACTOR * patience_ms), local
 
 
 class _PostgresWrite(NamedTuple):
@@ -192,7 +192,7 @@ class PostgresTransactions:
         self, url: str, *, statement_cache: bool, pool_size: int, patience_ms: int | None = PATIENCE_MS
     ) -> None:
         self._engine = engine_for(url, statement_cache=statement_cache, pool_size=pool_size, patience_ms=patience_ms)
-        self._writing = self._engine.execution_options(isolation_level=_TRANSACTIONS)
+        self._writing = self._engine.execution_options(isolation_level=_ISOLATION)
         self._patience_ms = patience_ms
         self._limited = statement_cache
         self._pending_writes: deque[_PostgresWrite] = deque()
@@ -235,15 +235,15 @@ class PostgresTransactions:
         """See Transactions.write."""
         if self._closing:
             raise StoreUnavailable("the store is closed")
-        asked = _PostgresWrite(body, asyncio.get_running_loop().create_future())
+        write = _PostgresWrite(body, asyncio.get_running_loop().create_future())
         if apart:
-            self._spawn_writer(self._write([asked]))
+            self._spawn_writer(self._write([write]))
         else:
-            self._pending_writes.append(asked)
+            self._pending_writes.append(write)
             if not self._writer_starting and self._active_writers < _WRITERS:
                 self._writer_starting = True
                 self._spawn_writer(self._write_all())
-        answer: T = await asked.answer
+        answer: T = await write.answer
         return answer
 
     def _spawn_writer(self, writing: Coroutine[None, None, None]) -> None:
@@ -272,8 +272,8 @@ class PostgresTransactions:
             self._active_writers -= 1
 
     async def _write(self, batch: Sequence[_PostgresWrite]) -> None:
-        outcomes = await self._run([asked.body for asked in batch])
-        resolve_futures([(asked.answer, outcome) for asked, outcome in zip(batch, outcomes, strict=True)])
+        outcomes = await self._run([write.body for write in batch])
+        resolve_futures([(write.answer, outcome) for write, outcome in zip(batch, outcomes, strict=True)])
 
     async def _run(self, bodies: list[TransactionBody[Any]]) -> list[TransactionResult]:
         outcomes = await self._run_batch(bodies)

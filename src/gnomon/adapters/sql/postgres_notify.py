@@ -1,7 +1,6 @@
-"""Hints by PostgreSQL: NOTIFY and LISTEN, on a connection of their own.
+"""Hints over PostgreSQL: NOTIFY and LISTEN, on a connection of their own.
 
-A pooler that deals out connections by the transaction passes a NOTIFY on, but nobody hears anything through it: then
-one only tells.
+A pooler in transaction mode forwards NOTIFY, but LISTEN receives nothing through it: then this process only sends.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 CHANNEL = "gnomon_hints"
-#: How long the server may take over anything.
+#: How long any request to the server may take.
 _CONNECT_TIMEOUT_SECONDS = 5.0
-#: From one try to be connected to the next.
+#: The pause between two tries to connect.
 _PAUSE_SECONDS = 0.5
-#: How often to see whether anybody is at the other end: a connection that was cut half-way only falls silent.
+#: How often to check the connection: one that was cut by the network only falls silent.
 _LIVENESS_CHECK_SECONDS = 10.0
 
 
@@ -37,11 +36,11 @@ class PostgresHints:
         self._listens = listens
         self._batcher = HintBatcher(self._send, events)
         self.tell = self._batcher.tell
-        #: By which we know our own voice.
-        self._voice = secrets.token_hex(4)
+        #: Identifies our own messages, which are ignored.
+        self._sender_id = secrets.token_hex(4)
         self._connection: Connection[Any] | None = None
-        #: One at a time may ask something.
-        self._asking = asyncio.Lock()
+        #: The connection runs one statement at a time.
+        self._in_use = asyncio.Lock()
         self._lost = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
@@ -61,24 +60,24 @@ class PostgresHints:
                 await self._connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
 
     async def _send(self, topics: Collection[HintTopic]) -> None:
-        # One statement without parameters, so that no prepared one is left behind on a connection of a pooler.
-        told = ", ".join(f"pg_notify('{CHANNEL}', '{topic} {self._voice}')" for topic in topics)
+        # No parameters, so that no prepared statement is left on a connection of a pooler.
+        calls = ", ".join(f"pg_notify('{CHANNEL}', '{topic} {self._sender_id}')" for topic in topics)
         async with self._connected() as connection:
-            await connection.execute(f"SELECT {told}", timeout=_CONNECT_TIMEOUT_SECONDS)
+            await connection.execute(f"SELECT {calls}", timeout=_CONNECT_TIMEOUT_SECONDS)
 
     async def _keep_listening(self, heard: HintCallback) -> None:
         """Listen, and again whenever the connection is lost, until cancelled."""
 
-        def hear(_: object, __: int, ___: str, said: object) -> None:
-            topic, _, voice = str(said).partition(" ")
-            if voice != self._voice and topic in list(HintTopic):
+        def on_notify(_: object, __: int, ___: str, payload: object) -> None:
+            topic, _, sender_id = str(payload).partition(" ")
+            if sender_id != self._sender_id and topic in list(HintTopic):
                 heard(HintTopic(topic))
 
         while True:
             with suppress(StoreUnavailable):
                 async with self._connected() as connection:
-                    await connection.add_listener(CHANNEL, hear)
-                # Whatever was told while nobody listened.
+                    await connection.add_listener(CHANNEL, on_notify)
+                # Hints may have been missed before this process listened.
                 for topic in HintTopic:
                     heard(topic)
                 await self._until_lost()
@@ -96,10 +95,10 @@ class PostgresHints:
 
     @asynccontextmanager
     async def _connected(self) -> "AsyncIterator[Connection[Any]]":
-        """The connection, for one who asks; StoreUnavailable if it cannot be had, or is lost meanwhile."""
+        """The connection, for one user at a time; StoreUnavailable if it cannot be opened, or is lost meanwhile."""
         import asyncpg
 
-        async with self._asking:
+        async with self._in_use:
             try:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await self._connect()
@@ -112,9 +111,11 @@ class PostgresHints:
     async def _connect(self) -> "Connection[Any]":
         import asyncpg
 
-        address, told = server_address(self._url)
+        address, arguments = server_address(self._url)
         _, options = address.get_dialect()().create_connect_args(address)
-        connection = await asyncpg.connect(**options, **told, timeout=_CONNECT_TIMEOUT_SECONDS, statement_cache_size=0)
+        connection = await asyncpg.connect(
+            **options, **arguments, timeout=_CONNECT_TIMEOUT_SECONDS, statement_cache_size=0
+        )
         self._lost.clear()
         connection.add_termination_listener(lambda _: self._lost.set())
         return connection

@@ -1,4 +1,8 @@
-"""Runs with the runs that their steps waited for: they stay and go together."""
+"""Retention: finds expired runs, ticks, events, dead letters and schedules, their archive records, and deletes them.
+
+A run expires together with the runs that its steps waited for. Every function handles about `limit` rows, so that no
+transaction becomes long.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +28,7 @@ from gnomon.ports.maintenance import ArchiveRecord, RetentionBatch, RetentionKin
 
 _SIZES = bulk.statement("SELECT run_id, count(*) FROM task WHERE run_id IN KEYS GROUP BY run_id")
 _EXISTING_TASKS = bulk.statement("SELECT task_id FROM task WHERE task_id IN KEYS")
-#: Every attempt of a step that waited for a run had one of its own.
+#: Every attempt of a step that waits for a run starts a run of its own.
 _WAITED = bulk.statement(
     "SELECT task.run_id, task.tenant, attempt.task_id, attempt.number FROM task"  # noqa: S608 - our own names, here and below
     f" JOIN attempt ON attempt.task_id = task.task_id WHERE task.run_id IN KEYS AND attempt.worker = '{ENGINE}'"
@@ -38,25 +42,25 @@ _UNRESOLVED = bulk.statement(
 
 
 class RunTree(NamedTuple):
-    """A run, then all below it."""
+    """A run, then all runs that its steps waited for."""
 
     runs: Sequence[Run]
 
 
-def removable_run_trees(conn: sa.Connection, aged: Sequence[Run], limit: int) -> tuple[list[RunTree], Run | None]:
-    """Those of the aged runs that may go, up to about so many tasks; and the last one looked at, if not all were."""
-    if not aged:
+def removable_run_trees(conn: sa.Connection, expired: Sequence[Run], limit: int) -> tuple[list[RunTree], Run | None]:
+    """The run trees that may be removed, up to about `limit` tasks; and the last run examined, if not all were."""
+    if not expired:
         return [], None
-    free = _without_parents(conn, aged)
+    free = _without_parents(conn, expired)
     few = _up_to_limit(conn, free, limit)
-    going = [family for family in _with_sub_runs(conn, few) if all(run.over for run in family.runs)]
-    needed = _rested_on(conn, [family.runs[0] for family in going])
+    ended = [tree for tree in _with_sub_runs(conn, few) if all(run.over for run in tree.runs)]
+    needed = _needed_by_dead_letters(conn, [tree.runs[0] for tree in ended])
     seen = few[-1] if len(few) < len(free) else None
-    return [family for family in going if family.runs[0].run_id not in needed], seen
+    return [tree for tree in ended if tree.runs[0].run_id not in needed], seen
 
 
 def _without_parents(conn: sa.Connection, runs: Sequence[Run]) -> list[Run]:
-    """Those that no step of a run waited for that is still there."""
+    """The runs without those whose parent task still exists."""
     parents: list[str] = [run.parent_task for run in runs if run.parent_task is not None]
     there = {name for (name,) in bulk.fetch_rows(conn, _EXISTING_TASKS, parents)} if parents else set()
     return [run for run in runs if run.parent_task not in there]
@@ -88,11 +92,11 @@ def _with_sub_runs(conn: sa.Connection, runs: Sequence[Run]) -> list[RunTree]:
             first_of[run.run_id] = names[run.run_id]
             members[names[run.run_id]].append(run)
         level = [run.run_id for run in found]
-    return [RunTree(family) for family in members.values()]
+    return [RunTree(tree) for tree in members.values()]
 
 
-def _rested_on(conn: sa.Connection, runs: Sequence[Run]) -> set[str]:
-    """The runs that a dead letter still needs."""
+def _needed_by_dead_letters(conn: sa.Connection, runs: Sequence[Run]) -> set[str]:
+    """The runs that an unresolved dead letter still needs."""
     names: list[str] = [run.run_id for run in runs]
     failed = {dead_letter_id(task): run_id for run_id, task in bulk.fetch_rows(conn, _FAILED, names)} if names else {}
     letters: dict[str, list[DeadLetter]] = {}
@@ -104,7 +108,7 @@ def _rested_on(conn: sa.Connection, runs: Sequence[Run]) -> set[str]:
     return {run.run_id for run in runs if needed_by_dead_letter(run, letters.get(run.run_id, ()), under_way)}
 
 
-_PASTS = bulk.statement(
+_RETAINED_SCHEDULES = bulk.statement(
     "SELECT uid, tenant, schedule_id, workflow_id, mark_at, catchup_window_ms, deleted_at,"
     " (SELECT min(run.planned_at) FROM run WHERE run.schedule_uid = schedule.uid),"
     " (SELECT min(tick.planned_at) FROM tick WHERE tick.uid = schedule.uid),"
@@ -116,8 +120,8 @@ _NEXT_TENANT = [
     for table in ("event", "dead_letter")
 ]
 _PAGE = "planned_at < ? AND (planned_at, run_id) > (?, ?) ORDER BY planned_at, run_id LIMIT ?"
-_AGED_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid = ? AND {_PAGE}")  # noqa: S608
-_LOOSE_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid IS NULL AND {_PAGE}")  # noqa: S608
+_RUNS_OF_SCHEDULE = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid = ? AND {_PAGE}")  # noqa: S608
+_RUNS_WITHOUT_SCHEDULE = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid IS NULL AND {_PAGE}")  # noqa: S608
 _TICKS = bulk.statement(
     f"SELECT {column_list(schema.tick.c)} FROM tick"  # noqa: S608
     " WHERE uid = ? AND planned_at > ? AND planned_at < ? ORDER BY planned_at LIMIT ?"
@@ -132,7 +136,7 @@ _LETTERS = bulk.statement(
     " ORDER BY dead_letter_id LIMIT ?"
 )
 _DELETED = bulk.statement("SELECT deleted_at FROM schedule WHERE uid = ?")
-#: How many rows a run is thought to have, until they are counted.
+#: The estimated number of rows of a run.
 _ROWS_OF_A_RUN = 4
 
 
@@ -140,7 +144,7 @@ def retained_schedules(conn: sa.Connection, after: str, limit: int) -> Sequence[
     """See RetentionStore.retained_schedules."""
     return [
         RetainedSchedule(**dict(zip(RetainedSchedule.__struct_fields__, row, strict=True)))
-        for row in bulk.fetch_rows(conn, _PASTS, after, limit)
+        for row in bulk.fetch_rows(conn, _RETAINED_SCHEDULES, after, limit)
     ]
 
 
@@ -165,24 +169,24 @@ def expired_runs(
     most = max(1, limit // _ROWS_OF_A_RUN)
     place = (kept.runs_at, *after, most)
     found = (
-        bulk.fetch_rows(conn, _LOOSE_RUNS, *place)
+        bulk.fetch_rows(conn, _RUNS_WITHOUT_SCHEDULE, *place)
         if past is None
-        else bulk.fetch_rows(conn, _AGED_RUNS, past.uid, *place)
+        else bulk.fetch_rows(conn, _RUNS_OF_SCHEDULE, past.uid, *place)
     )
     page = [run_of(row) for row in found]
-    going, seen = removable_run_trees(conn, [run for run in page if run_expired(run, kept)], limit)
+    trees, seen = removable_run_trees(conn, [run for run in page if run_expired(run, kept)], limit)
     last = page[-1] if seen is None and len(page) == most else seen
     return RetentionBatch(
         kind=RetentionKind.RUNS,
-        names=tuple(run.run_id for family in going for run in family.runs),
-        records=_records_of(conn, going),
+        names=tuple(run.run_id for tree in trees for run in tree.runs),
+        records=_records_of(conn, trees),
         after=None if last is None else (last.planned_at, last.run_id),
     )
 
 
-def _records_of(conn: sa.Connection, going: Sequence[RunTree]) -> Sequence[ArchiveRecord]:
-    """All that belongs to the runs, by the day on which the first of each family ended."""
-    at: dict[str, int] = {run.run_id: family.runs[0].completed_at or 0 for family in going for run in family.runs}
+def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[ArchiveRecord]:
+    """The archive records of the runs, dated by the end of the first run of each tree."""
+    at: dict[str, int] = {run.run_id: tree.runs[0].completed_at or 0 for tree in trees for run in tree.runs}
     runs = list(at)
     found = records(conn, schema.run, "run_id", runs, at) + records(conn, schema.task, "run_id", runs, at)
     tasks = [record.row["task_id"] for record in found if record.table == "task"]
@@ -194,22 +198,22 @@ def _records_of(conn: sa.Connection, going: Sequence[RunTree]) -> Sequence[Archi
 def records(
     conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: Mapping[str, int]
 ) -> list[ArchiveRecord]:
-    """The rows of the table that have one of these keys, each by the instant that its key has."""
-    asked = bulk.statement(f"SELECT {column_list(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
-    found = bulk.fetch_rows(conn, asked, list(names)) if names else ()
+    """The rows of the table with one of these keys as archive records, dated by `at`."""
+    query = bulk.statement(f"SELECT {column_list(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
+    found = bulk.fetch_rows(conn, query, list(names)) if names else ()
     rows = (row_to_json(table, row) for row in found)
     return [ArchiveRecord(str(table.name), row, at[row[key]]) for row in rows]
 
 
 def row_to_json(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
-    """The row as JSON can hold it. Its bytes are JSON already, but for keys, which are digests."""
+    """The row as JSON values. Bytes contain JSON text already, except keys, which are digests."""
     return {str(column.name): _json_value(column, value) for column, value in zip(table.columns, row, strict=True)}
 
 
 def _json_value(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
     if isinstance(value, bytes):
         return value.hex() if column.name == "key" else value.decode()
-    # SQLite has no truth values, only numbers.
+    # SQLite stores booleans as numbers.
     return bool(value) if isinstance(column.type, sa.Boolean) and value is not None else value
 
 
@@ -239,10 +243,10 @@ def expired_events(
 ) -> RetentionBatch:
     """See RetentionStore.expired_events."""
     page = {row[0]: row for row in bulk.fetch_rows(conn, _EVENTS, tenant, before_at, *after, limit)}
-    became: dict[str, list[Any]] = {name: [] for name in page}
+    effects_of: dict[str, list[Any]] = {name: [] for name in page}
     for entry in effects(conn, list(page)) if page else ():
-        became[entry.event_id].append(entry)
-    going = [name for name in page if event_expired(became[name])]
+        effects_of[entry.event_id].append(entry)
+    going = [name for name in page if event_expired(effects_of[name])]
     at = {name: row[5] for name, row in page.items()}
     found = [ArchiveRecord("event", row_to_json(schema.event, page[name]), at[name]) for name in going]
     found += records(conn, schema.event_entry, "event_id", going, at)
@@ -300,20 +304,20 @@ _REMOVE_TICKS = bulk.Statement(
 )
 
 
-def remove(conn: sa.Connection, lot: RetentionBatch, limit: int) -> bool:
+def remove(conn: sa.Connection, batch: RetentionBatch, limit: int) -> bool:
     """See RetentionStore.remove."""
-    if lot.kind is RetentionKind.RUNS:
-        return _remove_runs(conn, lot.names, limit)
-    if lot.kind is RetentionKind.TICKS:
-        bulk.execute_many(conn, _REMOVE_TICKS, [(lot.uid, at) for at in lot.names])
+    if batch.kind is RetentionKind.RUNS:
+        return _remove_runs(conn, batch.names, limit)
+    if batch.kind is RetentionKind.TICKS:
+        bulk.execute_many(conn, _REMOVE_TICKS, [(batch.uid, at) for at in batch.names])
         return True
-    for statement in _OTHERS[lot.kind]:
-        bulk.execute_statement(conn, statement, list(lot.names))
+    for statement in _OTHERS[batch.kind]:
+        bulk.execute_statement(conn, statement, list(batch.names))
     return True
 
 
 def _remove_runs(conn: sa.Connection, names: Sequence[str], limit: int) -> bool:
-    """The rows that belong to tasks go first, and a run once nothing of it is left: so it is found again until then."""
+    """Delete the rows of tasks first and the runs last, so that an interrupted removal finds its runs again."""
     over = [name for (name,) in bulk.fetch_rows(conn, _OVER, list(names))]
     tasks = [name for (name,) in bulk.fetch_rows(conn, _TASKS_OF_RUNS, over, limit)]
     for statement in _OF_TASKS:

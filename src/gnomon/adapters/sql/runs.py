@@ -1,4 +1,4 @@
-"""Looking at runs and what they are made of. Every query reads off an index as much as it gives back."""
+"""Queries of runs, their payloads and logs. Every query reads an index range."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _LIST = (
     .order_by(_run.created_at.desc(), _run.run_id.desc())
     .limit(sa.bindparam("limit"))
 )
-_PLACE = (
+_POSITION = (
     sa.select(_run.created_at, _run.run_id)
     .where(_run.tenant == sa.bindparam("owner"))
     .order_by(_run.created_at.desc(), _run.run_id.desc())
@@ -34,8 +34,8 @@ _LOG = (
     .order_by(_log.seq)
     .limit(sa.bindparam("limit"))
 )
-# Lines are counted from 1, so that the last one's number is how many there are.
-_SAID = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
+# Lines are numbered from 1, so the number of the last one is their count.
+_LOG_LENGTHS = bulk.statement("SELECT task_id, max(seq) FROM task_log WHERE task_id IN KEYS GROUP BY task_id")
 
 
 def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
@@ -46,33 +46,33 @@ def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
 
 def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
     """See Executions.list_runs."""
-    asked = _narrowed(_LIST, query)
+    statement = _narrowed(_LIST, query)
     if query.status is not None:
-        asked = asked.where(_run.status == query.status.value)
+        statement = statement.where(_run.status == query.status.value)
     if query.source is not None:
-        asked = asked.where(_run.source == query.source.value)
+        statement = statement.where(_run.source == query.source.value)
     if query.down_to is not None:
-        asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
-    return [run_of(row) for row in conn.execute(asked, {"owner": query.tenant, "limit": query.limit}).all()]
+        statement = statement.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
+    return [run_of(row) for row in conn.execute(statement, {"owner": query.tenant, "limit": query.limit}).all()]
 
 
 def run_position(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
     """See Executions.run_position. It is read off the index alone."""
-    row = conn.execute(_narrowed(_PLACE, query).offset(number - 1), {"owner": query.tenant}).one_or_none()
+    row = conn.execute(_narrowed(_POSITION, query).offset(number - 1), {"owner": query.tenant}).one_or_none()
     return None if row is None else (row.created_at, row.run_id)
 
 
-def _narrowed(asked: sa.Select[Any], query: RunQuery) -> sa.Select[Any]:
-    """What the indexes of the listing can tell apart."""
+def _narrowed(statement: sa.Select[Any], query: RunQuery) -> sa.Select[Any]:
+    """The statement with the conditions that the indexes of the listing support."""
     if query.schedule_id is not None:
-        asked = asked.where(_run.schedule_id == query.schedule_id)
+        statement = statement.where(_run.schedule_id == query.schedule_id)
     if query.since is not None:
-        asked = asked.where(_run.created_at >= query.since)
+        statement = statement.where(_run.created_at >= query.since)
     if query.until is not None:
-        asked = asked.where(_run.created_at < query.until)
+        statement = statement.where(_run.created_at < query.until)
     if query.after is not None:
-        asked = asked.where(sa.tuple_(_run.created_at, _run.run_id) < sa.tuple_(*query.after))
-    return asked
+        statement = statement.where(sa.tuple_(_run.created_at, _run.run_id) < sa.tuple_(*query.after))
+    return statement
 
 
 def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
@@ -82,14 +82,14 @@ def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
 
 
 def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-    """See Executions.payloads."""
+    """See Payloads.payloads."""
     return {owner_id: body for owner_id, body in bulk.fetch_rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
 
 
 def log_lengths(conn: sa.Connection, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
     """See Executions.log_lengths."""
     names: list[str] = list(tasks)
-    return {task_id: last for task_id, last in bulk.fetch_rows(conn, _SAID, names)}  # noqa: C416 - rows are no tuples
+    return {task_id: last for task_id, last in bulk.fetch_rows(conn, _LOG_LENGTHS, names)}  # noqa: C416 - rows are no tuples
 
 
 def log_lines(conn: sa.Connection, task_id: TaskId, after: int, limit: int) -> Sequence[LogLine]:

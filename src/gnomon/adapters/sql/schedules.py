@@ -1,4 +1,4 @@
-"""The book of schedules."""
+"""Schedules: finding, adding, changing and deleting them, with their revisions and pauses."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ def find(conn: sa.Connection, tenant: str, schedule_id: str) -> Schedule | None:
 def page(
     conn: sa.Connection, tenant: str, after: str, limit: int, unreadable: UnreadableSchedules
 ) -> Sequence[Schedule]:
-    """See Schedules.page. Those that cannot be read are passed over: the page has others in their place."""
+    """See Schedules.page. Unreadable schedules are skipped; the page is filled with those that follow."""
     found: list[Schedule] = []
     while (missing := limit - len(found)) > 0:
         rows = conn.execute(_PAGE, {"tenant": tenant, "after": after, "limit": missing}).all()
@@ -64,13 +64,13 @@ def page(
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
     """See Schedules.add."""
     first = {(schedule.tenant, schedule.schedule_id): schedule for schedule in reversed(schedules)}
-    in_line = [first[name] for name in sorted(first)]
+    ordered = [first[name] for name in sorted(first)]
     if conn.dialect.name == "sqlite":
-        # As they will be decided: those of one moment then stand on few pages.
-        in_line.sort(key=lambda schedule: schedule.uid)
-    # Elsewhere, whoever adds a name waits for those who are adding it: by name, two do not wait for each other.
-    added = bulk.execute_returning_keys(conn, _ADD, [schedule_row(schedule) for schedule in in_line], "uid")
-    new = [schedule for schedule in in_line if schedule.uid in added]
+        # In the order of decisions: schedules of the same instant are then stored on few pages.
+        ordered.sort(key=lambda schedule: schedule.uid)
+    # On PostgreSQL an insert waits for another insert of the same name; the order by name prevents deadlocks.
+    added = bulk.execute_returning_keys(conn, _ADD, [schedule_row(schedule) for schedule in ordered], "uid")
+    new = [schedule for schedule in ordered if schedule.uid in added]
     bulk.insert_rows(conn, schema.schedule_revision, [revision_row(schedule, actor, tzdata) for schedule in new])
     paused_at_once = [(one.uid, 1, one.paused_at, actor) for one in new if one.paused_at is not None]
     bulk.insert_rows(conn, schema.pause, paused_at_once)
@@ -87,7 +87,7 @@ def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, a
 
 
 def change_all(conn: sa.Connection, edits: Sequence[ScheduleEdit], now: int, actor: str, tzdata: str) -> bool:
-    """Every edit is carried out; False, and some may have been, if any schedule was no longer as it was read."""
+    """Apply every edit; False if a schedule has changed since it was read, though some may have been applied."""
     if not edits:
         return True
     verdicts = [edit.verdict for edit in edits]
@@ -100,7 +100,7 @@ def change_all(conn: sa.Connection, edits: Sequence[ScheduleEdit], now: int, act
     kept = [new for old, new in zip(before, after, strict=True) if new.revision != old.revision]
     bulk.insert_rows(conn, schema.schedule_revision, [revision_row(one, actor, tzdata) for one in kept])
     for old, new in zip(before, after, strict=True):
-        _keep_pause(conn, old, new, now, actor)
+        _record_pause(conn, old, new, now, actor)
     return True
 
 
@@ -118,12 +118,12 @@ def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
 
 
 def retire_one_shot(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -> None:
-    """A one-shot has done its work: it is gone if that went well, paused if not."""
+    """Delete a one-shot schedule after a successful run; pause it after a failed one."""
     row = conn.execute(_BY_UID, {"wanted": uid}).one_or_none()
     try:
         schedule = None if row is None else schedule_of(row)
     except UsageError:
-        # Its run is over all the same; whoever can read it may tidy up.
+        # The run has ended all the same; a program that can read the schedule may delete it.
         return
     if schedule is None:
         return
@@ -140,14 +140,14 @@ def _settle(conn: sa.Connection, verdict: Verdict, now: int) -> bool:
 
 
 def _counted(conn: sa.Connection, verdict: Verdict, after: Schedule) -> Schedule:
-    """The schedule with its runs as they are counted now: those that were replaced may have made room at once."""
+    """The schedule with its current run counters: runs that the verdict replaced may have ended at once."""
     if not verdict.replaces:
         return after
     active, queued = conn.execute(_COUNTS, {"wanted": after.uid}).one()
     return replace(after, active_runs=active, queued_runs=queued)
 
 
-def _keep_pause(conn: sa.Connection, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
+def _record_pause(conn: sa.Connection, before: Schedule, changed: Schedule, now: int, actor: str) -> None:
     if (before.paused_at is None) == (changed.paused_at is None):
         return
     newest = conn.scalar(_NEWEST_PAUSE, {"schedule": changed.uid}) or 0

@@ -47,7 +47,7 @@ PRAGMAS = {
 #: The page cache of the writer and of each reader, in KiB. The operating system caches the whole file as well.
 _WRITERS_CACHE, _READERS_CACHE = 2048, 512
 #: Prepared statements that a connection caches: each of ours, for several numbers of rows.
-_KNOWN_STATEMENTS = 512
+_CACHED_STATEMENTS = 512
 #: A checkpoint is made after this many changed rows, once nothing has been written for this long.
 _CHECKPOINT_ROWS, _QUIET_SECONDS = 4000, 0.05
 #: The pause before a pragma is retried while another process changes the journal mode.
@@ -65,7 +65,7 @@ def engine_for(path: str, *, begin: str, connections: int, cache: int = _READERS
         pool_size=connections,
         max_overflow=0,
         # None: the driver starts no transactions by itself.
-        connect_args={"isolation_level": None, "check_same_thread": False, "cached_statements": _KNOWN_STATEMENTS},
+        connect_args={"isolation_level": None, "check_same_thread": False, "cached_statements": _CACHED_STATEMENTS},
     )
 
     @sa.event.listens_for(engine, "connect")
@@ -117,7 +117,7 @@ class SqliteTransactions:
         #: The number of transactions, committed or not.
         self.commits = 0
         #: Rows that the writer's connection has changed, in total and at the last checkpoint.
-        self._changed = self._settled = 0
+        self._changed = self._checkpointed = 0
         self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
@@ -150,9 +150,9 @@ class SqliteTransactions:
         if self._closing:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
-        asked = _SqliteWrite(body, loop, loop.create_future())
-        self._pending_writes.put(asked)
-        answer: T = await asked.answer
+        write = _SqliteWrite(body, loop, loop.create_future())
+        self._pending_writes.put(write)
+        answer: T = await write.answer
         return answer
 
     async def close(self) -> None:
@@ -181,11 +181,11 @@ class SqliteTransactions:
 
     def _next(self) -> _SqliteWrite | None:
         """The next write; None to stop. After many changed rows, an idle moment before it is used for a checkpoint."""
-        if self._changed - self._settled >= _CHECKPOINT_ROWS:
+        if self._changed - self._checkpointed >= _CHECKPOINT_ROWS:
             try:
                 return self._pending_writes.get(timeout=_QUIET_SECONDS)
             except queue.Empty:
-                self._settled = self._changed
+                self._checkpointed = self._changed
                 # On a reader's thread, so that no write waits for the checkpoint.
                 self._readers.submit(self.checkpoint)
         return self._pending_writes.get()
@@ -205,18 +205,18 @@ class SqliteTransactions:
         batch = [first]
         while len(batch) < MAX_BATCH:
             try:
-                asked = self._pending_writes.get_nowait()
+                write = self._pending_writes.get_nowait()
             except queue.Empty:
                 break
-            if asked is None:
+            if write is None:
                 return batch, True
-            batch.append(asked)
+            batch.append(write)
         return batch, False
 
     def _run(self, batch: list[_SqliteWrite]) -> list[TransactionResult]:
         try:
             with self._writing.connect() as conn:
-                outcomes = run_batch(conn, [asked.body for asked in batch])
+                outcomes = run_batch(conn, [write.body for write in batch])
                 self.commits += 1
                 self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
@@ -231,16 +231,16 @@ class SqliteTransactions:
         if isinstance(driver, sqlite3.Connection):
             self._changed = driver.total_changes
             # A new connection starts to count at 0.
-            self._settled = min(self._settled, self._changed)
+            self._checkpointed = min(self._checkpointed, self._changed)
 
 
 def _deliver_results(batch: list[_SqliteWrite], outcomes: list[TransactionResult]) -> None:
     answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], TransactionResult]]] = {}
-    for asked, outcome in zip(batch, outcomes, strict=True):
-        answers.setdefault(asked.loop, []).append((asked.answer, outcome))
-    for loop, settled in answers.items():
+    for write, outcome in zip(batch, outcomes, strict=True):
+        answers.setdefault(write.loop, []).append((write.answer, outcome))
+    for loop, results in answers.items():
         try:
-            loop.call_soon_threadsafe(resolve_futures, settled)
+            loop.call_soon_threadsafe(resolve_futures, results)
         except RuntimeError:  # the loop is closed, so no caller waits any more
             continue
 
@@ -304,7 +304,7 @@ def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
     within = [place for place in kinds if os.path.commonpath([place, folder]) == place]
     kind = kinds[max(within, key=len)] if within else ""
     if kind in _NETWORK_DISKS:
-        raise UsageError(f"{path} lies on a network file system ({kind}), where it is not safe: use a local disk")
+        raise UsageError(f"{path} is on a network file system ({kind}), where SQLite is not safe: use a local disk")
 
 
 #: How often to check for commits of other processes.

@@ -18,7 +18,7 @@ the throughput of a node is bound by statements, not by commits. Two properties 
   must change nothing but the database: observers and hints are collected per run and delivered after the commit
   (after_commit.py).
 
-If the commit itself fails, or the connection is lost, nobody knows whether the batch was written. Every caller of the
+If the commit itself fails, or the connection is lost, it is unknown whether the batch was written. Every caller of the
 batch then gets StoreUnavailable. All writes of Gnomon are safe to repeat: they compare and set, under a term, a fence
 or a key.
 
@@ -69,7 +69,7 @@ class Transactions(Protocol):
         ...
 
     def now(self, conn: sa.Connection) -> int:
-        """The store's clock, by which leases are judged."""
+        """The time by the store's clock, which decides when leases expire."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Schedules in the database that this program cannot read: written by a newer one, or in a zone unknown here.
+"""Schedules in the database that this program cannot read: written by a newer program, or in an unknown time zone.
 
-One of them must not keep a node from the others. So it is passed over, told of once, and no longer asked for
-until it has another revision, or until the program is started again and may have learnt to read it.
+One of them must not keep a node from deciding the others. So it is skipped, logged once, and excluded from queries
+until it has another revision or the program is restarted, perhaps as a newer version.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from gnomon.adapters.sql.rows import SCHEDULE, Row, schedule_of
 from gnomon.core.model import Schedule
 from gnomon.errors import UsageError
 
-#: As many as a database takes parameters for. Any more are passed over as well, but met again every time.
+#: Limited by the number of parameters of a statement. Any more are skipped as well, but read again every time.
 MAX_REMEMBERED = 4096
 
 _NAMES = [column.name for column in SCHEDULE]
 _UID, _REVISION = _NAMES.index("uid"), _NAMES.index("revision")
-#: The condition under which a row has not been found unreadable before. Takes `Unreadable.known` as `unreadable`. One
-#: text for both: of thousands of pairs PostgreSQL would make as many conditions, and think about them for seconds.
+#: The condition that excludes known unreadable revisions; its parameter `unreadable` is `UnreadableSchedules.known`.
+#: Uid and revision are one text: for thousands of pairs PostgreSQL would plan as many conditions, which takes seconds.
 NOT_KNOWN = (
     schema.schedule.c.uid.concat(":")
     .concat(sa.cast(schema.schedule.c.revision, sa.Text))
@@ -29,19 +29,19 @@ NOT_KNOWN = (
 
 
 class UnreadableSchedules:
-    """Which revisions of which schedules could not be read. Threads may share it."""
+    """The revisions of schedules that could not be read. Threads may share it."""
 
     def __init__(self) -> None:
-        #: Replaced, never changed: whoever reads it beside others sees all of it or what was there before.
+        #: Replaced, never changed, so that another thread always reads a complete set.
         self.pairs: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def known(self) -> list[str]:
-        """All of them, as the condition takes them."""
+        """The value for the parameter of NOT_KNOWN."""
         return [f"{uid}:{revision}" for uid, revision in sorted(self.pairs)]
 
     def readable(self, rows: Iterable[Row]) -> list[Schedule]:
-        """The schedules in those rows that can be read; the others are remembered, and told of if that is new."""
+        """The schedules of the rows that can be read; the others are remembered, and logged if they are new."""
         found, failed = [], {}
         for row in rows:
             try:

@@ -1,4 +1,4 @@
-"""Who can execute what, and how busy they are. The table is the registry: whoever starts finds all of it there."""
+"""The registry of workers: their functions, labels and load, in one table that every node reads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from gnomon.ports.tasks import HostLoad, WorkerInfo
 
 _worker = schema.worker.c
 _COLUMNS = tuple(column.name for column in schema.worker.columns)
-_SEE = bulk.insert_statement(
+_UPSERT = bulk.insert_statement(
     schema.worker,
     _COLUMNS,
     "ON CONFLICT (worker) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
@@ -21,8 +21,8 @@ _SEE = bulk.insert_statement(
 _UNSEEN = sa.select(_worker.worker).where(_worker.seen_until <= sa.bindparam("now")).with_for_update(skip_locked=True)
 _FORGET = sa.delete(schema.worker).where(_worker.worker.in_(_UNSEEN))
 _ALIVE = sa.select(schema.worker).where(_worker.seen_until > sa.bindparam("now")).order_by(_worker.worker)
-_DISMISS = sa.delete(schema.worker).where(_worker.worker == sa.bindparam("name"))
-#: What says which tasks it may be given.
+_DEREGISTER = sa.delete(schema.worker).where(_worker.worker == sa.bindparam("name"))
+#: The columns that decide which tasks a worker may get.
 _KNOWN = sa.select(_worker.pool, _worker.functions, _worker.labels, _worker.capabilities, _worker.draining).where(
     _worker.worker == sa.bindparam("name")
 )
@@ -30,46 +30,46 @@ _NAMES = msgspec.json.Decoder(tuple[str, ...])
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
-def register_worker(conn: sa.Connection, card: WorkerInfo, ttl_ms: int, now: int) -> None:
+def register_worker(conn: sa.Connection, info: WorkerInfo, ttl_ms: int, now: int) -> None:
     """See Workers.register."""
     row = {
-        "worker": card.worker,
-        "pool": card.pool,
-        "functions": _json(card.functions),
-        "slots": card.slots,
-        "started_at": card.started_at,
+        "worker": info.worker,
+        "pool": info.pool,
+        "functions": _json(info.functions),
+        "slots": info.slots,
+        "started_at": info.started_at,
         "seen_until": now + ttl_ms,
-        "labels": _json(card.labels),
-        "capabilities": _json(card.capabilities),
-        "in_hand": card.in_hand,
-        "cpu": card.load.cpu,
-        "gpu": card.load.gpu,
-        "draining": card.draining,
+        "labels": _json(info.labels),
+        "capabilities": _json(info.capabilities),
+        "in_hand": info.in_hand,
+        "cpu": info.load.cpu,
+        "gpu": info.load.gpu,
+        "draining": info.draining,
         "seen_at": now,
     }
-    before = conn.execute(_KNOWN, {"name": card.worker}).mappings().one_or_none()
+    before = conn.execute(_KNOWN, {"name": info.worker}).mappings().one_or_none()
     if before is None or any(row[name] != value for name, value in before.items()):
         hint_after_commit(conn, HintTopic.WORKERS)
-    bulk.execute_many(conn, _SEE, [tuple(row[name] for name in _COLUMNS)])
-    # Every start of a process has a new name: without this they would pile up for ever.
+    bulk.execute_many(conn, _UPSERT, [tuple(row[name] for name in _COLUMNS)])
+    # Every process has a new worker id, so the rows of ended ones must be removed.
     conn.execute(_FORGET, {"now": now})
 
 
 def workers(conn: sa.Connection, now: int) -> Sequence[WorkerInfo]:
     """See Workers.alive."""
-    return [_card(row) for row in conn.execute(_ALIVE, {"now": now})]
+    return [_worker_info(row) for row in conn.execute(_ALIVE, {"now": now})]
 
 
 def deregister_worker(conn: sa.Connection, worker: str) -> None:
     """See Workers.deregister."""
-    conn.execute(_DISMISS, {"name": worker})
+    conn.execute(_DEREGISTER, {"name": worker})
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _card(row: Any) -> WorkerInfo:  # noqa: ANN401 - its columns are those of the table
+def _worker_info(row: Any) -> WorkerInfo:  # noqa: ANN401 - its columns are those of the table
     return WorkerInfo(
         worker=row.worker,
         functions=_NAMES.decode(row.functions),

@@ -1,4 +1,4 @@
-"""Workflows and their schedules, registered together."""
+"""Workflows by version, and changesets that register workflows and their schedules together."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -33,7 +33,7 @@ _NEWEST_AFTER = bulk.statement(f"{_NEWEST_OF_EACH.format('workflow_id > ?')} LIM
 
 
 class ChangesetConflict(Exception):
-    """A wish could not be carried out whole."""
+    """A part of a changeset cannot be applied, so none of it is."""
 
 
 def workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int | None) -> Workflow | None:
@@ -55,17 +55,17 @@ def list_workflows(conn: sa.Connection, tenant: str, after: str, limit: int) -> 
     return [decode_workflow(text) for (text,) in bulk.fetch_rows(conn, _NEWEST_AFTER, tenant, after, limit)]
 
 
-def apply(conn: sa.Connection, wish: JobChangeset, now: int, actor: str, tzdata: str) -> None:
-    """See Jobs.apply. Void if it cannot be carried out whole: what was done of it is to be taken back."""
-    rows = [_row(one, now, actor) for one in wish.workflows]
+def apply(conn: sa.Connection, changeset: JobChangeset, now: int, actor: str, tzdata: str) -> None:
+    """See Jobs.apply. ChangesetConflict if a part cannot be applied: the caller must roll back the rest."""
+    rows = [_row(one, now, actor) for one in changeset.workflows]
     if len(bulk.execute_returning_keys(conn, _ADD, rows, "digest", at=4)) < len(rows):
         raise ChangesetConflict
-    if schedules.add(conn, wish.added, actor, tzdata):
+    if schedules.add(conn, changeset.added, actor, tzdata):
         raise ChangesetConflict
-    if not schedules.change_all(conn, wish.edits, now, actor, tzdata):
+    if not schedules.change_all(conn, changeset.edits, now, actor, tzdata):
         raise ChangesetConflict
-    # In one order, so that two who remove the same do not wait for each other.
-    for verdict in sorted(wish.removed, key=lambda one: one.schedule.uid):
+    # In a fixed order, so that two transactions that remove the same schedules do not deadlock.
+    for verdict in sorted(changeset.removed, key=lambda one: one.schedule.uid):
         if not schedules.delete(conn, verdict, now, actor):
             raise ChangesetConflict
 

@@ -1,1 +1,1 @@
-"""The way from one schema to the next, one file a step."""
+"""Migrations from one schema to the next, one file each."""

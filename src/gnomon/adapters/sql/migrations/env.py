@@ -1,4 +1,4 @@
-"""Alembic runs this. The connection and its transaction are the caller's."""
+"""The environment that Alembic runs. The caller provides the connection and its transaction."""
 
 from alembic import context
 

@@ -1,6 +1,6 @@
-"""The ledger: schedules, ticks, runs, tasks, and who decides.
+"""The ledger: schedules, ticks, runs, tasks, shards and nodes.
 
-The tables as they were at this step, whatever they have become since.
+The tables as they were in this schema, not as they are now.
 """
 
 import sqlalchemy as sa
@@ -208,7 +208,7 @@ _gnomon_meta = sa.Table(
 
 
 def upgrade() -> None:
-    """Make the tables, the shards under no term yet, and the numbers by which programs know the schema."""
+    """Create the tables, the shards with term 0, and the numbers that identify the schema."""
     _tables.create_all(op.get_bind(), checkfirst=False)
     shards = [{"shard": shard, "term": 0, "holder": None, "lease_until": 0} for shard in range(_SHARDS)]
     op.bulk_insert(_shard, shards)

@@ -1,7 +1,7 @@
-"""The work: attempts, dead letters, workers, what tasks say, and what runs and tasks need for it.
+"""Execution: attempts, dead letters, workers, logs of tasks, and the columns of runs and tasks for them.
 
-It only widens: programs of schema 1 go on, because what is new has a default or may be missing. The table of attempts
-is made anew, because no program of schema 1 has ever written or read it.
+It only extends the schema: programs of schema 1 continue, because new columns have defaults or may be null. The table
+of attempts is created anew, because no program of schema 1 has written or read it.
 """
 
 import sqlalchemy as sa
@@ -84,7 +84,7 @@ sa.Table(
 
 
 def upgrade() -> None:
-    """Widen the tables, make the new ones, and lay the indexes by which work is found."""
+    """Extend the tables, and create the new tables and the indexes that find work."""
     op.drop_table("attempt")
     _tables.create_all(op.get_bind(), checkfirst=False)
     _add("schedule", sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()))

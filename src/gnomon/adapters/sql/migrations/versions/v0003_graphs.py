@@ -1,6 +1,6 @@
-"""Graphs of steps, and events: steps with items and runs within runs, what happened, and what became of it.
+"""Graphs of steps, with items and runs inside runs; and events with their effects.
 
-It only widens: programs of schema 2 go on, because what is new has a default or may be missing.
+It only extends the schema: programs of schema 2 continue, because new columns have defaults or may be null.
 """
 
 import sqlalchemy as sa
@@ -57,7 +57,7 @@ sa.Table(
 
 
 def upgrade() -> None:
-    """Widen the tables, make the new ones, and lay the indexes by which steps, items and listeners are found."""
+    """Extend the tables, and create the new tables and the indexes that find steps, items and listeners."""
     _tables.create_all(op.get_bind(), checkfirst=False)
     _add("schedule", sa.Column("trigger_options", sa.Text))
     _add("run", sa.Column("parent_task", _Name), sa.Column("depth", sa.Integer, nullable=False, server_default="0"))

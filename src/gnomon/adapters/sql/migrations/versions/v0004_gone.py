@@ -1,6 +1,6 @@
-"""Schedules that were deleted are found by their names.
+"""An index of deleted schedules by name.
 
-It only widens: programs of schema 3 go on, because nothing but an index is new.
+It only extends the schema: programs of schema 3 continue, because only an index is new.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Lay the index by which schedules are found that had a name and are gone."""
+    """Create the index of deleted schedules."""
     gone = sa.text("deleted_at IS NOT NULL")
     columns = ["tenant", "schedule_id", "deleted_at", "uid"]
     op.create_index("schedule_gone", "schedule", columns, sqlite_where=gone, postgresql_where=gone)

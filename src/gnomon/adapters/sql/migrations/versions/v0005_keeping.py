@@ -1,6 +1,6 @@
-"""Keeping house: whose turn it is to do what one is enough for, and the schedules that have no next fire.
+"""Maintenance: singleton leases (the table `turn`), and an index of schedules without a next fire.
 
-It only widens: programs of older schemas go on, because they know nothing of it.
+It only extends the schema: programs of older schemas continue, because they do not use it.
 """
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ _IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND t
 
 
 def upgrade() -> None:
-    """Make the table of turns, and lay the index of schedules that have no next fire."""
+    """Create the table of singleton leases, and the index of schedules without a next fire."""
     op.create_table(
         "turn",
         sa.Column("name", _Name, primary_key=True),

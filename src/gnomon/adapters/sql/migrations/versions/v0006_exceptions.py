@@ -1,7 +1,7 @@
-"""Exceptions and backfills: ticks that are skipped or moved, and planned times of the past that are run after all.
+"""Exceptions (ticks that are skipped or moved) and backfills (past times that are run after all).
 
-It only widens: programs of schema 3 go on, because what is new may be missing. They do not know of exceptions yet, and
-fire a tick that is to be skipped.
+It only extends the schema: programs of schema 3 continue, because new columns may be null. They do not know exceptions,
+and fire a tick that should be skipped.
 """
 
 import sqlalchemy as sa
@@ -51,7 +51,7 @@ sa.Table(
 
 
 def upgrade() -> None:
-    """Widen the schedules, and make the tables of backfills."""
+    """Extend the table of schedules, and create the tables of backfills."""
     op.add_column("schedule", sa.Column("exceptions", sa.Text))
     _tables.create_all(op.get_bind(), checkfirst=False)
     op.execute("UPDATE gnomon_meta SET value = '6' WHERE key = 'schema'")

@@ -1,6 +1,6 @@
-"""The audit trail: who changed what, chained by hashes.
+"""The audit trail: entries with actor and change, chained by hashes.
 
-It only widens: programs of an older schema go on, but what is changed through them leaves no entry.
+It only extends the schema: programs of an older schema continue, but their changes leave no entry.
 """
 
 import sqlalchemy as sa
@@ -42,6 +42,6 @@ sa.Table(
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     _tables.create_all(op.get_bind(), checkfirst=False)
     op.execute("UPDATE gnomon_meta SET value = '7' WHERE key = 'schema'")

@@ -1,6 +1,6 @@
-"""Workers elsewhere: what each says about itself, and where a task was placed.
+"""Remote workers: the labels, capabilities and load of each worker, and the placement of tasks.
 
-It only widens: programs of an older schema go on, but they take whatever is ready, wherever it was placed.
+It only extends the schema: programs of an older schema continue, but they ignore the placement of tasks.
 """
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ _SCHEDULED = "state = 'SCHEDULED'"
 
 
 def upgrade() -> None:
-    """Widen workers and tasks, and lay the indexes by which a worker finds what is for it."""
+    """Extend the tables of workers and tasks, and create the indexes by which a worker finds its tasks."""
     for column in (
         sa.Column("labels", sa.Text, nullable=False, server_default="{}"),
         sa.Column("capabilities", sa.Text, nullable=False, server_default="[]"),

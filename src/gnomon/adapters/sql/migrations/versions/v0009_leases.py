@@ -1,6 +1,6 @@
-"""Turns have tokens, by which leases are told apart.
+"""Singleton leases get a token, which distinguishes one acquisition from the next.
 
-It only widens: programs of an older schema go on taking turns.
+It only extends the schema: programs of an older schema continue to acquire singleton leases.
 """
 
 import sqlalchemy as sa
