@@ -1,4 +1,4 @@
-"""A face and somebody who may do everything."""
+"""An API fixture and a caller with the role admin."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Whatever changes something leaves its entries in the audit trail: every route, without exception."""
+"""Every route that changes something leaves entries in the audit trail."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _TIMER = {"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"}
 _START = {"workflow_id": "etl", "version": 1, "scheduled_for": "2026-03-02T02:00:00Z", "idempotency_key": "monday"}
 _ALL = {"jobs": [{"name": "new", "schedule": "@daily", "function": "f"}], "prune": True}
 _JOB = "job report"
-#: What is sent to each route that changes something, and what has to be in the trail afterwards.
+#: The body for each route that changes something, and the expected audit entries.
 CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "register_job": ("/v1/jobs", {**JOB, "name": "other"}, ["deploy workflow other", "register job other"]),
     "update_job": ("/v1/jobs/report", {**JOB, "schedule": "@weekly"}, [f"update {_JOB}"]),
@@ -43,15 +43,15 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "deploy_workflow": ("/v1/workflows", {**_GRAPH, "workflow_id": "elt"}, ["deploy workflow elt"]),
     "emit_event": ("/v1/events", {"name": "model.drift", "key": "once"}, ["emit event model.drift"]),
 }
-#: What is asked for with a body and changes nothing.
+#: Routes that take a body and change nothing.
 _LOOKING = {"plan_jobs", "preview_backfill"}
-#: Asking again for these is asking for more, unless a key says that it is the same.
+#: Routes that are not idempotent without a key.
 _EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
 
 
 @pytest.fixture
 async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
-    """One of each thing that can be changed, and their names."""
+    """One object of each kind that can be changed, and their names."""
     await admin.registered(overlap="allow")
     await admin.registered(name="stopped")
     await admin.post("/v1/jobs/stopped/pause")
@@ -75,7 +75,7 @@ async def entries(admin: ApiCaller) -> list[dict[str, Any]]:
 
 
 async def changed(admin: ApiCaller, name: str, known: dict[str, str]) -> list[dict[str, Any]]:
-    """The entries that one request leaves."""
+    """The audit entries that one request leaves."""
     before = len(await entries(admin))
     path, body, _ = CHANGES[name]
     [route] = [one for one in ROUTES if one.name == name]

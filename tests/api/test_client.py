@@ -1,4 +1,4 @@
-"""Both clients against a real server: the same words, the same answers, the same errors."""
+"""Both clients against a real server: the same methods, responses and errors."""
 
 import asyncio
 import inspect
@@ -176,12 +176,12 @@ def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
         assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]
 
 
-#: What no client asks for: probes, and a stream that never ends.
+#: Routes without a client method: probes, and the endless stream.
 _NOT_FOR_CLIENTS = {"show_readiness", "show_liveness", "follow_changes"}
 
 
-#: What the parameters of requests are called that have no usual value.
-_SAID: dict[str, object] = {
+#: Values for required parameters of request builders that are not names.
+_REQUIRED_VALUES: dict[str, object] = {
     "first": datetime(2026, 3, 1, tzinfo=UTC),
     "last": datetime(2026, 3, 2, tzinfo=UTC),
     "at": datetime(2026, 3, 1, tzinfo=UTC),
@@ -194,9 +194,9 @@ _SAID: dict[str, object] = {
 
 
 def asked_for(make: Callable[..., ApiRequest[Any]]) -> tuple[str, int, str]:
-    """The method of a request, how many parts its address has, and the last of them that is no name."""
+    """The method of a request, the number of parts of its path, and the path without its parameters."""
     needed = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
-    given = {one.name: _SAID.get(one.name, "NAME") for one in needed if one.kind is not one.VAR_KEYWORD}
+    given = {one.name: _REQUIRED_VALUES.get(one.name, "NAME") for one in needed if one.kind is not one.VAR_KEYWORD}
     ask = make(**given)
     return ask.method, ask.path.count("/"), "/".join(part for part in ask.path.split("/") if part != "NAME")
 

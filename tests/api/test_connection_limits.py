@@ -1,4 +1,4 @@
-"""Connections: slow ones, greedy ones, those that show a certificate, and those who ask too often."""
+"""Connections: slow and greedy clients, client certificates, and the rate limit."""
 
 import asyncio
 import socket
@@ -35,7 +35,7 @@ def connected(address: str) -> Iterator[socket.socket]:
 
 
 def heard(connection: socket.socket) -> bytes:
-    """Everything until the other side hangs up, however it does."""
+    """All bytes until the peer closes the connection, with or without a reset."""
     found = b""
     try:
         while more := connection.recv(65_536):
@@ -52,7 +52,7 @@ def test_answers_leave_at_once_and_do_not_wait_until_their_heads_are_acknowledge
     ):
         taken, _ = listening.accept()
         with closing(taken):
-            # The loop switches that off, but only for what is TCP by name.
+            # asyncio sets TCP_NODELAY only for sockets with an explicit protocol.
             assert taken.proto == socket.IPPROTO_TCP
 
 
@@ -200,7 +200,7 @@ def test_a_token_that_is_shown_beside_a_certificate_is_what_counts(api_setup: Ap
 
 
 def test_a_certificate_that_nobody_was_told_of_lets_nobody_in(api_setup: ApiFixture, authority: Authority) -> None:
-    # Its common name does not count beside another name.
+    # The common name is ignored if there is an alternative name.
     stranger = authority.vouches("billing", DNSName("stranger"))
     with serve_api_fixture(api_setup) as address:
         tls = shown(authority, stranger)

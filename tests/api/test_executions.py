@@ -8,7 +8,7 @@ from support.api_fixture import ApiCaller, ApiFixture
 
 @pytest.fixture
 async def history(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
-    """Four executions of two jobs, the newest last."""
+    """Four executions of two jobs, newest last."""
     await admin.registered(overlap="allow")
     await admin.registered(name="cleanup", overlap="allow", tags=[])
     found = {}

@@ -1,4 +1,4 @@
-"""Many who ask at once: they share what is read for them, get nothing older than their question, and wait briefly."""
+"""Concurrent requests share one read, get no response older than their request, and wait briefly."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from support.api_fixture import ApiCaller, ApiFixture
 
 
 class CountedResource:
-    """Something to read, that says how often it was read and can be held open."""
+    """A page that counts its reads and can be held open."""
 
     def __init__(self) -> None:
         self.readings = 0
@@ -38,7 +38,7 @@ def said(reply: Reply) -> str:
 
 
 async def settled() -> None:
-    """Whatever can happen without anybody's help has happened."""
+    """Let the event loop run everything that is ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -129,12 +129,12 @@ async def test_two_tenants_who_ask_at_once_share_nothing(api_setup: ApiFixture, 
 
 
 class WaitingRequests:
-    """Many who want to pass, and somebody else who has something to do in every turn of the loop."""
+    """Many requests, and other work that is ready in every cycle of the loop."""
 
     def __init__(self) -> None:
         self.pace = RequestPacer(lambda: False)
         self.passed: list[int] = []
-        #: How many had passed at each turn.
+        #: The number of admitted requests at each cycle.
         self.seen: list[int] = []
 
     async def passes(self, number: int) -> None:
@@ -197,19 +197,19 @@ async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_han
     assert row.passed == list(range(10))
 
 
-# ---- turns ---------------------------------------------------------------------------------------
+# ---- slots ---------------------------------------------------------------------------------------
 
 
 class ActiveRequests:
-    """Those who are inside, and the door by which they leave."""
+    """The holders of slots, and the event that releases them."""
 
     def __init__(self) -> None:
-        self.turns = ReadSlots()
+        self.slots = ReadSlots()
         self.inside: list[int] = []
         self.leave, self.full = asyncio.Event(), asyncio.Event()
 
     async def stay(self, number: int) -> None:
-        async with self.turns:
+        async with self.slots:
             self.inside.append(number)
             if len(self.inside) == 3:
                 self.full.set()

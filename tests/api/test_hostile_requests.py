@@ -1,4 +1,4 @@
-"""What nobody sends by accident: refused in words, before anything is changed, and at once."""
+"""Hostile requests: refused at once with a problem document, before anything is changed."""
 
 import asyncio
 import json
@@ -301,7 +301,7 @@ BODIES = st.dictionaries(FIELDS, JSON, max_size=6) | JSON
 
 
 class HostileClient:
-    """Where bodies are thrown at a door, which is made anew whenever one has left something behind."""
+    """Sends bodies to an API fixture, which is replaced whenever a body has left something behind."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: the same fields, the same validation and the same meaning as everywhere."""
+"""Jobs over HTTP: the fields, validation and semantics of a jobs file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, with examples that hold, and what is answered is what it says."""
+"""The OpenAPI document: complete, with valid examples, and responses that match it."""
 
 import asyncio
 from typing import Any, cast
@@ -112,8 +112,8 @@ def _prepared() -> ApiFixture:
 
 
 FACE = _prepared()
-#: What holds whole jobs. Of the rules between their fields no generator makes anything; without these rules it makes
-#: what keeps them and what breaks them.
+#: Bodies with whole jobs. The generator cannot follow the rules between their fields; without these rules it generates
+#: valid and invalid bodies.
 _WITH_JOBS = {"register_job", "update_job", "apply_jobs", "plan_jobs"}
 _BETWEEN_FIELDS = ("allOf", "dependentRequired")
 _WHOLE = {
@@ -125,7 +125,7 @@ _WHOLE = {
 
 
 def _loosened(said: Any) -> Any:  # noqa: ANN401 - as varied as a schema is
-    """What is said about a body, without rules between its fields."""
+    """The schema of a body without rules between its fields."""
     if isinstance(said, dict):
         return {key: _loosened(value) for key, value in said.items() if key not in _BETWEEN_FIELDS}
     return [_loosened(one) for one in said] if isinstance(said, list) else said
@@ -162,5 +162,5 @@ def test_no_request_fails_and_none_is_answered_otherwise_than_described(case: An
     assert FACE.unhandled_errors == []
     name = case.operation.definition.raw["operationId"]
     if name in _WITH_JOBS and answer.status_code < 300:
-        # What is taken keeps the rules that were not known to the generator.
+        # An accepted body follows the rules that were hidden from the generator.
         assert list(_WHOLE[name].iter_errors(case.body)) == []

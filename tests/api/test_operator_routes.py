@@ -1,4 +1,4 @@
-"""What operators do besides: whole files, single ticks, backfills, and who did what."""
+"""Routes for operators: whole files, single ticks, backfills and the audit trail."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -167,7 +167,7 @@ async def test_a_choice_that_cannot_be_meant_leaves_the_job_paused(admin: ApiCal
 
 
 async def lived(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
-    """A job that rested for three days, and that stretch of time."""
+    """A job that was paused for three days, and the bounds of the pause."""
     await admin.registered()
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)
@@ -273,7 +273,7 @@ async def test_logs_are_read_page_by_page(api_setup: ApiFixture, admin: ApiCalle
 
 @pytest.fixture
 async def past(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
-    """A stretch that has had no run."""
+    """A range of planned times without runs."""
     await admin.registered()
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)

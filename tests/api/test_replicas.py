@@ -1,4 +1,4 @@
-"""Two servers on one store, asked at the same time: what is to happen once happens once."""
+"""Concurrent requests to two servers on one store: once means once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "o
 
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[list[gnomon.AsyncClient]]:
-    """One for each of two servers, of which the second stands by."""
+    """A client for each of two servers; the second is a standby."""
     first = await asyncio.to_thread(background_scheduler, tmp_path / "gnomon.db")
     second = await asyncio.to_thread(background_scheduler, tmp_path / "gnomon.db")
     token = (tmp_path / "gnomon.db.token").read_text()

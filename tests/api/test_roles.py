@@ -1,4 +1,4 @@
-"""Who may do what: a table over every route and every role."""
+"""Permissions: a table of every route and every role."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from gnomon.api.routes import ROUTES
 from gnomon.ports.auth import Caller, Role
 from support.api_fixture import ApiCaller, ApiFixture
 
-#: What the seed's roles may do, and what everybody may.
+#: The routes of each role, and those without authentication.
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
     "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
@@ -149,7 +149,7 @@ async def test_a_token_in_the_address_lets_nobody_in(api_setup: ApiFixture, path
 
 
 class _Open:
-    """Lets everybody do everything, as on a machine of one's own."""
+    """Gives every caller the role admin, as on a developer's machine."""
 
     async def caller(self, token: str) -> Caller:
         del token

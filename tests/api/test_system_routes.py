@@ -179,7 +179,7 @@ async def test_what_is_wrong_is_told_in_words_to_those_who_may_look(
 
 @asynccontextmanager
 async def following(api_setup: ApiFixture, token: str) -> AsyncIterator["asyncio.Queue[str]"]:
-    """What somebody hears who follows the stream."""
+    """The changes that a subscriber of the stream receives."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     left = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Whoever comes from another tenant sees nothing and touches nothing: every route, without exception."""
+"""A caller of another tenant reads and changes nothing, on every route."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from gnomon.api.routes import ROUTES
 from gnomon.core.model import DAY_MS, Result
 from support.api_fixture import ApiCaller, ApiFixture
 
-#: What belongs to everybody: how the scheduler is, who works for it.
+#: Routes shared by all tenants: health and workers.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
-#: What makes something of the caller's own, whatever others have.
+#: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
     "start_run", "replay_dead_letters",
@@ -24,7 +24,7 @@ LISTS = {
 
 @pytest.fixture
 async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
-    """One of each thing, all of them somebody's; and their names."""
+    """One object of each kind, of one tenant, and their names."""
     await admin.registered(overlap="allow")
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)
@@ -47,7 +47,7 @@ def path_of(route: ApiRoute, known: dict[str, str]) -> str:
 
 
 async def everything(api_setup: ApiFixture) -> list[Any]:
-    """All that its owner sees, in the order of time."""
+    """Everything that the owner sees, in order of time."""
     async with api_setup.caller("admin") as owner:
         return [(await owner.get(f"/v1/{name}")).json() for name in ("jobs", "executions", "dead-letters", "backfills")]
 

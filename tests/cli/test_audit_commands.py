@@ -1,4 +1,4 @@
-"""What operators type about the audit trail."""
+"""`gnomon audit` on a real database."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, real output, exit codes that mean something."""
+"""The command line in real processes: output, errors and exit codes."""
 
 import json
 import subprocess

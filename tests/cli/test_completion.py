@@ -1,4 +1,4 @@
-"""What a shell offers while a command is being typed."""
+"""Shell completion of commands, options and job names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What operators type to see their settings."""
+"""`gnomon config show`."""
 
 from pathlib import Path
 

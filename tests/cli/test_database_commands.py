@@ -1,4 +1,4 @@
-"""`gnomon db clean` as operators type it, on a real file."""
+"""`gnomon db clean` on a real database."""
 
 import asyncio
 import sqlite3

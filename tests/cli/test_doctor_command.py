@@ -43,7 +43,7 @@ def grades(answer: subprocess.CompletedProcess[str]) -> dict[str, str]:
 def test_while_a_node_runs_all_is_well(tmp_path: Path) -> None:
     with up(tmp_path / "gnomon.db") as running:
         running.line_with("scheduling on")
-        # It decides, and its worker is known, once it has answered what it was asked.
+        # Once it answers, its ticker decides and its worker is registered.
         while "warning" in grades(answer := doctor(str(tmp_path / "gnomon.db"), "-o", "json")).values():
             pass
 

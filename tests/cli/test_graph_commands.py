@@ -1,4 +1,4 @@
-"""What operators type about graphs, events and workflows, on a real file, beside a scheduler that works."""
+"""Graphs, `gnomon events` and `gnomon workflows`, on a database that a running scheduler uses."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 @pytest.fixture
 def working(prompt: CliPrompt) -> Iterator[CliPrompt]:
-    """A prompt in a folder whose database a scheduler works on."""
+    """A prompt in a folder whose database a running scheduler uses."""
     functions = Functions()
     for body in (extract, convert, tell, announce):
         functions.function(body)

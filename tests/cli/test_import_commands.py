@@ -144,7 +144,7 @@ def test_nothing_becomes_an_empty_file_of_jobs(prompt: CliPrompt) -> None:
 
 
 def test_what_was_imported_runs(prompt: CliPrompt) -> None:
-    """Percent signs and all: the whole way from a crontab to what a command prints."""
+    """From a crontab with percent signs to the output of the command."""
     (prompt.folder / "tab").write_text('WHO=world\n0 0 1 1 * echo "hello $WHO"; cat%one%two\\%\n')
     prompt.run("import", "crontab", "tab", "-o", "jobs.yaml", "--tz", "UTC", "--force")
     program = (

@@ -1,4 +1,4 @@
-"""What operators type about jobs, executions and dead letters, on a real file."""
+"""`gnomon jobs`, `executions` and `dead-letters` on a real database."""
 
 import json
 import sqlite3

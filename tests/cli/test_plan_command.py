@@ -1,4 +1,4 @@
-"""`gnomon jobs plan` and `gnomon jobs apply --prune`, on a real file."""
+"""`gnomon jobs plan` and `gnomon jobs apply --prune` on a real database."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ MONDAY = ms_of(datetime(2027, 3, 1, 6, tzinfo=UTC))
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
-    # How many fires move depends on the time of day.
+    # The number of moved fires depends on the time of day.
     monkeypatch.setattr(SystemClock, "now", lambda _: MONDAY)
     return CliPrompt(tmp_path, monkeypatch, capsys)
 

@@ -1,4 +1,4 @@
-"""The same commands against a server elsewhere: the same words, the same exit codes, the same errors."""
+"""Commands against a remote server: the same output, exit codes and errors as on the database."""
 
 import os
 import re
@@ -42,12 +42,12 @@ class RemotePrompt(CliPrompt):
     token: str
 
     def run(self, *arguments: str) -> CommandResult:
-        """What was printed, without what the server in this process logs meanwhile."""
+        """The output without the log lines of the server in this process."""
         done = super().run(*arguments)
         return done._replace(out=[line for line in done.out if not LOGGED.match(line)])
 
     def keep_token(self, mode: int) -> Path:
-        """A file with the token, and who can read it."""
+        """A file with the token and these permissions."""
         file = self.folder / "token"
         file.write_text(f"{self.token}\n")
         file.chmod(mode)
@@ -82,7 +82,7 @@ def prompt(
 
 @pytest.fixture
 def lived(prompt: RemotePrompt) -> RemotePrompt:
-    """A server at which something has happened."""
+    """A server with executions, events and audit entries."""
     for command in (
         ("jobs", "trigger", "greet", "--wait"),
         ("jobs", "pause", "report"),
@@ -96,7 +96,7 @@ def lived(prompt: RemotePrompt) -> RemotePrompt:
 
 
 def timeless(done: CommandResult) -> CommandResult:
-    """What was printed, without when that was."""
+    """The output without lines that depend on the current time."""
     return done._replace(out=[line for line in done.out if not NOW.search(line)])
 
 

@@ -1,4 +1,4 @@
-"""A server that speaks TLS, and operators who show a certificate instead of a token."""
+"""Profiles with a client certificate, against a server with TLS."""
 
 from pathlib import Path
 

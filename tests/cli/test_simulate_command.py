@@ -1,4 +1,4 @@
-"""`gnomon simulate`, as it is typed."""
+"""`gnomon simulate`."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_every_day_is_a_line_of_the_heat_map(prompt: CliPrompt) -> None:
     days = [line for line in shown if line[4:11] == "2027-03"]
     assert len(days) == 7
     assert days[0].split() == ["Mon", "2027-03-22", "▓█▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓", "97"]
-    # The day on which clocks are changed is marked.
+    # The day of the clock change is marked.
     assert days[-1].startswith("Sun 2027-03-28 *")
 
 

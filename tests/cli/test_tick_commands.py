@@ -1,4 +1,4 @@
-"""What operators type about single ticks of a job, on a real file."""
+"""`gnomon jobs skip`, `resume` and `backfill` on a real database."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ jobs:
 
 
 def resting(prompt: CliPrompt, seconds: int = 100) -> CliPrompt:
-    """The job rests since so many seconds."""
+    """Pause the job so many seconds ago."""
     prompt.write(BEAT)
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
 

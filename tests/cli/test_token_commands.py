@@ -1,4 +1,4 @@
-"""What operators type about tokens."""
+"""`gnomon token`."""
 
 import io
 import sys

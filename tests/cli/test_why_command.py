@@ -1,4 +1,4 @@
-"""What someone sees who types `gnomon why`, on a real file."""
+"""`gnomon why` on a real database."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def shown(lines: list[str]) -> str:
-    """What was printed, however its lines were broken."""
+    """The output as one line."""
     return " ".join(" ".join(lines).split())
 
 
@@ -120,7 +120,7 @@ def test_machines_get_every_fact(prompt: CliPrompt) -> None:
 
 
 def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.CaptureFixture[str]) -> None:
-    # The names of the tasks go the other way.
+    # The task names sort in the opposite order.
     numbers = range(12)
     tasks = tuple(
         Task(

@@ -1,1 +1,1 @@
-"""The HTTP API: a thin door into the same rooms as the command line."""
+"""The HTTP API: routes over the services that the command line uses, too."""

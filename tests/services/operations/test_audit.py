@@ -63,7 +63,7 @@ def tamper(path: Path, *statements: str) -> None:
 
 
 async def reasons(book: AuditService, expect: str | None = None) -> list[str]:
-    return [flaw.reason for flaw in (await book.verify(expect=expect)).flaws]
+    return [one.reason for one in (await book.verify(expect=expect)).breaks]
 
 
 @pytest.mark.req("H-23")

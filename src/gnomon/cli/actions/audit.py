@@ -66,7 +66,7 @@ def _row(one: AuditRecord) -> list[str]:
 
 
 def _print_result(done: ChainVerification) -> None:
-    for broken in done.flaws:
+    for broken in done.breaks:
         echo(broken.reason)
     later = f"; {done.unsealed} more not sealed yet" if done.unsealed else ""
     echo(f"{'whole' if done.intact else 'BROKEN'}: {done.head.seq} entries{later}")
@@ -79,7 +79,7 @@ def _result_data(done: ChainVerification) -> dict[str, Any]:
         "entries": done.head.seq,
         "unsealed": done.unsealed,
         "head": done.head.hash,
-        "flaws": [{"seq": broken.seq, "reason": broken.reason} for broken in done.flaws],
+        "flaws": [{"seq": broken.seq, "reason": broken.reason} for broken in done.breaks],
     }
 
 

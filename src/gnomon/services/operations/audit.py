@@ -13,7 +13,7 @@ from gnomon.ports.audit import AuditQuery, AuditTrail
 _PAGE = 1000
 _HASH = re.compile("[0-9a-f]{64}")
 #: The number of breaks that are reported; more tell nothing new.
-_MOST_FLAWS = 20
+_MOST_BREAKS = 20
 _KINDS = ("job", "workflow", "execution", "dead_letter", "event", "backfill", "request")
 #: Repeated refusals of the same kind are recorded once per this interval, so that no caller can fill the trail.
 _AGAIN_MS = 60_000
@@ -27,12 +27,12 @@ class ChainVerification(Struct, frozen=True, kw_only=True):
     head: ChainHead
     #: The number of entries that are not sealed yet: nothing can be proven about them.
     unsealed: int
-    flaws: tuple[ChainBreak, ...]
+    breaks: tuple[ChainBreak, ...]
 
     @property
     def intact(self) -> bool:
         """Whether no entry was changed, removed, added or moved."""
-        return not self.flaws
+        return not self.breaks
 
 
 class AuditService:
@@ -81,4 +81,4 @@ class AuditService:
             )
         head, unsealed = await self._trail.head()
         del head  # entries sealed since the last page are not verified
-        return ChainVerification(head=last, unsealed=unsealed, flaws=tuple(found[:_MOST_FLAWS]))
+        return ChainVerification(head=last, unsealed=unsealed, breaks=tuple(found[:_MOST_BREAKS]))
