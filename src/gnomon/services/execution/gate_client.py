@@ -118,7 +118,7 @@ class GateCalls(Generic[Asked, Answer]):
         answers = -1
         while self._started and answers < len(self._answers):
             answers = len(self._answers)
-            # The first turn of the event loop runs the calls, the second one their callbacks.
+            # The first pass of the event loop runs the calls, the second one their callbacks.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
@@ -152,7 +152,7 @@ class GateCalls(Generic[Asked, Answer]):
             kept.clear()
 
     def _start_waiting(self) -> None:
-        """Start waiting calls while there are free ones, one of each group in turn."""
+        """Start waiting calls while there are free ones, one of each group after the other."""
         while sum(self._running.values()) < _MAX_CALLS:
             group = next((one for one in self._waiting if self._running.get(one, 0) < _MAX_CALLS_PER_GROUP), None)
             if group is None:
