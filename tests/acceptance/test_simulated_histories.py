@@ -356,4 +356,4 @@ async def test_months_pass_in_seconds() -> None:
     history = await simulation.run(60 * 24 * HOUR)
 
     assert check(history) == []
-    assert len(history.lives[uid].runs) == 60
+    assert len(history.schedules[uid].runs) == 60

@@ -68,7 +68,7 @@ async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> No
 async def test_the_same_seed_gives_the_same_bodies() -> None:
     one, other = await rough_world(7), await rough_world(7)
 
-    assert one.simulation.history.witness == other.simulation.history.witness
+    assert one.simulation.history.observations == other.simulation.history.observations
 
 
 async def test_without_faults_every_run_has_one_body() -> None:
@@ -78,14 +78,14 @@ async def test_without_faults_every_run_has_one_body() -> None:
     for name, overlap in enumerate(Overlap):
         said = {"schedule_id": f"job-{name}", "schedule": "* * * * *", "workflow_id": "work", "overlap": overlap}
         await simulation.register(said)
-    simulation.habits.durations = (10, 500, 20_000)
+    simulation.workload.durations = (10, 500, 20_000)
     simulation.add_node()
     simulation.add_node()
 
     history = await simulation.run(4 * HOUR)
 
-    over = [run.run_id for life in history.lives.values() for run in life.runs if run.over]
-    starts = [seen.run_id for seen in history.witness if seen.starts]
+    over = [run.run_id for schedule in history.schedules.values() for run in schedule.runs if run.over]
+    starts = [seen.run_id for seen in history.observations if seen.starts]
     assert check(history) == []
     assert len(over) > 900
     assert sorted(set(starts)) == sorted(starts)
@@ -120,7 +120,7 @@ def test_tasks_end_in_every_way(worlds: list[RandomSimulation]) -> None:
 def test_workers_die_stand_still_and_come_too_late(worlds: list[RandomSimulation]) -> None:
     histories = [world.simulation.history for world in worlds]
     late = [one for history in histories for one in history.reports if not one.counted]
-    killed = [one for history in histories for one in history.witness if not one.starts and one.result is None]
+    killed = [one for history in histories for one in history.observations if not one.starts and one.result is None]
     longest = max(until - since for history in histories for _, since, until in history.stops)
 
     assert {one.result for one in late} >= {Result.SUCCEEDED, Result.FAILED, Result.LOST}
@@ -137,11 +137,17 @@ def test_the_store_fails_before_and_after_commits(worlds: list[RandomSimulation]
 
 
 def test_runs_wait_go_on_and_are_ended_by_others(worlds: list[RandomSimulation]) -> None:
-    runs = [run for world in worlds for life in world.simulation.history.lives.values() for run in life.runs]
-    run_intervals = [flight for world in worlds for flight in world.simulation.history.run_intervals.values()]
+    runs = [
+        run for world in worlds for schedule in world.simulation.history.schedules.values() for run in schedule.runs
+    ]
+    run_intervals = [interval for world in worlds for interval in world.simulation.history.run_intervals.values()]
     cancelled = [run for run in runs if run.error == "cancelled by operator"]
     replaced = [run for run in runs if run.error == "superseded by a newer run"]
-    waited = [flight for flight in run_intervals if flight.went_on is not None and flight.went_on > flight.made + 1]
+    waited = [
+        interval
+        for interval in run_intervals
+        if interval.activated is not None and interval.activated > interval.made + 1
+    ]
 
     assert {run.started_at is None for run in cancelled} == {True, False}
     assert {run.started_at is None for run in replaced} == {True, False}

@@ -59,7 +59,7 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
     assert schedule is not None
     ticks = await store.history.ticks(schedule.uid, before=_FOREVER, limit=100_000)
     own = tuple(run for run in runs if run.schedule_uid == schedule.uid)
-    history.lives[schedule.uid] = RecordedSchedule(
+    history.schedules[schedule.uid] = RecordedSchedule(
         uid=schedule.uid,
         revisions=tuple(await store.history.revisions(schedule.uid)),
         pauses=tuple(await store.history.pauses(schedule.uid)),
@@ -67,15 +67,15 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
         final=schedule,
         ledger={tick.decision.planned_at: tick.decision for tick in ticks},
     )
-    history.commits = _commits(history.lives[schedule.uid], sorted(ticks, key=lambda one: one.decision.planned_at))
+    history.commits = _commits(history.schedules[schedule.uid], sorted(ticks, key=lambda one: one.decision.planned_at))
     number = len(history.commits)
     for run in own:
         if run.source is not Source.CRON:
             became = LaunchRecord(
                 number, schedule.uid, run.run_id, run.planned_at, schedule.spec, False, LaunchOutcome.STARTED
             )
-            history.turns.append(became)
-    history.turns += [RunEndRecord(number, schedule.uid, run.run_id, run.planned_at) for run in own if run.over]
+            history.run_changes.append(became)
+    history.run_changes += [RunEndRecord(number, schedule.uid, run.run_id, run.planned_at) for run in own if run.over]
     return history
 
 

@@ -105,14 +105,14 @@ class HistoryBuilder:
             run_id=run_id, uid=SCHEDULE_UID, planned_at=self.now, overlap=self.spec.overlap, forced=force, made=moment
         )
         became = LaunchOutcome.QUEUED if queued else LaunchOutcome.STARTED
-        self.history.turns.append(LaunchRecord(0, SCHEDULE_UID, run_id, self.now, self.spec, force, became))
+        self.history.run_changes.append(LaunchRecord(0, SCHEDULE_UID, run_id, self.now, self.spec, force, became))
         return self if queued else self.released(name)
 
     def released(self, name: str) -> "HistoryBuilder":
         """It is the run's turn."""
         self.runs[name] = replace(self.runs[name], queued=False)
-        flight = self.history.run_intervals[self.runs[name].run_id]
-        flight.went_on, flight.went_on_ms = self._tell(), 1000 * self.seconds
+        interval = self.history.run_intervals[self.runs[name].run_id]
+        interval.activated, interval.activated_ms = self._tell(), 1000 * self.seconds
         return self
 
     def cancelled(self, name: str) -> "HistoryBuilder":
@@ -136,7 +136,7 @@ class HistoryBuilder:
     def over(self, name: str, status: RunStatus) -> None:
         run = self.runs[name] = replace(self.runs[name], status=status, queued=False, completed_at=self.now)
         self.history.run_intervals[run.run_id].over = self._tell()
-        self.history.turns.append(RunEndRecord(0, SCHEDULE_UID, run.run_id, run.planned_at))
+        self.history.run_changes.append(RunEndRecord(0, SCHEDULE_UID, run.run_id, run.planned_at))
 
     def taken(self, name: str, worker: str = "w1") -> "HistoryBuilder":
         """A worker is given the task."""
@@ -167,7 +167,7 @@ class HistoryBuilder:
         seen = ExecutionObservation(
             moment, result, starts, task.run_id, task.task_id, number, worker, self.now, elapsed
         )
-        self.history.witness.append(seen)
+        self.history.observations.append(seen)
         return self
 
     def told(
@@ -270,7 +270,7 @@ class HistoryBuilder:
         waiting = sum(run.queued for run in going)
         final = replace(schedule, active_runs=len(going) - waiting, queued_runs=waiting)
         runs = tuple(self.runs.values())
-        self.history.lives[SCHEDULE_UID] = RecordedSchedule(
+        self.history.schedules[SCHEDULE_UID] = RecordedSchedule(
             uid=SCHEDULE_UID, revisions=(revision,), runs=runs, final=final
         )
         self.history.tasks = {task.task_id: task for task in self.tasks.values()}

@@ -104,7 +104,7 @@ WORKFLOWS = (
     _workflow("poison"),
 )
 #: Most bodies succeed; what lasts longer than its timeout is ended by that.
-USUAL_HABITS = WorkloadModel(
+USUAL_WORKLOAD = WorkloadModel(
     durations=(10, 500, 20_000, 90_000, 1_000_000),
     endings={Result.SUCCEEDED: 80, Result.FAILED: 12, Result.GAVE_UP: 3, Result.SNOOZED: 5},
 )
@@ -196,8 +196,9 @@ class RandomSimulation:
             FailingGate(gate_dice, self._after, lambda: faults.failure > 0) if failing_gate else RandomGate(gate_dice)
         )
         self.simulation = Simulation(store, clock, seed=seed, chances=faults, gate=self.gate)
-        self.simulation.habits.durations, self.simulation.habits.endings = USUAL_HABITS.durations, USUAL_HABITS.endings
-        self.simulation.habits.crash_probability = {"poison": 0.8}
+        workload = self.simulation.workload
+        workload.durations, workload.endings = USUAL_WORKLOAD.durations, USUAL_WORKLOAD.endings
+        workload.crash_probability = {"poison": 0.8}
         self.simulation.missing_function_probability = 0.3
         self.uids: dict[str, ScheduleUid] = {}
 

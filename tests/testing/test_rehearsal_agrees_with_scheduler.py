@@ -14,7 +14,7 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.time_expressions import Outage
 from gnomon.testing.rehearsal import ScheduleDryRun
-from gnomon.testing.scheduler import Scheduler
+from gnomon.testing.scheduler import VirtualScheduler
 
 #: On the day after, clocks go forward.
 START = ms_of(datetime(2027, 3, 27, 20, tzinfo=UTC))
@@ -42,7 +42,7 @@ async def compared(words: list[dict[str, Any]], lasting: dict[str, int], outage:
     read = [read_job(one, Defaults(), now=START) for one in words]
     outages = [] if outage is None else [outage]
     loads = await ScheduleDryRun(read, start_at=START + 1).run(until + 1, durations=lasting, outages=outages)
-    scheduler = Scheduler(instant_of(START))
+    scheduler = VirtualScheduler(instant_of(START))
     for name, lasts in lasting.items():
         scheduler.function(f"f-{name[-1]}", takes=duration_text(lasts))
     await scheduler.load(words)

@@ -11,7 +11,7 @@ import pytest
 import gnomon
 from gnomon.core.model import Reason, RunStatus, TickKind
 from gnomon.errors import FieldError, JobsFileError, NotFound, Overlapping
-from gnomon.testing.scheduler import Scheduler
+from gnomon.testing.scheduler import VirtualScheduler
 
 BACKUP: dict[str, Any] = {
     "name": "backup", "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "function": "storage.backup",
@@ -22,8 +22,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
-def scheduler() -> Scheduler:
-    return Scheduler("2027-03-26T00:00")
+def scheduler() -> VirtualScheduler:
+    return VirtualScheduler("2027-03-26T00:00")
 
 
 def hour(number: int) -> datetime:
@@ -33,7 +33,7 @@ def hour(number: int) -> datetime:
 # ---- time ----------------------------------------------------------------------------------------
 
 
-async def test_a_job_runs_at_its_planned_times(scheduler: Scheduler) -> None:
+async def test_a_job_runs_at_its_planned_times(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
 
     await scheduler.run_until("2027-03-26T03:00")
@@ -42,7 +42,7 @@ async def test_a_job_runs_at_its_planned_times(scheduler: Scheduler) -> None:
     assert [run.started_at for run in scheduler.runs("report")] == [hour(1), hour(2), hour(3)]
 
 
-async def test_the_night_that_lacks_an_hour_has_its_backup(scheduler: Scheduler) -> None:
+async def test_the_night_that_lacks_an_hour_has_its_backup(scheduler: VirtualScheduler) -> None:
     await scheduler.load(BACKUP)
 
     await scheduler.run_until("2027-03-28T04:00", "Europe/Berlin")
@@ -53,7 +53,7 @@ async def test_the_night_that_lacks_an_hour_has_its_backup(scheduler: Scheduler)
 
 
 async def test_instants_without_a_zone_are_those_of_the_scheduler() -> None:
-    scheduler = Scheduler("2027-03-26T00:00", timezone="Europe/Berlin")
+    scheduler = VirtualScheduler("2027-03-26T00:00", timezone="Europe/Berlin")
 
     await scheduler.run_until("2027-03-28T04:00")
 
@@ -62,24 +62,24 @@ async def test_instants_without_a_zone_are_those_of_the_scheduler() -> None:
 
 
 @pytest.mark.parametrize("span", ["90m", 5400, timedelta(minutes=90)])
-async def test_time_passes_by_spans_too(scheduler: Scheduler, span: str | float | timedelta) -> None:
+async def test_time_passes_by_spans_too(scheduler: VirtualScheduler, span: str | float | timedelta) -> None:
     await scheduler.run_for(span)
 
     assert scheduler.now == hour(0) + timedelta(minutes=90)
 
 
-async def test_time_does_not_go_back(scheduler: Scheduler) -> None:
+async def test_time_does_not_go_back(scheduler: VirtualScheduler) -> None:
     with pytest.raises(FieldError, match=r"is past: it is 2027-03-26T00:00:00\+00:00"):
         await scheduler.run_until("2027-03-25T00:00")
 
 
 @pytest.mark.parametrize("when", ["tomorrow", "2027-13-01", ""])
-async def test_what_is_no_instant_is_refused(scheduler: Scheduler, when: str) -> None:
+async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler, when: str) -> None:
     with pytest.raises(FieldError, match="is no instant such as"):
         await scheduler.run_until(when)
 
 
-async def test_a_year_passes_without_waiting(scheduler: Scheduler) -> None:
+async def test_a_year_passes_without_waiting(scheduler: VirtualScheduler) -> None:
     await scheduler.load(BACKUP)
     began = asyncio.get_running_loop().time()
 
@@ -93,7 +93,7 @@ async def test_a_year_passes_without_waiting(scheduler: Scheduler) -> None:
 # ---- functions -----------------------------------------------------------------------------------
 
 
-async def test_a_function_that_nobody_described_succeeds(scheduler: Scheduler) -> None:
+async def test_a_function_that_nobody_described_succeeds(scheduler: VirtualScheduler) -> None:
     await scheduler.load(ASKED)
 
     await scheduler.trigger("asked")
@@ -102,7 +102,7 @@ async def test_a_function_that_nobody_described_succeeds(scheduler: Scheduler) -
     assert (run.status, run.output, run.attempts) == (RunStatus.COMPLETED, None, 1)
 
 
-async def test_a_function_returns_what_it_is_said_to_return(scheduler: Scheduler) -> None:
+async def test_a_function_returns_what_it_is_said_to_return(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", returns={"size": 3})
     await scheduler.load(ASKED)
 
@@ -111,7 +111,7 @@ async def test_a_function_returns_what_it_is_said_to_return(scheduler: Scheduler
     assert scheduler.runs("asked")[0].output == {"size": 3}
 
 
-async def test_a_function_takes_virtual_time(scheduler: Scheduler) -> None:
+async def test_a_function_takes_virtual_time(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="5m")
     await scheduler.load(ASKED)
 
@@ -123,7 +123,7 @@ async def test_a_function_takes_virtual_time(scheduler: Scheduler) -> None:
     assert (run.status, run.ended_at) == (RunStatus.COMPLETED, hour(0) + timedelta(minutes=5))
 
 
-async def test_what_takes_longer_than_its_timeout_is_ended_by_it(scheduler: Scheduler) -> None:
+async def test_what_takes_longer_than_its_timeout_is_ended_by_it(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="1h")
     await scheduler.load(ASKED | {"timeout": "10m"})
 
@@ -138,7 +138,7 @@ async def test_what_takes_longer_than_its_timeout_is_ended_by_it(scheduler: Sche
     )
 
 
-async def test_a_function_fails_with_what_it_is_said_to_raise(scheduler: Scheduler) -> None:
+async def test_a_function_fails_with_what_it_is_said_to_raise(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", raises=ConnectionError("no route"))
     await scheduler.load(ASKED)
 
@@ -149,7 +149,7 @@ async def test_a_function_fails_with_what_it_is_said_to_raise(scheduler: Schedul
     assert (run.error or "").startswith("ConnectionError: no route")
 
 
-async def test_calls_may_go_one_by_one(scheduler: Scheduler) -> None:
+async def test_calls_may_go_one_by_one(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", raises=[ConnectionError, None], takes=["1m", "2m"])
     await scheduler.load(ASKED | {"retry": {"max_attempts": 3, "initial_delay": "1h", "jitter": 0}})
 
@@ -162,7 +162,7 @@ async def test_calls_may_go_one_by_one(scheduler: Scheduler) -> None:
     assert [call.attempt for call in scheduler.calls("f")] == [1, 2]
 
 
-async def test_a_function_may_ask_to_be_called_again(scheduler: Scheduler) -> None:
+async def test_a_function_may_ask_to_be_called_again(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", raises=[gnomon.Snooze(600), None])
     await scheduler.load(ASKED)
 
@@ -172,7 +172,7 @@ async def test_a_function_may_ask_to_be_called_again(scheduler: Scheduler) -> No
     assert [call.at for call in scheduler.calls("f")] == [hour(0), hour(0) + timedelta(minutes=10)]
 
 
-async def test_calls_are_kept_with_what_they_were_given(scheduler: Scheduler) -> None:
+async def test_calls_are_kept_with_what_they_were_given(scheduler: VirtualScheduler) -> None:
     await scheduler.load(ASKED | {"input": {"top": 3}})
 
     await scheduler.trigger("asked")
@@ -181,7 +181,7 @@ async def test_calls_are_kept_with_what_they_were_given(scheduler: Scheduler) ->
     assert [call.input for call in scheduler.calls("f")] == [{"top": 3}, {"top": 5}]
 
 
-async def test_a_real_function_is_called(scheduler: Scheduler) -> None:
+async def test_a_real_function_is_called(scheduler: VirtualScheduler) -> None:
     def double(number: int) -> int:
         return 2 * number
 
@@ -193,7 +193,7 @@ async def test_a_real_function_is_called(scheduler: Scheduler) -> None:
     assert scheduler.runs("asked")[0].output == 42
 
 
-async def test_a_real_coroutine_is_awaited_and_knows_virtual_time(scheduler: Scheduler) -> None:
+async def test_a_real_coroutine_is_awaited_and_knows_virtual_time(scheduler: VirtualScheduler) -> None:
     seen: list[Any] = []
 
     async def look(ctx: gnomon.Context) -> None:
@@ -208,7 +208,7 @@ async def test_a_real_coroutine_is_awaited_and_knows_virtual_time(scheduler: Sch
     assert seen == [(hour(1), hour(1) + timedelta(minutes=10), 1)]
 
 
-async def test_what_a_real_function_raises_is_its_outcome(scheduler: Scheduler) -> None:
+async def test_what_a_real_function_raises_is_its_outcome(scheduler: VirtualScheduler) -> None:
     def give_up() -> None:
         raise gnomon.GiveUp("no such customer")
 
@@ -221,7 +221,7 @@ async def test_what_a_real_function_raises_is_its_outcome(scheduler: Scheduler) 
     assert (run.status, run.error, run.attempts) == (RunStatus.FAILED, "no such customer", 1)
 
 
-async def test_input_that_does_not_fit_a_real_function_fails(scheduler: Scheduler) -> None:
+async def test_input_that_does_not_fit_a_real_function_fails(scheduler: VirtualScheduler) -> None:
     def needs(number: int) -> int:
         return number
 
@@ -233,7 +233,7 @@ async def test_input_that_does_not_fit_a_real_function_fails(scheduler: Schedule
     assert "number" in (scheduler.runs("asked")[0].error or "")
 
 
-async def test_a_real_function_is_given_secrets(scheduler: Scheduler) -> None:
+async def test_a_real_function_is_given_secrets(scheduler: VirtualScheduler) -> None:
     seen = []
 
     def log_in(token: str) -> None:
@@ -248,7 +248,7 @@ async def test_a_real_function_is_given_secrets(scheduler: Scheduler) -> None:
     assert seen == ["correct horse"]
 
 
-async def test_registered_functions_are_used_on_request(scheduler: Scheduler) -> None:
+async def test_registered_functions_are_used_on_request(scheduler: VirtualScheduler) -> None:
     scheduler.use_functions("examples.company")
     await scheduler.load({"name": "probe", "function": "queues/probe"})
 
@@ -265,7 +265,7 @@ async def test_registered_functions_are_used_on_request(scheduler: Scheduler) ->
     [("skip", [1, 3]), ("queue", [1, 2.5, 4]), ("allow", [1, 2, 3, 4]), ("replace", [1, 2, 3, 4])],
 )
 async def test_a_run_in_the_way_is_met_as_the_overlap_policy_says(
-    scheduler: Scheduler, overlap: str, begun: list[float]
+    scheduler: VirtualScheduler, overlap: str, begun: list[float]
 ) -> None:
     scheduler.function("reports.make", takes="90m")
     await scheduler.load(HOURLY | {"overlap": overlap})
@@ -276,7 +276,7 @@ async def test_a_run_in_the_way_is_met_as_the_overlap_policy_says(
     assert began == [hour(0) + timedelta(hours=at) for at in begun]
 
 
-async def test_a_run_that_lasts_until_the_next_tick_is_in_its_way(scheduler: Scheduler) -> None:
+async def test_a_run_that_lasts_until_the_next_tick_is_in_its_way(scheduler: VirtualScheduler) -> None:
     scheduler.function("reports.make", takes="2h")
     await scheduler.load(HOURLY)
 
@@ -285,7 +285,7 @@ async def test_a_run_that_lasts_until_the_next_tick_is_in_its_way(scheduler: Sch
     scheduler.assert_ran_at("report", "2027-03-26T01:00", "2027-03-26T04:00")
 
 
-async def test_a_pause_swallows_ticks_until_it_is_over(scheduler: Scheduler) -> None:
+async def test_a_pause_swallows_ticks_until_it_is_over(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.pause("report")
     await scheduler.run_for("3h")
@@ -296,7 +296,7 @@ async def test_a_pause_swallows_ticks_until_it_is_over(scheduler: Scheduler) -> 
     assert told == [(TickKind.SKIPPED, Reason.PAUSED, 3), (TickKind.FIRED, Reason.ON_TIME, 1)]
 
 
-async def test_a_trigger_that_would_overlap_is_refused(scheduler: Scheduler) -> None:
+async def test_a_trigger_that_would_overlap_is_refused(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="1h")
     await scheduler.load(ASKED)
     await scheduler.trigger("asked")
@@ -305,7 +305,7 @@ async def test_a_trigger_that_would_overlap_is_refused(scheduler: Scheduler) -> 
         await scheduler.trigger("asked")
 
 
-async def test_what_runs_can_be_cancelled(scheduler: Scheduler) -> None:
+async def test_what_runs_can_be_cancelled(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="1h")
     await scheduler.load(ASKED)
     execution = await scheduler.trigger("asked")
@@ -316,7 +316,7 @@ async def test_what_runs_can_be_cancelled(scheduler: Scheduler) -> None:
     assert (run.status, run.ended_at) == (RunStatus.CANCELLED, hour(0))
 
 
-async def test_an_event_starts_what_listens(scheduler: Scheduler) -> None:
+async def test_an_event_starts_what_listens(scheduler: VirtualScheduler) -> None:
     await scheduler.load({"name": "index", "function": "f", "on": {"event": "uploaded"}})
 
     await scheduler.emit("uploaded", {"path": "a.txt"})
@@ -324,7 +324,7 @@ async def test_an_event_starts_what_listens(scheduler: Scheduler) -> None:
     scheduler.assert_ran("index", 1)
 
 
-async def test_events_that_are_gathered_start_one_run_when_the_time_has_come(scheduler: Scheduler) -> None:
+async def test_events_that_are_gathered_start_one_run_when_the_time_has_come(scheduler: VirtualScheduler) -> None:
     await scheduler.load(
         {"name": "index", "function": "f", "on": {"event": "uploaded", "batch": {"max": 100, "wait": "10m"}}}
     )
@@ -336,7 +336,7 @@ async def test_events_that_are_gathered_start_one_run_when_the_time_has_come(sch
     scheduler.assert_ran("index", 1)
 
 
-async def test_a_failure_for_good_leaves_a_dead_letter_that_can_be_replayed(scheduler: Scheduler) -> None:
+async def test_a_failure_for_good_leaves_a_dead_letter_that_can_be_replayed(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", raises=[ValueError("bad")])
     await scheduler.load(ASKED | {"dead_letter": True})
     await scheduler.trigger("asked")
@@ -348,7 +348,7 @@ async def test_a_failure_for_good_leaves_a_dead_letter_that_can_be_replayed(sche
     assert [run.status for run in scheduler.runs("asked")] == [RunStatus.FAILED, RunStatus.COMPLETED]
 
 
-async def test_steps_hand_data_to_each_other(scheduler: Scheduler) -> None:
+async def test_steps_hand_data_to_each_other(scheduler: VirtualScheduler) -> None:
     scheduler.function("extract", returns={"rows": 3}, takes="10m")
     scheduler.function("load", lambda rows: f"{rows} rows")
     await scheduler.load(
@@ -380,7 +380,7 @@ async def test_steps_hand_data_to_each_other(scheduler: Scheduler) -> None:
 
 @pytest.mark.parametrize(("catchup", "runs"), [("none", 1), ("latest", 2), ("all", 4)])
 async def test_what_fell_into_an_outage_is_met_as_the_catch_up_policy_says(
-    scheduler: Scheduler, catchup: str, runs: int
+    scheduler: VirtualScheduler, catchup: str, runs: int
 ) -> None:
     await scheduler.load(HOURLY | {"catchup": catchup, "overlap": "allow"})
     await scheduler.run_until("2027-03-26T01:30")
@@ -390,7 +390,7 @@ async def test_what_fell_into_an_outage_is_met_as_the_catch_up_policy_says(
     scheduler.assert_ran("report", runs)
 
 
-async def test_nothing_happens_during_an_outage(scheduler: Scheduler) -> None:
+async def test_nothing_happens_during_an_outage(scheduler: VirtualScheduler) -> None:
     scheduler.function("reports.make", takes="10m")
     await scheduler.load(HOURLY)
     await scheduler.run_until("2027-03-26T01:05")
@@ -405,7 +405,7 @@ async def test_nothing_happens_during_an_outage(scheduler: Scheduler) -> None:
     scheduler.assert_succeeded("report")
 
 
-async def test_an_outage_that_would_end_in_the_past_is_none(scheduler: Scheduler) -> None:
+async def test_an_outage_that_would_end_in_the_past_is_none(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="10m")
     await scheduler.load(ASKED)
     await scheduler.trigger("asked")
@@ -417,7 +417,7 @@ async def test_an_outage_that_would_end_in_the_past_is_none(scheduler: Scheduler
     assert scheduler.runs("asked")[0].attempts == 1
 
 
-async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: Scheduler) -> None:
+async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="10m")
     await scheduler.load(ASKED | {"delivery": "at_most_once"})
     await scheduler.trigger("asked")
@@ -429,7 +429,7 @@ async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: Sche
     assert (run.error or "").startswith("worker_lost")
 
 
-async def test_a_clock_that_is_set_forth_leaves_ticks_to_catch_up_with(scheduler: Scheduler) -> None:
+async def test_a_clock_that_is_set_forth_leaves_ticks_to_catch_up_with(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY | {"catchup": "latest"})
 
     await scheduler.set_clock(timedelta(hours=3, minutes=30))
@@ -441,7 +441,7 @@ async def test_a_clock_that_is_set_forth_leaves_ticks_to_catch_up_with(scheduler
     ]
 
 
-async def test_a_clock_that_is_set_back_lets_nothing_run_twice(scheduler: Scheduler) -> None:
+async def test_a_clock_that_is_set_back_lets_nothing_run_twice(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.run_for("3h")
 
@@ -456,7 +456,7 @@ async def test_a_clock_that_is_set_back_lets_nothing_run_twice(scheduler: Schedu
 
 async def test_a_file_is_found_beside_the_test(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text("jobs: [{name: a, schedule: '@hourly', function: f}]")
-    scheduler = Scheduler(folder=tmp_path)
+    scheduler = VirtualScheduler(folder=tmp_path)
 
     await scheduler.load("jobs.yaml")
     await scheduler.run_for("1h")
@@ -468,10 +468,10 @@ async def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text("jobs: [{name: a, schedule: 'now and then', function: f}]")
 
     with pytest.raises(JobsFileError):
-        await Scheduler(folder=tmp_path).load("jobs.yaml")
+        await VirtualScheduler(folder=tmp_path).load("jobs.yaml")
 
 
-async def test_loading_a_changed_job_changes_it(scheduler: Scheduler) -> None:
+async def test_loading_a_changed_job_changes_it(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.run_for("2h")
 
@@ -481,7 +481,7 @@ async def test_loading_a_changed_job_changes_it(scheduler: Scheduler) -> None:
     assert [run.planned_at for run in scheduler.runs("report")] == [hour(1), hour(2), hour(2) + timedelta(minutes=30)]
 
 
-async def test_a_job_that_was_deleted_can_still_be_looked_at(scheduler: Scheduler) -> None:
+async def test_a_job_that_was_deleted_can_still_be_looked_at(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.run_for("1h")
     await scheduler.delete("report")
@@ -493,7 +493,7 @@ async def test_a_job_that_was_deleted_can_still_be_looked_at(scheduler: Schedule
     scheduler.assert_ran("report", 2)
 
 
-def test_a_job_that_never_was_is_no_job_without_runs(scheduler: Scheduler) -> None:
+def test_a_job_that_never_was_is_no_job_without_runs(scheduler: VirtualScheduler) -> None:
     with pytest.raises(NotFound):
         scheduler.runs("bakcup")
 
@@ -501,7 +501,7 @@ def test_a_job_that_never_was_is_no_job_without_runs(scheduler: Scheduler) -> No
 # ---- demanding -----------------------------------------------------------------------------------
 
 
-async def test_what_is_not_as_demanded_is_shown(scheduler: Scheduler) -> None:
+async def test_what_is_not_as_demanded_is_shown(scheduler: VirtualScheduler) -> None:
     scheduler.function("reports.make", takes="90m", raises=[ValueError("bad day")])
     await scheduler.load(HOURLY | {"catchup": "all"})
     await scheduler.run_for("4h")
@@ -516,7 +516,7 @@ async def test_what_is_not_as_demanded_is_shown(scheduler: Scheduler) -> None:
         scheduler.assert_every_tick_ran()
 
 
-async def test_executions_beside_each_other_are_found(scheduler: Scheduler) -> None:
+async def test_executions_beside_each_other_are_found(scheduler: VirtualScheduler) -> None:
     scheduler.function("reports.make", takes="90m")
     await scheduler.load(HOURLY | {"overlap": "allow"})
     await scheduler.run_until("2027-03-26T01:59")
@@ -527,7 +527,7 @@ async def test_executions_beside_each_other_are_found(scheduler: Scheduler) -> N
         scheduler.assert_no_overlap("report")
 
 
-async def test_what_is_as_demanded_is_not_mentioned(scheduler: Scheduler) -> None:
+async def test_what_is_as_demanded_is_not_mentioned(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.run_for("3h")
 
@@ -538,7 +538,7 @@ async def test_what_is_as_demanded_is_not_mentioned(scheduler: Scheduler) -> Non
     scheduler.assert_no_overlap("report")
 
 
-async def test_a_job_that_did_not_run_at_all_is_told(scheduler: Scheduler) -> None:
+async def test_a_job_that_did_not_run_at_all_is_told(scheduler: VirtualScheduler) -> None:
     await scheduler.load(ASKED)
 
     with pytest.raises(AssertionError, match="asked ran 0 times, not at all"):

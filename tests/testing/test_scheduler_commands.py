@@ -6,7 +6,7 @@ import pytest
 
 from gnomon.core.model import RunStatus
 from gnomon.errors import FieldError
-from gnomon.testing.scheduler import Scheduler
+from gnomon.testing.scheduler import VirtualScheduler
 
 COUNT = "wc -l < orders.csv"
 LONE: dict[str, Any] = {"name": "lone", "command": "vacuum"}
@@ -25,11 +25,11 @@ REPORT: dict[str, Any] = {
 
 
 @pytest.fixture
-def scheduler() -> Scheduler:
-    return Scheduler("2027-03-26T00:00")
+def scheduler() -> VirtualScheduler:
+    return VirtualScheduler("2027-03-26T00:00")
 
 
-async def test_a_command_that_nobody_described_prints_nothing_and_succeeds(scheduler: Scheduler) -> None:
+async def test_a_command_that_nobody_described_prints_nothing_and_succeeds(scheduler: VirtualScheduler) -> None:
     await scheduler.load(REPORT)
 
     await scheduler.trigger("report")
@@ -38,7 +38,7 @@ async def test_a_command_that_nobody_described_prints_nothing_and_succeeds(sched
     assert (run.status, run.outputs["count"]) == (RunStatus.COMPLETED, {"status": 0, "stdout": ""})
 
 
-async def test_what_a_command_prints_goes_on_to_the_next_step(scheduler: Scheduler) -> None:
+async def test_what_a_command_prints_goes_on_to_the_next_step(scheduler: VirtualScheduler) -> None:
     await scheduler.load(REPORT)
     scheduler.command(COUNT, stdout="42")
 
@@ -47,7 +47,7 @@ async def test_what_a_command_prints_goes_on_to_the_next_step(scheduler: Schedul
     assert scheduler.calls("gnomon.shell")[-1].input == {"env": {"ROWS": "42"}}
 
 
-async def test_a_command_without_a_timeout_has_that_of_commands(scheduler: Scheduler) -> None:
+async def test_a_command_without_a_timeout_has_that_of_commands(scheduler: VirtualScheduler) -> None:
     await scheduler.load(LONE)
     scheduler.command("vacuum", takes="3m")
 
@@ -58,7 +58,7 @@ async def test_a_command_without_a_timeout_has_that_of_commands(scheduler: Sched
     assert (run.status, run.error) == (RunStatus.FAILED, "took longer than 120 s")
 
 
-async def test_a_command_fails_by_its_status_and_then_succeeds(scheduler: Scheduler) -> None:
+async def test_a_command_fails_by_its_status_and_then_succeeds(scheduler: VirtualScheduler) -> None:
     await scheduler.load(LONE)
     scheduler.command("vacuum", status=[2])
 
@@ -71,7 +71,7 @@ async def test_a_command_fails_by_its_status_and_then_succeeds(scheduler: Schedu
     ]
 
 
-async def test_a_command_is_not_another_command(scheduler: Scheduler) -> None:
+async def test_a_command_is_not_another_command(scheduler: VirtualScheduler) -> None:
     await scheduler.load([LONE, {"name": "other", "command": "analyze"}])
     scheduler.command("vacuum", status=1)
 
@@ -82,12 +82,12 @@ async def test_a_command_is_not_another_command(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("status", [-1, 256, [0, 300], "fails"])
-def test_no_command_exits_with_such_a_status(scheduler: Scheduler, status: Any) -> None:  # noqa: ANN401 - nonsense
+def test_no_command_exits_with_such_a_status(scheduler: VirtualScheduler, status: Any) -> None:  # noqa: ANN401 - nonsense
     with pytest.raises(FieldError, match=r"status: .* must be a number from 0 to 255"):
         scheduler.command("vacuum", status=status)
 
 
-async def test_what_is_no_instant_is_refused(scheduler: Scheduler) -> None:
+async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler) -> None:
     nonsense: Any = 5
 
     with pytest.raises(FieldError, match="when: 5 is no instant"):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gnomon.testing.checker import check
     from gnomon.testing.clock import DrivenClock, VirtualClock
     from gnomon.testing.faults import FaultProbabilities
-    from gnomon.testing.scheduler import Scheduler
+    from gnomon.testing.scheduler import VirtualScheduler
     from gnomon.testing.simulation import Simulation
 
 __all__ = [
@@ -20,9 +20,9 @@ __all__ = [
     "FaultProbabilities",
     "MemoryStore",
     "Result",
-    "Scheduler",
     "Simulation",
     "VirtualClock",
+    "VirtualScheduler",
     "check",
 ]
 
@@ -31,7 +31,7 @@ _MODULES = {
     "FaultProbabilities": "gnomon.testing.faults",
     "MemoryStore": "gnomon.adapters.memory",
     "Result": "gnomon.core.model",
-    "Scheduler": "gnomon.testing.scheduler",
+    "VirtualScheduler": "gnomon.testing.scheduler",
     "Simulation": "gnomon.testing.simulation",
     "VirtualClock": "gnomon.testing.clock",
     "check": "gnomon.testing.checker",

@@ -1,4 +1,4 @@
-"""Looking at what happened in a test, and saying what should have. What was expected and is not there is shown."""
+"""Queries and assertions of the virtual scheduler. A failed assertion shows the runs or ticks that were found."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ T = TypeVar("T")
 _ALL = 1 << 62
 
 
-def immediately(act: Coroutine[Any, Any, T]) -> T:
-    """What comes of something that waits for nobody, without a loop."""
+def immediately(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, computed without an event loop."""
     try:
         while True:
-            act.send(None)
+            coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
 
 
 class SchedulerAssertions:
-    """What a scheduler of a test can be asked, and what can be demanded of it."""
+    """The queries and assertions of a virtual scheduler."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class SchedulerAssertions:
         instant: Callable[[str, str | datetime, str | None], int],
     ) -> None:
         self.__store = store
-        self.__players = runner
+        self.__runner = runner
         self.__moment = moment
         self.__instant = instant
-        #: The jobs that there are or were, each with all the identities that its name has had.
+        #: All jobs, deleted ones too, each with all the uids that its name has had.
         self._identities: dict[str, dict[ScheduleUid, None]] = {}
 
-    # ---- looking -----------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     def runs(self, job: str) -> list[RunResult]:
         """Every execution of the job, oldest first."""
@@ -55,17 +55,17 @@ class SchedulerAssertions:
         return self.__all_ran(sorted(found, key=lambda run: (run.planned_at, run.created_at, run.run_id)))
 
     def ticks(self, job: str) -> list[TickResult]:
-        """What became of every tick of the job, oldest first. Those during a pause are told once it is over."""
+        """The decision on every tick of the job, oldest first. Ticks during a pause appear once it is over."""
         uids = self.__uids(job)
         found = [tick for uid in uids for tick in immediately(self.__store.history.ticks(uid, before=_ALL, limit=_ALL))]
         return [self.__decided(tick) for tick in sorted(found, key=lambda tick: tick.decision.planned_at)]
 
     def calls(self, function: str) -> list[FunctionCall]:
-        """Every call of the function, in order: each attempt is one."""
-        return list(self.__players.calls.get(function, ()))
+        """Every call of the function, in order: one for each attempt."""
+        return list(self.__runner.calls.get(function, ()))
 
     def dead_letters(self, job: str | None = None) -> list[DeadLetter]:
-        """What has failed for good and nobody has dealt with."""
+        """The unresolved dead letters, of one job or of all."""
         return list(
             immediately(self.__store.dead_letters.page("default", job=job, unresolved=True, after="", limit=_ALL))
         )
@@ -116,10 +116,10 @@ class SchedulerAssertions:
             execution_id=tick.run_id,
         )
 
-    # ---- demanding ---------------------------------------------------------------------------
+    # ---- assertions --------------------------------------------------------------------------
 
     def assert_ran(self, job: str, times: int | None = None) -> None:
-        """The job has run at all, or so many times."""
+        """Assert that the job has run, `times` times if given."""
         __tracebackhide__ = True
         found = self.runs(job)
         if times is None and found:
@@ -128,7 +128,7 @@ class SchedulerAssertions:
             _fail(f"{job} ran {len(found)} times, not {'at all' if times is None else times}", found)
 
     def assert_ran_at(self, job: str, *planned: str | datetime, timezone: str | None = None) -> None:
-        """The job ran for exactly these planned times, in this order."""
+        """Assert that the job ran for exactly these planned times, in this order."""
         __tracebackhide__ = True
         found = self.runs(job)
         wanted = [self.__moment(self.__instant("planned", one, timezone)) for one in planned]
@@ -136,7 +136,7 @@ class SchedulerAssertions:
             _fail(f"{job} did not run at {', '.join(one.isoformat() for one in wanted) or 'no time'}", found)
 
     def assert_succeeded(self, *jobs: str) -> None:
-        """Every execution of these jobs, or of all, is over and went well."""
+        """Assert that every execution of these jobs, or of all, has succeeded."""
         __tracebackhide__ = True
         found = [one for job in jobs or self._identities for one in self.runs(job)]
         bad = [one for one in found if one.status is not RunStatus.COMPLETED]
@@ -144,7 +144,7 @@ class SchedulerAssertions:
             _fail(f"{len(bad)} of {len(found)} executions did not succeed", bad)
 
     def assert_every_tick_ran(self, *jobs: str) -> None:
-        """No tick of these jobs, or of all, was skipped, missed or coalesced."""
+        """Assert that no tick of these jobs, or of all, was skipped, missed or coalesced."""
         __tracebackhide__ = True
         found = [one for job in jobs or self._identities for one in self.ticks(job)]
         bad = [one for one in found if one.kind not in (TickKind.FIRED, TickKind.QUEUED)]
@@ -152,7 +152,7 @@ class SchedulerAssertions:
             _fail(f"{sum(one.count for one in bad)} ticks did not run", bad)
 
     def assert_no_overlap(self, job: str) -> None:
-        """No execution of the job began before the one before it was over."""
+        """Assert that each execution of the job began after the previous one had ended."""
         __tracebackhide__ = True
         began = sorted((one for one in self.runs(job) if one.started_at is not None), key=_beginning)
         for first, second in pairwise(began):

@@ -1,4 +1,4 @@
-"""Judging a history: was every tick decided exactly once, rightly, in time, and by whoever was entitled to it.
+"""Check a history: every tick was decided exactly once, correctly, in time, and by the holder of the shard's term.
 
 The checker takes planned times from an oracle that walks the clock minute by minute, and expected decisions from
 naive rules, which walk every tick one by one. It shares no decision code with the product.
@@ -25,24 +25,24 @@ from gnomon.testing.rules import (
 )
 from gnomon.testing.work_checker import check_work
 
-#: A quiet tick is decided within this.
+#: Without faults a tick is decided within this time.
 IN_TIME_MS = 2_500
 
 
 def check(history: SimulationHistory, oracle: Oracle = planned) -> list[Violation]:
-    """Every violation of the rules of the ledger, and of those of the work."""
+    """All violations of the rules for the ledger and for the execution of tasks."""
     found: list[Violation] = []
     commits: dict[str, list[Commit]] = defaultdict(list)
     for commit in history.commits:
         commits[commit.uid].append(commit)
-    for uid, life in history.lives.items():
-        judge = _LedgerChecker(history, life, commits[uid], oracle)
-        found += judge.violations()
+    for uid, schedule in history.schedules.items():
+        checker = _LedgerChecker(history, schedule, commits[uid], oracle)
+        found += checker.violations()
     return found + list(_terms(history)) + check_work(history)
 
 
 def _terms(history: SimulationHistory) -> Iterator[Violation]:
-    """K16: along the commits of a shard terms never fall, and a term has one holder."""
+    """K16: the terms in the commits of a shard never decrease, and a term has one holder."""
     last: dict[int, int] = {}
     holders: dict[tuple[int, int], str] = {}
     for commit in history.commits:
@@ -57,21 +57,21 @@ def _terms(history: SimulationHistory) -> Iterator[Violation]:
 
 
 def _resumes(commit: Commit) -> bool:
-    """Whether an operator ended a pause by it."""
+    """Whether an operator ended a pause with this commit."""
     return commit.schedule.paused_at is not None and commit.changed is not None and commit.changed.paused_at is None
 
 
 class _LedgerChecker:
-    """One schedule's life."""
+    """Checks the decisions and runs of one schedule."""
 
     def __init__(
-        self, history: SimulationHistory, life: RecordedSchedule, commits: list[Commit], oracle: Oracle
+        self, history: SimulationHistory, schedule: RecordedSchedule, commits: list[Commit], oracle: Oracle
     ) -> None:
         self._history = history
-        self._schedule = life
+        self._schedule = schedule
         self._commits = commits
         self._oracle = oracle
-        self._name = life.revisions[0].schedule.schedule_id
+        self._name = schedule.revisions[0].schedule.schedule_id
 
     def violations(self) -> Iterator[Violation]:
         yield from self._decided_once()
@@ -86,7 +86,7 @@ class _LedgerChecker:
         return Violation(rule, self._name, text)
 
     def _end(self) -> int:
-        """Up to where ticks must have been decided."""
+        """The planned time up to which ticks must have been decided."""
         ended = [d.last_at for c in self._commits for d in c.decisions]
         if self._schedule.final is None:
             return max([*ended, self._schedule.deleted_at or 0])
@@ -97,10 +97,10 @@ class _LedgerChecker:
         )
 
     def _starts(self) -> list[int]:
-        """From when on each revision counts: from when it was said, or from where ticks were decided already.
+        """The start of each revision: its own, or the last tick that was already decided if that is later.
 
-        A fire that its jitter puts before its planned time, and a clock that is set back, leave ticks decided that are
-        yet to come. The product's own mark is believed no further than that.
+        Ticks of the future may be decided already, after a fire that jitter moved before its planned time, or after
+        the clock was set back. The schedule's own `mark_at` is trusted only that far.
         """
         starts: list[int] = []
         for revision in self._schedule.revisions:
@@ -111,7 +111,7 @@ class _LedgerChecker:
         return starts
 
     def _decided_once(self) -> Iterator[Violation]:
-        """K1, K9: every planned time that a revision counts is covered once, and nothing else is."""
+        """K1, K9: the decisions cover every planned time of a revision once, and no other time."""
         starts, decided = self._starts(), set[int]()
         if starts[0] != self._schedule.revisions[0].schedule.created_at:
             yield self._violation("K1", f"counts from {starts[0]}, not from its creation")
@@ -137,62 +137,63 @@ class _LedgerChecker:
                 yield self._violation("K1", f"tick {at} has {times} decisions")
 
     def _ledger_is_what_was_committed(self) -> Iterator[Violation]:
-        """K1: what stands in the ledger at the end is what was decided."""
+        """K1: the ledger at the end contains exactly the decisions that were committed."""
         committed = {d.planned_at: d for c in self._commits for d in c.decisions}
         if committed != self._schedule.ledger:
             differing = sorted(set(committed.items()) ^ set(self._schedule.ledger.items()), key=lambda one: one[0])[:3]
             yield self._violation("K1", f"ledger and commits differ: {differing}")
 
     def _decided_rightly(self) -> Iterator[Violation]:
-        """K2: each decision is the one its policies ask for, with its reason, given the runs that are not over."""
-        floor, turns = ActiveRuns(), [turn for turn in self._history.turns if turn.uid == self._schedule.uid]
+        """K2: each decision and its reason follow from the policies and the active runs."""
+        active_runs = ActiveRuns()
+        changes = [change for change in self._history.run_changes if change.uid == self._schedule.uid]
         names = {run.planned_at: run.run_id for run in self._schedule.runs if run.source is Source.CRON}
         for commit in self._commits:
-            while turns and turns[0].commits <= commit.number:
-                yield from self._turn(floor, turns.pop(0))
-            wanted = self._wanted(commit, floor)
+            while changes and changes[0].commits <= commit.number:
+                yield from self._run_change(active_runs, changes.pop(0))
+            wanted = self._wanted(commit, active_runs)
             actual = as_expected(commit.decisions)
             if wanted != actual:
-                yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {floor}")
+                yield self._violation("K2", f"at {commit.at}: expected {wanted}, got {actual}, with {active_runs}")
             for decision in commit.decisions:
                 run = RunKey(decision.planned_at, names.get(decision.planned_at, ""))
-                floor.take(run, decision.kind, decision.reason)
-        for turn in turns:
-            yield from self._turn(floor, turn)
+                active_runs.take(run, decision.kind, decision.reason)
+        for change in changes:
+            yield from self._run_change(active_runs, change)
         if self._schedule.final is not None:
-            yield from self._runs_are_counted(self._schedule.final, floor)
+            yield from self._runs_are_counted(self._schedule.final, active_runs)
 
-    def _wanted(self, commit: Commit, floor: ActiveRuns) -> list[ExpectedTicks]:
+    def _wanted(self, commit: Commit, active_runs: ActiveRuns) -> list[ExpectedTicks]:
         if _resumes(commit):
-            # Which ticks he wanted only the operator knows; that they are the newest ones the rules do.
+            # Only the operator knows how many ticks to run; the rules say that these are the newest.
             runs = sum(one.starts_run for one in commit.decisions)
-            return resumed_ticks(self._oracle, commit.schedule, floor, now=commit.at, runs=runs)
-        return expected(self._oracle, commit.schedule, floor, now=commit.at, by_change=commit.term is None)
+            return resumed_ticks(self._oracle, commit.schedule, active_runs, now=commit.at, runs=runs)
+        return expected(self._oracle, commit.schedule, active_runs, now=commit.at, by_change=commit.term is None)
 
-    def _turn(self, floor: ActiveRuns, turn: LaunchRecord | RunEndRecord) -> Iterator[Violation]:
-        """K2: a run that ends was there, and a wish for one came to what the overlap policy makes of it."""
-        run = RunKey(turn.planned_at, turn.run_id)
-        if isinstance(turn, RunEndRecord):
-            if not floor.end(run):
-                yield self._violation("K2", f"{run} ended while there were {floor}")
-        elif turn.became is not LaunchOutcome.ALREADY:
-            wanted = floor.launching(turn.spec, force=turn.force)
-            if wanted is not turn.became:
-                yield self._violation("K2", f"{run} became {turn.became}, not {wanted}, with {floor}")
-            floor.take_launched(run, turn.spec, turn.became)
+    def _run_change(self, active_runs: ActiveRuns, change: LaunchRecord | RunEndRecord) -> Iterator[Violation]:
+        """K2: a run that ends was active, and the outcome of a launch follows from the overlap policy."""
+        run = RunKey(change.planned_at, change.run_id)
+        if isinstance(change, RunEndRecord):
+            if not active_runs.end(run):
+                yield self._violation("K2", f"{run} ended while there were {active_runs}")
+        elif change.became is not LaunchOutcome.ALREADY:
+            wanted = active_runs.launching(change.spec, force=change.force)
+            if wanted is not change.became:
+                yield self._violation("K2", f"{run} became {change.became}, not {wanted}, with {active_runs}")
+            active_runs.take_launched(run, change.spec, change.became)
 
-    def _runs_are_counted(self, final: Schedule, floor: ActiveRuns) -> Iterator[Violation]:
-        """K2: what the schedule says of its runs at the end, the runs themselves say, and so do the rules."""
+    def _runs_are_counted(self, final: Schedule, active_runs: ActiveRuns) -> Iterator[Violation]:
+        """K2: at the end the counters of the schedule, the runs and the rules agree."""
         going = [run for run in self._schedule.runs if not run.over]
         active, waiting = ({RunKey(r.planned_at, r.run_id) for r in going if r.queued is q} for q in (False, True))
         if (final.active_runs, final.queued_runs) != (len(active), len(waiting)):
             text = f"counts {final.active_runs} under way and {final.queued_runs} waiting: {active}, {waiting}"
             yield self._violation("K2", text)
-        if (active, waiting) != (floor.active, floor.waiting):
-            yield self._violation("K2", f"at the end there are {active} and {waiting}, by the rules {floor}")
+        if (active, waiting) != (active_runs.active, active_runs.waiting):
+            yield self._violation("K2", f"at the end there are {active} and {waiting}, by the rules {active_runs}")
 
     def _one_run_each(self) -> Iterator[Violation]:
-        """K3: a tick that fired or was queued has one run, and no other tick has any."""
+        """K3: a tick that fired or was queued has one run, and no other tick has a run."""
         with_run = sorted(
             (d.planned_at, d.fire_at) for c in self._commits for d in c.decisions if d.fire_at is not None
         )
@@ -203,26 +204,28 @@ class _LedgerChecker:
             yield self._violation("K3", f"{len(with_run)} ticks with a run, {len(runs)} runs: {differing}")
 
     def _in_time(self) -> Iterator[Violation]:
-        """K5: nothing fires early, and what is due while nothing is broken is decided at once."""
+        """K5: no tick fires early, and without faults a due tick is decided at once."""
         for commit in self._commits:
             for decision in commit.decisions:
                 fires = fire_at(self._oracle, commit.schedule.spec, self._name, decision.last_at)
                 by_change = commit.term is None and decision.last_at <= commit.at
                 if fires > commit.at and not by_change:
                     yield self._violation("K5", f"tick {decision.planned_at} decided {fires - commit.at} ms early")
-                # A schedule that was changed or resumed a moment ago could not be decided before.
+                # Lateness counts from the last change or resume: the tick could not be decided before.
                 late = commit.at - max(fires, commit.schedule.updated_at)
                 quiet = self._history.quiet(fires - 60_000, commit.at)
                 if decision.kind is TickKind.FIRED and quiet and late > IN_TIME_MS and not _resumes(commit):
                     yield self._violation("K5", f"quiet tick {decision.planned_at} {late} ms late")
 
     def _starts_in_its_place(self) -> Iterator[Violation]:
-        """K5: a run may start at its tick's planned time moved by its jitter, or where it was laid out."""
+        """K5: a run starts at its tick's planned time with jitter, or at its place in the spread of a catch-up."""
         for commit in self._commits:
             places = start_windows(self._oracle, commit.schedule, now=commit.at, decisions=commit.decisions)
             for decision in commit.decisions:
                 if (decision.fire_at is None) == (decision.kind in (TickKind.FIRED, TickKind.QUEUED)):
-                    yield self._violation("K5", f"{decision} starts without a run, or the other way round")
+                    yield self._violation(
+                        "K5", f"{decision} has a fire time without a run, or a run without a fire time"
+                    )
                 if decision.fire_at is None:
                     continue
                 low, high = places[decision.planned_at]
@@ -230,9 +233,9 @@ class _LedgerChecker:
                     yield self._violation("K5", f"at {commit.at}: {decision} not from {low} to {high}")
 
     def _nothing_in_a_pause(self) -> Iterator[Violation]:
-        """K9: while a schedule is paused its ticks are skipped for that reason, and for no other.
+        """K9: while a schedule is paused, its ticks are skipped for exactly that reason.
 
-        A pause begins and ends with an operator's commit: what the schedule itself says of being paused is not asked.
+        A pause begins and ends with an operator's commit; the `paused_at` of the schedule is not used.
         """
         pauses, current = list(self._schedule.pauses), None
         for commit in self._commits:
@@ -251,4 +254,4 @@ class _LedgerChecker:
                     yield self._violation("K9", f"paused at {commit.at}, but that is not among {pauses}")
                 current = pauses.pop(0) if pauses else None
         if pauses:
-            yield self._violation("K9", f"nobody made the pauses {pauses}")
+            yield self._violation("K9", f"no commit made the pauses {pauses}")

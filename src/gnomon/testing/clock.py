@@ -1,4 +1,4 @@
-"""Time that passes only because someone says so."""
+"""Clocks, ids and events under the control of a test."""
 
 import asyncio
 import math
@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 
 class VirtualClock:
-    """Both clocks of a machine. `advance` lets time pass; `set_back_or_forth` moves the wall clock alone."""
+    """A wall clock and a monotonic clock. `advance` moves both; `shift_wall_clock` moves the wall clock alone."""
 
     def __init__(self, now: int) -> None:
         self._now = now
@@ -26,21 +26,21 @@ class VirtualClock:
         return self._elapsed_ms / 1000
 
     async def sleep(self, seconds: float) -> None:
-        """See Clock.sleep: whoever waits makes the time pass."""
+        """See Clock.sleep. Advances the time instead of waiting."""
         self.advance(round(seconds * 1000))
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance both clocks."""
         self._now += ms
         self._elapsed_ms += ms
 
     def shift_wall_clock(self, ms: int) -> None:
-        """Set the wall clock, as an administrator or a time server does, or a lid that was closed."""
+        """Move the wall clock, as an administrator, a time server or a suspended machine does."""
         self._now += ms
 
 
 class CountedIds:
-    """Names in the order they were asked for: the same in every run."""
+    """Ids with a counter: the same in every execution of a test."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -52,7 +52,7 @@ class CountedIds:
 
 
 class Recorder:
-    """Events, kept in the order they were emitted."""
+    """All emitted events, in order."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, object]]] = []
@@ -62,16 +62,16 @@ class Recorder:
         self.seen.append((name, facts))
 
     def names(self) -> list[str]:
-        """What happened, without the facts."""
+        """The names of the events, without their fields."""
         return [name for name, _ in self.seen]
 
 
-#: Turns of the event loop after which everything that had something to do has done it.
-_TURNS = 20
+#: Iterations of the event loop after which all tasks that were ready have run.
+_ITERATIONS = 20
 
 
 class DrivenClock(VirtualClock):
-    """Both clocks of a machine, for many who sleep at once. Nobody who sleeps makes time pass; `drive` does."""
+    """A virtual clock for many tasks that sleep at once. `sleep` waits until `drive` has advanced the time."""
 
     def __init__(self, now: int) -> None:
         super().__init__(now)
@@ -84,15 +84,15 @@ class DrivenClock(VirtualClock):
             return await asyncio.sleep(0)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slept += 1
-        # Never early: a part of a millisecond is a whole one, unless it is but an error of rounding.
+        # Never early: round up to whole milliseconds, except for a floating-point error.
         wakes_ms = self._elapsed_ms + math.ceil(round(seconds * 1000, 3))
         heappush(self._sleepers, (wakes_ms, self._slept, woken))
         return await woken
 
     async def drive(self, ms: int, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Let so much time pass, from one sleeper to the next; each may act before it goes on.
+        """Advance the time by `ms`, from one sleeper to the next; each acts before the time advances further.
 
-        Time stands still as soon as `until` is true.
+        Stops as soon as `until` is true.
         """
         await self.settle()
         end = self._elapsed_ms + ms
@@ -108,6 +108,6 @@ class DrivenClock(VirtualClock):
             await self.settle()
 
     async def settle(self) -> None:
-        """Let everybody act who has something to do now. Threads are not waited for."""
-        for _ in range(_TURNS):
+        """Run all tasks that are ready now. Does not wait for threads."""
+        for _ in range(_ITERATIONS):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is going to happen, in the order of its time. One thing happens at a time."""
+"""The event queue of a simulation: events run one at a time, in the order of their time."""
 
 import heapq
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ QueuedEvent = Callable[[], Awaitable[None]]
 
 
 class EventQueue:
-    """Events on the clock that is never set."""
+    """Future events by their time on the monotonic clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -18,7 +18,7 @@ class EventQueue:
         self._nested = False
 
     def after(self, ms: float, event: QueuedEvent) -> None:
-        """Let something happen later."""
+        """Queue an event for `ms` milliseconds from now."""
         self._numbered += 1
         heapq.heappush(self._events, (self._elapsed_ms() + ms, self._numbered, event))
 
@@ -26,7 +26,7 @@ class EventQueue:
         return self._clock.elapsed() * 1000
 
     async def run_for(self, ms: float) -> None:
-        """Let so much time pass, and what is to happen in it."""
+        """Advance the time by `ms`, and run the events that fall into it."""
         until = self._elapsed_ms() + ms
         while self._events and self._events[0][0] <= until:
             await self._one()
@@ -38,7 +38,7 @@ class EventQueue:
         await event()
 
     async def stall(self, ms: int) -> bool:
-        """Whoever asks waits for so long in the middle of an event. False if all others had to wait, too."""
+        """Delay the current event by `ms`, while other events run. False if they could not run: the call was nested."""
         if self._nested:
             self._clock.advance(ms)
             return False
@@ -50,7 +50,7 @@ class EventQueue:
         return True
 
     async def meanwhile(self, ms: int = 0) -> None:
-        """Let all that is to happen within so much time, but at least one thing, happen in the middle of an event."""
+        """Run the next event and those of the following `ms`, in the middle of the current event."""
         if self._nested or not self._events:
             return
         self._nested = True

@@ -1,4 +1,4 @@
-"""A history sorted by runs and tasks, for those who judge the work."""
+"""A history indexed by runs and tasks, for the checks of their execution."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from gnomon.testing.history import ExecutionObservation, GrantRecord, ReportReco
 
 #: Results that use up an attempt.
 COUNTING = (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
-#: A task that takes so many workers down with it has failed, whatever its job says.
+#: A task that is lost with its worker this often has failed, regardless of its retry policy.
 LOSSES = 3
 
 
 @dataclass(slots=True)
 class TaskHistory:
-    """All that is known of one task."""
+    """The task with all records about it."""
 
     run: Run
     task: Task
-    #: As it was defined; None if nobody did before the run was over.
+    #: Its definition; None if it was defined only after the run had ended.
     workflow: Workflow | None
     starts: list[ExecutionObservation] = field(default_factory=list)
     grants: list[GrantRecord] = field(default_factory=list)
@@ -28,45 +28,47 @@ class TaskHistory:
 
     @property
     def counted(self) -> list[ReportRecord]:
-        """The ends of attempts by record."""
+        """The reports that counted: one for each attempt that ended."""
         return [one for one in self.reports if one.counted]
 
     @property
     def step(self) -> Step | None:
-        """What was to be done."""
+        """The step of the task."""
         return None if self.workflow is None else self.workflow.steps[0]
 
     @property
     def retry(self) -> RetryPolicy | None:
-        """How failures are tried again."""
+        """The retry policy of the step."""
         return None if self.step is None else self.step.retry
 
     @property
     def only_once(self) -> bool:
-        """Whether a second start is out of the question."""
+        """Whether the task may be started only once."""
         return self.workflow is not None and self.workflow.delivery is Delivery.AT_MOST_ONCE
 
     @property
     def name(self) -> str:
-        """What its schedule is called."""
+        """The name of its schedule, or of its workflow."""
         return self.run.schedule_id or self.run.workflow_id
 
 
 class HistoryIndex:
-    """The same history, from the side of the work."""
+    """The runs, tasks and observations of a history by their ids."""
 
     def __init__(self, history: SimulationHistory) -> None:
         self.history = history
-        self.runs: dict[RunId, Run] = {run.run_id: run for life in history.lives.values() for run in life.runs}
+        self.runs: dict[RunId, Run] = {run.run_id: run for one in history.schedules.values() for run in one.runs}
         self.cases: dict[TaskId, TaskHistory] = {}
-        self.ends: dict[AttemptRef, ExecutionObservation] = {one.held: one for one in history.witness if not one.starts}
-        #: Starts of bodies that belong to no task on record.
+        self.ends: dict[AttemptRef, ExecutionObservation] = {
+            one.held: one for one in history.observations if not one.starts
+        }
+        #: Starts of functions whose task is not recorded.
         self.unknown_observations: list[ExecutionObservation] = []
         self.starts_of: dict[RunId, list[ExecutionObservation]] = defaultdict(list)
         for task in history.tasks.values():
             run = self.runs[task.run_id]
             self.cases[task.task_id] = TaskHistory(run, task, _defined(history, run))
-        for seen in history.witness:
+        for seen in history.observations:
             if not seen.starts:
                 continue
             self.starts_of[seen.run_id].append(seen)
@@ -83,6 +85,6 @@ class HistoryIndex:
 
 
 def _defined(history: SimulationHistory, run: Run) -> Workflow | None:
-    key, flight = (run.workflow_id, run.workflow_version), history.run_intervals.get(run.run_id)
-    over = None if flight is None else flight.over
+    key, interval = (run.workflow_id, run.workflow_version), history.run_intervals.get(run.run_id)
+    over = None if interval is None else interval.over
     return None if over is not None and history.defined.get(key, over) >= over else history.workflows.get(key)

@@ -1,7 +1,7 @@
-"""What happened in a simulation, as the checker wants it: what was said, decided and done, by whom and when.
+"""The history of a simulation, as input for the checker: requests, decisions and executions, with actor and time.
 
-Everything that can be told apart in time has a moment: a number that grows with whatever is written down. Bodies are
-told of by a witness, who asks neither the store nor the services.
+Every record has a moment, a number that grows with each record. An observer records the executions of functions; it
+reads neither the store nor the services.
 """
 
 from dataclasses import dataclass, field
@@ -27,16 +27,16 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef
 
-#: Among those who were hurt.
+#: Stands for all processes in `disturbances`.
 EVERYONE = ""
 OPERATOR = "operator"
-#: For how long a process can be hurt.
+#: The longest effect of a fault on a process.
 MAX_FAULT_MS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that was broken, where, and how."""
+    """A violation of a rule: the rule, the schedule, and a description."""
 
     rule: str
     schedule: str
@@ -45,29 +45,29 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One schedule's verdict that was carried out."""
+    """A committed verdict on one schedule."""
 
-    #: Commits are numbered in the order in which the store made them.
+    #: The position in the order of commits.
     number: int
     uid: ScheduleUid
     schedule: Schedule
     decisions: tuple[Decision, ...]
-    #: The wall clock of whoever decided.
+    #: The wall clock of the process that decided.
     at: int
-    #: The same moment on the clock that is never set.
+    #: The same time on the monotonic clock.
     elapsed_ms: int
     #: None for a decision that an operator's change made.
     term: int | None
     holder: str | None
-    #: What the schedule became by an operator's change; None if it was deleted, or nobody changed it.
+    #: The schedule after an operator's change; None if it was deleted, or if this is no change.
     changed: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
-    """What became of a wish for a run."""
+    """A launch and its outcome."""
 
-    #: How many commits there were before.
+    #: The number of commits before it.
     commits: int
     uid: ScheduleUid
     run_id: RunId
@@ -79,9 +79,9 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunEndRecord:
-    """A run that was over."""
+    """The end of a run."""
 
-    #: How many commits there were before, the one that ended it included.
+    #: The number of commits before it, including the one that ended it.
     commits: int
     uid: ScheduleUid
     run_id: RunId
@@ -90,27 +90,27 @@ class RunEndRecord:
 
 @dataclass(slots=True)
 class RunInterval:
-    """A run by record, in moments: when it was made, went on and was over."""
+    """The moments in which a run was created, activated and ended, as recorded by the store."""
 
     run_id: RunId
     uid: ScheduleUid
     planned_at: int
-    #: The policy under which it was made.
+    #: The overlap policy when it was created.
     overlap: Overlap
     forced: bool
     made: int
-    went_on: int | None = None
-    #: When that was, on the clock that is never set.
-    went_on_ms: int = 0
+    activated: int | None = None
+    #: The activation on the monotonic clock.
+    activated_ms: int = 0
     over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionObservation:
-    """The start of a body, or its end."""
+    """The start or the end of a function."""
 
     moment: int
-    #: None for a start, and for the end of a body that died with its process.
+    #: None for a start, and for the end of a function whose process died.
     result: Result | None
     starts: bool
     run_id: RunId
@@ -122,13 +122,13 @@ class ExecutionObservation:
 
     @property
     def held(self) -> AttemptRef:
-        """The attempt whose body it is."""
+        """The attempt that it belongs to."""
         return self.task_id, self.fence
 
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """An attempt that the store gave to a worker."""
+    """An attempt that the store assigned to a worker."""
 
     moment: int
     held: AttemptRef
@@ -138,7 +138,7 @@ class GrantRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord:
-    """What someone said about the end of an attempt, and what the store made of it."""
+    """A report on the end of an attempt, and whether the store accepted it."""
 
     moment: int
     run_id: RunId
@@ -147,18 +147,18 @@ class ReportRecord:
     result: Result
     ended_at: int
     elapsed_ms: int
-    #: The store said that it counts.
+    #: Whether the store accepted it.
     counted: bool
-    #: The task as it was seen before and after.
+    #: The task before and after the report.
     before: Task | None
     after: Task | None
-    #: Someone had asked for the end of the run.
+    #: Whether a cancellation of the run had been requested.
     stopping: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRecord:
-    """A run whose end someone asked for, and was told would come."""
+    """An accepted request to cancel a run."""
 
     moment: int
     run_id: RunId
@@ -168,82 +168,84 @@ class CancelRecord:
 
 @dataclass(slots=True)
 class RecordedSchedule:
-    """Everything about one schedule."""
+    """One schedule with its revisions, pauses, runs and ledger at the end of the simulation."""
 
     uid: ScheduleUid
     revisions: tuple[Revision, ...] = ()
     pauses: tuple[Pause, ...] = ()
     runs: tuple[Run, ...] = ()
-    #: How it stood at the end; None if it was deleted.
+    #: The schedule at the end; None if it was deleted.
     final: Schedule | None = None
-    #: When it was deleted, if it was.
+    #: When it was deleted; None if it was not.
     deleted_at: int | None = None
-    #: The ledger's rows at the end, by planned time.
+    #: The rows of the ledger at the end, by planned time.
     ledger: dict[int, Decision] = field(default_factory=dict)
-    #: How ticks show at the end that have a run.
+    #: The status of each tick with a run at the end.
     statuses: dict[RunId, TickStatus] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class SimulationHistory:
-    """A whole simulation."""
+    """All records of a simulation."""
 
     started_at: int
     ended_at: int = 0
     ended_elapsed_ms: int = 0
     moments: int = 0
     commits: list[Commit] = field(default_factory=list)
-    lives: dict[ScheduleUid, RecordedSchedule] = field(default_factory=dict)
-    #: What filled a schedule's floor and cleared it between commits, in order.
-    turns: list[LaunchRecord | RunEndRecord] = field(default_factory=list)
-    #: When schedules were deleted, by the wall clock of whoever did it.
+    schedules: dict[ScheduleUid, RecordedSchedule] = field(default_factory=dict)
+    #: Launches and ends of runs, in order with the number of commits before each.
+    run_changes: list[LaunchRecord | RunEndRecord] = field(default_factory=list)
+    #: When schedules were deleted, on the wall clock of the process that did it.
     deleted: dict[ScheduleUid, int] = field(default_factory=dict)
-    #: Stretches of wall time in which something was broken on purpose: from, to.
+    #: Intervals of wall time with injected faults: from, to.
     faults: list[tuple[int, int]] = field(default_factory=list)
-    #: When the wall clock was set, on the clock that never is.
+    #: When the wall clock was set, on the monotonic clock.
     clock_set: list[int] = field(default_factory=list)
 
-    # ---- the work ----------------------------------------------------------------------------
+    # ---- execution ---------------------------------------------------------------------------
 
     workflows: dict[tuple[str, int], Workflow] = field(default_factory=dict)
-    #: When that was.
+    #: The moment of each definition.
     defined: dict[tuple[str, int], int] = field(default_factory=dict)
     run_intervals: dict[RunId, RunInterval] = field(default_factory=dict)
-    witness: list[ExecutionObservation] = field(default_factory=list)
+    observations: list[ExecutionObservation] = field(default_factory=list)
     grants: list[GrantRecord] = field(default_factory=list)
-    #: Attempts whose lease someone found to be over, by the store's clock, and when that was first seen.
+    #: Attempts that the reconciler read with an expired lease, by the store's clock, and the moment of the first time.
     lapsed: dict[AttemptRef, int] = field(default_factory=dict)
     reports: list[ReportRecord] = field(default_factory=list)
     cancelled: list[CancelRecord] = field(default_factory=list)
-    #: The states in which tasks were seen, one after the other.
+    #: The observed states of each task, in order.
     states: dict[TaskId, list[TaskState]] = field(default_factory=dict)
-    #: Who was hurt and when, on the clock that is never set.
-    hurt: list[tuple[str, int]] = field(default_factory=list)
-    #: Stretches in which a process did nothing, on the clock that is never set.
+    #: Processes that a fault affected, and when on the monotonic clock.
+    disturbances: list[tuple[str, int]] = field(default_factory=list)
+    #: Intervals in which a process was frozen, on the monotonic clock.
     stops: list[tuple[str, int, int]] = field(default_factory=list)
-    #: When processes died, on the same clock.
+    #: When processes died, on the monotonic clock.
     deaths: dict[str, int] = field(default_factory=dict)
-    #: At the end.
+    #: The tasks at the end.
     tasks: dict[TaskId, Task] = field(default_factory=dict)
-    #: Of all tasks that took more than one attempt, or did not succeed.
+    #: The attempts of tasks that needed more than one, or did not succeed.
     attempts: dict[TaskId, list[Attempt]] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
 
     def moment(self) -> int:
-        """A number that is greater than all before."""
+        """A new moment, greater than all before."""
         self.moments += 1
         return self.moments
 
     def clock_set_between(self, since_ms: int, until_ms: int) -> bool:
-        """Whether the wall clock was set between the two, on the clock that never is."""
+        """Whether the wall clock was set between these times on the monotonic clock."""
         return any(since_ms <= at <= until_ms for at in self.clock_set)
 
     def ran_undisturbed(self, who: str, since_ms: int, until_ms: int) -> bool:
-        """Whether a process could do as it pleased between the two, on the clock that is never set."""
+        """Whether a process was alive and no fault affected it between these times on the monotonic clock."""
         stopped = any(name == who and since <= until_ms and until >= since_ms for name, since, until in self.stops)
-        hurt = any(name in (who, EVERYONE) and since_ms - MAX_FAULT_MS <= at <= until_ms for name, at in self.hurt)
-        return not stopped and not hurt and self.deaths.get(who, until_ms + 1) > until_ms
+        disturbed = any(
+            name in (who, EVERYONE) and since_ms - MAX_FAULT_MS <= at <= until_ms for name, at in self.disturbances
+        )
+        return not stopped and not disturbed and self.deaths.get(who, until_ms + 1) > until_ms
 
     def quiet(self, start: int, end: int) -> bool:
-        """Whether nothing was broken between the two."""
+        """Whether no fault was injected between these wall-clock times."""
         return all(until < start or since > end for since, until in self.faults)

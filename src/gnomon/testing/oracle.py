@@ -1,4 +1,4 @@
-"""Planned times for the checker: the scanner for cron, a grid for intervals. No trigger of gnomon is asked."""
+"""Planned times for the checker: a scanner for cron, a grid for intervals. It uses none of Gnomon's triggers."""
 
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
@@ -10,19 +10,19 @@ from gnomon.testing.scanner import scan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 86_400_000
-#: Scans cover whole stretches, so that many histories share one.
+#: Scans cover whole ranges, so that many histories share one.
 STRETCH = 4 * DAY
 _WITH_SECONDS = 6
 
 
 def planned(spec: Spec, after: int, until: int) -> list[int]:
-    """The planned times after `after` and up to `until`: those of the trigger, and those that others were moved to."""
+    """The planned times after `after` and up to `until`: those of the trigger, and those of moved ticks."""
     moved = [one.moved_to for one in spec.exceptions if one.moved_to is not None and after < one.moved_to <= until]
     return sorted([*_triggered(spec, after, until), *moved]) if moved else _triggered(spec, after, until)
 
 
 def _triggered(spec: Spec, after: int, until: int) -> list[int]:
-    """Those of the trigger, inside the schedule's active window."""
+    """The planned times of the trigger inside the schedule's active window."""
     low = after if spec.start_at is None else max(after, spec.start_at - 1)
     high = until if spec.end_at is None else min(until, spec.end_at - 1)
     if low >= high:
@@ -38,7 +38,7 @@ def _triggered(spec: Spec, after: int, until: int) -> list[int]:
     if isinstance(spec.trigger, OnDemand | OnEvent):
         return []
     cron = spec.trigger
-    # Six words name seconds: every second must be looked at, so less of them at once.
+    # An expression of six fields has seconds: scan every second, in shorter ranges.
     step, stretch = (1, DAY) if len(cron.expression.split()) == _WITH_SECONDS else (60, STRETCH)
     found: list[int] = []
     for start in range(low // stretch * stretch, high + 1, stretch):

@@ -81,7 +81,7 @@ class HistoryRecorder:
         schedule = await self._store.schedules.find(run.tenant, run.schedule_id or "")
         if schedule is None or schedule.uid != run.schedule_uid:
             return
-        self._history.turns.append(
+        self._history.run_changes.append(
             LaunchRecord(
                 commits=len(self._history.commits),
                 uid=schedule.uid,
@@ -159,26 +159,26 @@ class HistoryRecorder:
                 seen.append(task.state)
         ended = {run.schedule_uid for run in runs if run.over and self._ended(run)}
         for run in runs:
-            flight = self._history.run_intervals.get(run.run_id)
-            if flight is not None and flight.went_on is None and not run.queued and not run.over:
-                flight.went_on, flight.went_on_ms = self._history.moment(), self._elapsed_ms()
+            interval = self._history.run_intervals.get(run.run_id)
+            if interval is not None and interval.activated is None and not run.queued and not run.over:
+                interval.activated, interval.activated_ms = self._history.moment(), self._elapsed_ms()
         waiting = [name for uid in ended if uid is not None for name in self._under_way[uid] if self._waits(name)]
         if waiting:
             await self.look(waiting)
 
     def _ended(self, run: Run) -> bool:
         """Record the end of a run. False if it was recorded before."""
-        flight = self._history.run_intervals.get(run.run_id)
-        if flight is None or flight.over is not None:
+        interval = self._history.run_intervals.get(run.run_id)
+        if interval is None or interval.over is not None:
             return False
-        flight.over = self._history.moment()
-        self._under_way[flight.uid].discard(run.run_id)
+        interval.over = self._history.moment()
+        self._under_way[interval.uid].discard(run.run_id)
         commits = len(self._history.commits)
-        self._history.turns.append(RunEndRecord(commits, flight.uid, run.run_id, run.planned_at))
+        self._history.run_changes.append(RunEndRecord(commits, interval.uid, run.run_id, run.planned_at))
         return True
 
     def _waits(self, name: RunId) -> bool:
-        return self._history.run_intervals[name].went_on is None
+        return self._history.run_intervals[name].activated is None
 
     async def look_at_all(self) -> None:
         """Read every run that has not ended."""

@@ -1,4 +1,8 @@
-"""What a rehearsal has seen: how often, when and beside whom jobs start, and what became of their ticks."""
+"""The dry run behind `gnomon simulate`: the real ticker on a virtual clock, with a ledger in memory; years in seconds.
+
+ScheduleDryRun advances the time, SimulatedLedger carries out the decisions, and LoadReport counts ticks, runs, overlaps
+and collisions.
+"""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,21 +29,21 @@ from gnomon.services.scheduling.ticker import Ticker
 from gnomon.services.telemetry import NullEvents
 from gnomon.testing.clock import VirtualClock
 
-#: How many of the worst collisions are kept.
+#: How many of the largest collisions are kept.
 _WORST = 10
 _HOUR_SECONDS = 3600
 
 
 class JobLoad(Struct, kw_only=True):
-    """One job."""
+    """The counts of one job."""
 
     name: str
-    #: How long each of its runs is taken to last.
+    #: The assumed duration of each run.
     lasts_ms: int
-    #: What became of its ticks, and why.
+    #: The number of ticks by decision and reason.
     ticks: Counter[tuple[TickKind, Reason]]
     runs: int = 0
-    #: Runs that began while another one of the job was under way.
+    #: Runs that began while another run of the job was active.
     beside: int = 0
     #: Runs that a newer one replaced.
     replaced: int = 0
@@ -47,12 +51,12 @@ class JobLoad(Struct, kw_only=True):
     most_waiting: int = 0
 
     def of(self, kind: TickKind) -> int:
-        """How many ticks that became of."""
+        """The number of ticks with this decision."""
         return sum(count for (found, _), count in self.ticks.items() if found is kind)
 
     @property
     def planned(self) -> int:
-        """All ticks that were decided."""
+        """The number of decided ticks."""
         return sum(self.ticks.values())
 
 
@@ -64,22 +68,22 @@ class Collision(NamedTuple):
 
 
 class OutageImpact(Struct, frozen=True, kw_only=True):
-    """An outage, and what became of the ticks that fell into it."""
+    """An outage, and the decisions on the ticks that fell into it."""
 
     outage: Outage
     ticks: Counter[tuple[str, TickKind, Reason]]
 
 
 class LoadReport:
-    """Counts as time goes by. Starts must come in the order of their time."""
+    """Counts ticks, starts and collisions. Starts must be added in the order of their time."""
 
     def __init__(self, zone: str) -> None:
         self.zone = zone
         self._zone = known_zone(zone)
         self.jobs: dict[str, JobLoad] = {}
-        #: Day since 1970 in the zone, and hour, to how many runs started then.
+        #: The number of starts by day since 1970 and hour, in the zone.
         self.hours: Counter[tuple[int, int]] = Counter()
-        #: In how many seconds, and in how many minutes, more than one job started.
+        #: The number of seconds, and of minutes, in which more than one job started.
         self.colliding_seconds = 0
         self.colliding_minutes = 0
         self.worst: list[tuple[int, int, tuple[str, ...]]] = []
@@ -88,11 +92,11 @@ class LoadReport:
         self.outage_impacts: list[OutageImpact] = []
 
     def add_job(self, name: str, lasts_ms: int) -> None:
-        """A job takes part."""
+        """Add a job."""
         self.jobs[name] = JobLoad(name=name, lasts_ms=lasts_ms, ticks=Counter())
 
     def decided(self, name: str, decision: Decision) -> None:
-        """A tick was decided, or a stretch of them."""
+        """Count a decision, which may cover several ticks."""
         self.jobs[name].ticks[decision.kind, decision.reason] += decision.count
         if self.outage_impacts:
             newest = self.outage_impacts[-1]
@@ -100,7 +104,7 @@ class LoadReport:
                 newest.ticks[name, decision.kind, decision.reason] += decision.count
 
     def started(self, name: str, at: int, *, beside: bool) -> None:
-        """A run began."""
+        """Count the start of a run."""
         load = self.jobs[name]
         load.runs += 1
         load.beside += beside
@@ -132,17 +136,17 @@ class LoadReport:
         self._in_minute = set()
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Finish the last second and minute."""
         self._close_second()
         self._close_minute()
 
     @property
     def collisions(self) -> list[Collision]:
-        """The worst of them, the largest first, then the earliest."""
+        """The largest collisions, by size and then by time."""
         return [Collision(names, -second * 1000) for _, second, names in sorted(self.worst, reverse=True)]
 
     def days(self) -> Mapping[int, list[int]]:
-        """Each day since 1970 on which something started, with the runs of its 24 hours."""
+        """The starts in each of the 24 hours, by day since 1970; only days with starts."""
         found: dict[int, list[int]] = {}
         for (day, hour), count in sorted(self.hours.items()):
             found.setdefault(day, [0] * 24)[hour] = count
@@ -150,7 +154,7 @@ class LoadReport:
 
 
 class ClockChangeImpact(Struct, frozen=True, kw_only=True):
-    """A clock change, and what it does to some jobs."""
+    """A clock change, and its effect on some jobs."""
 
     at: int
     zone: str
@@ -159,7 +163,7 @@ class ClockChangeImpact(Struct, frozen=True, kw_only=True):
 
 
 class SimulationReport(Struct, frozen=True, kw_only=True):
-    """What a rehearsal has shown."""
+    """The result of a dry run."""
 
     from_at: int
     until_at: int
@@ -167,45 +171,45 @@ class SimulationReport(Struct, frozen=True, kw_only=True):
     #: Jobs that are not enabled.
     disabled_jobs: tuple[str, ...] = ()
     odd_days: tuple[ClockChangeImpact, ...] = ()
-    #: Jobs whose runs are said to last longer than their timeout lets them, and how long that is.
+    #: Jobs whose assumed duration exceeds their timeout, with that timeout in milliseconds.
     ended_early: Mapping[str, int] = {}
 
 
-#: Longer than any rehearsal: nobody looks or renews in between, because nothing is ever unexpected.
+#: Longer than any dry run: there is no other node, so polling and renewals are not needed.
 _LONG_MS = 4_000 * DAY_MS
-#: When to look again the stage knows; and nothing is read ahead, because runs may end in between.
+#: The dry run steps the ticker when the ledger has due ticks. No read-ahead, since runs may end in between.
 _TICKING = TickerSettings(tick_ms=1, batch=10_000)
 _LEADING = LeaderSettings(ttl_ms=2 * _LONG_MS, renew_interval_ms=_LONG_MS, claim_interval_ms=_LONG_MS)
 
 
 class JobState:
-    """What a job has under way, and what waits behind it."""
+    """The active and waiting runs of a job."""
 
     def __init__(self, schedule: Schedule, lasts_ms: int, *, once: bool) -> None:
         self.schedule = schedule
         self.lasts_ms = lasts_ms
-        #: A run that was lost is not begun again.
+        #: Whether a lost run is not started again.
         self.once = once
-        #: Runs under way, by number.
+        #: The numbers of the active runs.
         self.running: set[int] = set()
-        #: When each of the others may begin.
+        #: The earliest start of each waiting run.
         self.waiting: deque[int] = deque()
 
 
 class SimulatedLedger:
-    """The ledger and the terms of a rehearsal. No method awaits half-way."""
+    """The ledger and the shards of a dry run. No method suspends."""
 
     def __init__(self, clock: VirtualClock, loads: LoadReport) -> None:
         self._clock = clock
         self._loads = loads
         self._jobs_by_uid: dict[ScheduleUid, JobState] = {}
         self._due: list[tuple[int, ScheduleUid]] = []
-        #: When runs begin or end: at, number, whose, and whether it begins.
+        #: Starts and ends of runs: time, number, schedule, and whether it is a start.
         self._run_events: list[tuple[int, int, ScheduleUid, bool]] = []
         self._numbered = 0
 
     def add_job(self, job: Job, lasts_ms: int) -> None:
-        """A job takes part from now on."""
+        """Add a job from now on."""
         uid, now = ScheduleUid(f"sch_{len(self._jobs_by_uid)}"), self._clock.now()
         schedule = new_schedule(uid, "default", job.name, job.spec, now=now)
         self._jobs_by_uid[uid] = JobState(schedule, lasts_ms, once=job.workflow.delivery is Delivery.AT_MOST_ONCE)
@@ -247,45 +251,45 @@ class SimulatedLedger:
         return frozenset(verdict.schedule.uid for verdict in verdicts if self._carry_out(verdict, now))
 
     def _carry_out(self, verdict: Verdict, now: int) -> bool:
-        actor = self._jobs_by_uid[verdict.schedule.uid]
-        if not unchanged(verdict.schedule, actor.schedule):
+        state = self._jobs_by_uid[verdict.schedule.uid]
+        if not unchanged(verdict.schedule, state.schedule):
             return False
-        actor.schedule = schedule_after(verdict)
-        self._put(actor.schedule)
-        name = actor.schedule.schedule_id
+        state.schedule = schedule_after(verdict)
+        self._put(state.schedule)
+        name = state.schedule.schedule_id
         if verdict.replaces:
-            self._loads.jobs[name].replaced += len(actor.running) + len(actor.waiting)
-            actor.waiting.clear()
+            self._loads.jobs[name].replaced += len(state.running) + len(state.waiting)
+            state.waiting.clear()
         for decision in verdict.decisions:
             self._loads.decided(name, decision)
             begins = max(now, decision.fire_at or now)
             if decision.kind is TickKind.FIRED:
-                self._launch(actor, begins)
+                self._launch(state, begins)
             elif decision.kind is TickKind.QUEUED:
-                actor.waiting.append(begins)
+                state.waiting.append(begins)
         load = self._loads.jobs[name]
-        load.most_waiting = max(load.most_waiting, len(actor.waiting))
+        load.most_waiting = max(load.most_waiting, len(state.waiting))
         if verdict.replaces:
-            actor.running.clear()
-            self._start_waiting(actor, now)
+            state.running.clear()
+            self._start_waiting(state, now)
         return True
 
     # ---- runs --------------------------------------------------------------------------------
 
-    def _launch(self, actor: JobState, begins: int) -> None:
+    def _launch(self, state: JobState, begins: int) -> None:
         self._numbered += 1
-        beside = bool(actor.running)
-        actor.running.add(self._numbered)
-        uid = actor.schedule.uid
+        beside = bool(state.running)
+        state.running.add(self._numbered)
+        uid = state.schedule.uid
         if begins > self._clock.now():
             heappush(self._run_events, (begins, self._numbered, uid, True))
         else:
-            self._begin(actor, self._numbered, beside=beside)
+            self._begin(state, self._numbered, beside=beside)
 
-    def _begin(self, actor: JobState, number: int, *, beside: bool) -> None:
+    def _begin(self, state: JobState, number: int, *, beside: bool) -> None:
         now = self._clock.now()
-        self._loads.started(actor.schedule.schedule_id, now, beside=beside)
-        heappush(self._run_events, (now + actor.lasts_ms, number, actor.schedule.uid, False))
+        self._loads.started(state.schedule.schedule_id, now, beside=beside)
+        heappush(self._run_events, (now + state.lasts_ms, number, state.schedule.uid, False))
 
     @property
     def next_at(self) -> int | None:
@@ -294,34 +298,34 @@ class SimulatedLedger:
         return min((at for at in (coming, due) if at is not None), default=None)
 
     def process_due(self) -> None:
-        """Everything has begun or ended that is to by now."""
+        """Start and end all runs that are due by now."""
         now = self._clock.now()
         while self._run_events and self._run_events[0][0] <= now:
             _, number, uid, begins = heappop(self._run_events)
-            actor = self._jobs_by_uid[uid]
-            if number not in actor.running:
+            state = self._jobs_by_uid[uid]
+            if number not in state.running:
                 continue
             if begins:
-                self._begin(actor, number, beside=len(actor.running) > 1)
+                self._begin(state, number, beside=len(state.running) > 1)
             else:
-                actor.running.remove(number)
-                self._start_waiting(actor, now)
+                state.running.remove(number)
+                self._start_waiting(state, now)
 
-    def _start_waiting(self, actor: JobState, now: int) -> None:
-        """The oldest that waits goes on once nothing is under way, as in every store."""
-        if not actor.running and actor.waiting:
-            self._launch(actor, max(now, actor.waiting.popleft()))
-        actor.schedule = replace(actor.schedule, active_runs=len(actor.running), queued_runs=len(actor.waiting))
+    def _start_waiting(self, state: JobState, now: int) -> None:
+        """Start the oldest waiting run once no run is active, as every store does."""
+        if not state.running and state.waiting:
+            self._launch(state, max(now, state.waiting.popleft()))
+        state.schedule = replace(state.schedule, active_runs=len(state.running), queued_runs=len(state.waiting))
 
     def stop_until(self, at: int) -> None:
-        """Whatever was under way is lost, and begins again then; what may start only once has failed."""
+        """Lose all active runs: they start again at that time, except those that may start only once, which fail."""
         lost, self._run_events = self._run_events, []
         for coming, number, uid, begins in lost:
-            actor = self._jobs_by_uid[uid]
+            state = self._jobs_by_uid[uid]
             if begins:
                 again = max(coming, at), number, uid, True
             else:
-                again = at if actor.once else at + actor.lasts_ms, number, uid, False
+                again = at if state.once else at + state.lasts_ms, number, uid, False
             heappush(self._run_events, again)
 
     # ---- terms -------------------------------------------------------------------------------
@@ -331,7 +335,7 @@ class SimulatedLedger:
         return ShardRenewal(await self.claim(holder, ttl_ms=ttl_ms, limit=SHARDS), 1, self._clock.now())
 
     async def claim(self, holder: str, *, ttl_ms: int, limit: int, by_force: bool = False) -> Terms:
-        """See Shards.claim: there is nobody else."""
+        """See Shards.claim. There is no other node."""
         del holder, ttl_ms, by_force
         return dict.fromkeys(range(limit), 1)
 
@@ -343,10 +347,10 @@ class SimulatedLedger:
 
 
 class ScheduleDryRun:
-    """Jobs on a stage, from one instant, which belongs to it, to another, which does not."""
+    """Runs jobs from one instant inclusive to another exclusive."""
 
     def __init__(self, jobs: Sequence[Job], *, start_at: int, zone: str = "UTC") -> None:
-        # What is planned for the very first moment fires, too.
+        # One millisecond earlier, so that a tick planned for the very first instant fires.
         self._clock = VirtualClock(start_at - 1)
         self.loads = LoadReport(zone)
         self._ledger = SimulatedLedger(self._clock, self.loads)
@@ -363,30 +367,30 @@ class ScheduleDryRun:
         outages: Sequence[Outage] = (),
         progress: Callable[[int], None] = lambda _: None,
     ) -> LoadReport:
-        """Let the time pass; `progress` is told now and then how far it is. Who is not enabled takes no part."""
+        """Advance the time to `until`, without disabled jobs; call `progress` with the current time now and then."""
         for job in self._jobs:
             if job.enabled:
                 self._ledger.add_job(job, durations.get(job.name, usual_ms))
         with gc_paused():
             for outage in outages:
-                await self._play(outage.from_at - 1, progress)
+                await self._run_until(outage.from_at - 1, progress)
                 self.loads.outage_impacts.append(OutageImpact(outage=outage, ticks=Counter()))
                 self._ledger.stop_until(outage.until_at)
                 self._clock.advance(outage.until_at - self._clock.now())
             if self._clock.now() < until:
-                await self._play(until - 1, progress)
+                await self._run_until(until - 1, progress)
         self.loads.close()
         return self.loads
 
-    async def _play(self, until: int, progress: Callable[[int], None]) -> None:
-        """Everything up to and including `until` happens."""
-        clock, stage, steps = self._clock, self._ledger, 0
+    async def _run_until(self, until: int, progress: Callable[[int], None]) -> None:
+        """Advance the time, and process everything due up to and including `until`."""
+        clock, ledger, steps = self._clock, self._ledger, 0
         while True:
-            # A run began a moment after its tick, so that it ends a moment after whatever is planned for that time.
+            # A run starts just after its tick, so it also ends just after the ticks planned for that time: tick first.
             while not await self._ticker.step():
                 pass
-            stage.process_due()
-            soonest = stage.next_at
+            ledger.process_due()
+            soonest = ledger.next_at
             if soonest is None or soonest > until:
                 clock.advance(until - clock.now())
                 return

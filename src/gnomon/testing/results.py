@@ -1,4 +1,4 @@
-"""What a test looks at: runs, ticks and calls, with instants that a person can read."""
+"""The results that a test inspects: runs, ticks and function calls, with times as datetimes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,27 +19,27 @@ class RunResult(Struct, frozen=True, kw_only=True):
     planned_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    #: All tries of all steps together.
+    #: The number of attempts of all steps together.
     attempts: int
-    #: What each step returned.
+    #: The return value of each step.
     outputs: Mapping[str, Any]
-    #: Why it failed or was cancelled.
+    #: The reason of a failure or a cancellation.
     error: str | None
 
     @property
-    def output(self) -> Any:  # noqa: ANN401 - whatever the function returned
-        """What the only step returned; what every step did, if there are several."""
+    def output(self) -> Any:  # noqa: ANN401 - any JSON value
+        """The return value of a single-step job; with several steps, all their return values."""
         return self.outputs["main"] if set(self.outputs) == {"main"} else dict(self.outputs) or None
 
 
 class TickResult(Struct, frozen=True, kw_only=True):
-    """What became of one tick, or of a stretch of ticks for one and the same reason."""
+    """The decision on one tick, or on consecutive ticks with the same decision and reason."""
 
     job: str
     kind: TickKind
     reason: Reason
     planned_at: datetime
-    #: The planned time of the last tick of the stretch; the same, if it is one.
+    #: The planned time of the last of these ticks.
     last_at: datetime
     count: int
     decided_at: datetime
@@ -55,6 +55,6 @@ class FunctionCall(Struct, frozen=True, kw_only=True):
     execution_id: str
     planned_at: datetime
     at: datetime
-    #: Which try it is, counted from 1.
+    #: The number of the attempt, counted from 1.
     attempt: int
     input: Mapping[str, Any]

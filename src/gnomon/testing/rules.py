@@ -1,6 +1,6 @@
-"""The rules of the ledger in the most naive words: every tick one by one, every run by name.
+"""The rules of the ledger, implemented naively: tick by tick, and with every run by name.
 
-Nothing here is shared with the product, and nothing here is quick: that is why it can be believed.
+This module shares no decision code with the scheduler and is not optimised, so that it can serve as a reference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from gnomon.core.runs.launch import LaunchOutcome
 #: Planned times, in milliseconds, after the first and up to the second.
 Oracle = Callable[[Spec, int, int], Sequence[int]]
 
-#: Late by less is on time.
+#: A tick that is late by less counts as on time.
 _ON_TIME_MS = 1_000
 
 
 class ExpectedTicks(NamedTuple):
-    """What is to become of a tick, or of a stretch of them."""
+    """The expected decision on a tick, or on consecutive ticks."""
 
     first: int
     last: int
@@ -28,7 +28,7 @@ class ExpectedTicks(NamedTuple):
 
 
 class RunKey(NamedTuple):
-    """A run on the floor: those that wait go on in this order."""
+    """The identity of a run, in the order in which waiting runs are released."""
 
     planned_at: int
     run_id: str = ""
@@ -36,19 +36,22 @@ class RunKey(NamedTuple):
 
 @dataclass(slots=True)
 class ActiveRuns:
-    """The runs of one schedule that are not over."""
+    """The runs of one schedule that have not ended."""
 
     active: set[RunKey] = field(default_factory=set)
     waiting: set[RunKey] = field(default_factory=set)
-    #: Cancelled by a newer one while they waited.
+    #: Waiting runs that a newer one cancelled.
     replaced: set[RunKey] = field(default_factory=set)
 
     def copy(self) -> "ActiveRuns":
-        """The same runs, to try something on."""
+        """A copy for trial decisions."""
         return ActiveRuns(set(self.active), set(self.waiting))
 
     def end(self, run: RunKey) -> bool:
-        """A run is over: if it was the last under way, it is the turn of the oldest that waits. False if unknown."""
+        """Remove a run that has ended; if it was the last active one, activate the oldest waiting one.
+
+        False if the run is unknown.
+        """
         known = run in self.active or run in self.waiting or run in self.replaced
         for runs in (self.active, self.waiting, self.replaced):
             runs.discard(run)
@@ -59,7 +62,7 @@ class ActiveRuns:
         return known
 
     def outcome(self, spec: Spec, reason: Reason) -> tuple[TickKind, Reason]:
-        """What the overlap policy makes of a tick that is to fire for that reason."""
+        """The decision of the overlap policy on a tick that is due to fire for this reason."""
         if spec.overlap is Overlap.ALLOW or not (self.active or self.waiting):
             return TickKind.FIRED, reason
         if spec.overlap is Overlap.SKIP:
@@ -71,14 +74,14 @@ class ActiveRuns:
         return TickKind.SKIPPED, Reason.QUEUE_FULL
 
     def launching(self, spec: Spec, *, force: bool) -> LaunchOutcome:
-        """What the overlap policy makes of a wish for a run."""
+        """The decision of the overlap policy on a launch."""
         kind, reason = (TickKind.FIRED, Reason.ON_TIME) if force else self.outcome(spec, Reason.ON_TIME)
         if kind is TickKind.SKIPPED:
             return LaunchOutcome.OVERLAP if reason is Reason.OVERLAP else LaunchOutcome.QUEUE_FULL
         return LaunchOutcome.STARTED if kind is TickKind.FIRED else LaunchOutcome.QUEUED
 
     def take(self, run: RunKey, kind: TickKind, reason: Reason) -> None:
-        """A decision was carried out: its run goes on, or waits."""
+        """Add the run of a decision, active or waiting."""
         if reason is Reason.REPLACES_A_RUN:
             self.replaced |= self.waiting
             self.waiting.clear()
@@ -88,7 +91,7 @@ class ActiveRuns:
             self.waiting.add(run)
 
     def take_launched(self, run: RunKey, spec: Spec, became: LaunchOutcome) -> None:
-        """A wish was granted: its run goes on, or waits."""
+        """Add the run of a launch, active or waiting."""
         if became is LaunchOutcome.STARTED:
             self.take(run, TickKind.FIRED, Reason.ON_TIME)
         if became is LaunchOutcome.QUEUED:
@@ -97,53 +100,55 @@ class ActiveRuns:
 
 
 class DueTicksSplit(NamedTuple):
-    """Due ticks: stretches that are let go, and those that are to fire, each with its reason."""
+    """Due ticks: those that are dropped, and those that fire, each with its reason."""
 
-    let_go: list[ExpectedTicks]
+    dropped: list[ExpectedTicks]
     firing: list[tuple[int, Reason]]
 
 
 def expected(
-    oracle: Oracle, schedule: Schedule, floor: ActiveRuns, *, now: int, by_change: bool
+    oracle: Oracle, schedule: Schedule, active_runs: ActiveRuns, *, now: int, by_change: bool
 ) -> list[ExpectedTicks]:
-    """What must be decided of a schedule that stands like this, oldest first."""
-    spec, floor = schedule.spec, floor.copy()
+    """The decisions that the schedule requires at `now`, oldest first."""
+    spec, active_runs = schedule.spec, active_runs.copy()
     due = _due(oracle, schedule, now=now, by_change=by_change)
     if schedule.paused_at is not None:
-        swallowed = _as_range([at for at in due if not exception_reason(spec, at)], TickKind.SKIPPED, Reason.PAUSED)
-        return _around_excepted(spec, swallowed, due)
-    let_go, firing = _sorted(oracle, schedule, now=now, by_change=by_change)
-    found = list(let_go)
+        skipped = _as_range([at for at in due if not exception_reason(spec, at)], TickKind.SKIPPED, Reason.PAUSED)
+        return _around_excepted(spec, skipped, due)
+    dropped, firing = _sorted(oracle, schedule, now=now, by_change=by_change)
+    found = list(dropped)
     if spec.overlap is Overlap.REPLACE:
-        # Only the newest can be the one that replaces: the others would be cancelled as soon as they were queued.
+        # Only the newest replaces the active run: the others would be cancelled as soon as they were queued.
         found += _as_range([at for at, _ in firing[:-1]], TickKind.COALESCED, Reason.NEWER_TICK)
         firing = firing[-1:]
     for at, reason in firing:
-        kind, why = floor.outcome(spec, reason)
-        floor.take(RunKey(at), kind, why)
+        kind, why = active_runs.outcome(spec, reason)
+        active_runs.take(RunKey(at), kind, why)
         found.append(ExpectedTicks(at, at, kind, why))
     return _around_excepted(spec, found, due)
 
 
-def resumed_ticks(oracle: Oracle, schedule: Schedule, floor: ActiveRuns, *, now: int, runs: int) -> list[ExpectedTicks]:
-    """What must be decided at the end of a pause by an operator who wants so many runs: the newest ticks have them."""
-    spec, floor = schedule.spec, floor.copy()
+def resumed_ticks(
+    oracle: Oracle, schedule: Schedule, active_runs: ActiveRuns, *, now: int, runs: int
+) -> list[ExpectedTicks]:
+    """The decisions at the end of a pause, if the operator asks for `runs` runs: the newest ticks get them."""
+    spec, active_runs = schedule.spec, active_runs.copy()
     due = _due(oracle, schedule, now=now, by_change=True)
-    swallowed = [at for at in due if not exception_reason(spec, at)]
-    chosen = swallowed[max(0, len(swallowed) - runs) :] if runs else []
-    found = _as_range(swallowed[: len(swallowed) - len(chosen)], TickKind.SKIPPED, Reason.PAUSED)
+    paused = [at for at in due if not exception_reason(spec, at)]
+    chosen = paused[max(0, len(paused) - runs) :] if runs else []
+    found = _as_range(paused[: len(paused) - len(chosen)], TickKind.SKIPPED, Reason.PAUSED)
     for at in chosen[-1:] if spec.overlap is Overlap.REPLACE else chosen:
         kind, why = TickKind.FIRED, Reason.CAUGHT_UP
-        if spec.overlap is not Overlap.ALLOW and (floor.active or floor.waiting):
+        if spec.overlap is not Overlap.ALLOW and (active_runs.active or active_runs.waiting):
             replaces = spec.overlap is Overlap.REPLACE
             kind, why = TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN
-        floor.take(RunKey(at), kind, why)
+        active_runs.take(RunKey(at), kind, why)
         found.append(ExpectedTicks(at, at, kind, why))
     return _around_excepted(spec, found, due)
 
 
 def exception_reason(spec: Spec, at: int) -> Reason | None:
-    """Why that tick alone is not to fire, if an operator said so."""
+    """The reason why an operator excepted this tick; None if none did."""
     for one in spec.exceptions:
         if one.planned_at == at:
             return Reason.SKIPPED_ONCE if one.moved_to is None else Reason.MOVED
@@ -151,7 +156,7 @@ def exception_reason(spec: Spec, at: int) -> Reason | None:
 
 
 def _due(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> list[int]:
-    """All ticks that are due, skipped or not; in a pause, and for a change, all that were planned up to now."""
+    """All due ticks, excepted ones too; during a pause and for a change, all ticks planned up to now."""
     spec, mark = schedule.spec, schedule.mark_at
     if schedule.paused_at is not None:
         return list(oracle(spec, mark, now))
@@ -161,23 +166,23 @@ def _due(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> li
 
 
 def _around_excepted(spec: Spec, found: Sequence[ExpectedTicks], due: Sequence[int]) -> list[ExpectedTicks]:
-    """What was found of the other ticks, cut where an excepted one lies between them, and these; up to what is left."""
+    """The decisions `found` with those on excepted ticks, which split ranges; up to the first tick left undecided."""
     if not spec.exceptions:
         return list(found)
-    told: list[ExpectedTicks] = []
+    covered: list[ExpectedTicks] = []
     left: list[int] = []
     for at in due:
         why = exception_reason(spec, at)
         cover = next((one for one in found if one.first <= at <= one.last), None)
         if why is not None:
-            told += [] if left else [ExpectedTicks(at, at, TickKind.SKIPPED, why)]
+            covered += [] if left else [ExpectedTicks(at, at, TickKind.SKIPPED, why)]
         elif cover is None:
             left.append(at)
-        elif told and told[-1].last >= cover.first and told[-1][2:] == cover[2:] and cover.first != cover.last:
-            told[-1] = told[-1]._replace(last=at)
+        elif covered and covered[-1].last >= cover.first and covered[-1][2:] == cover[2:] and cover.first != cover.last:
+            covered[-1] = covered[-1]._replace(last=at)
         else:
-            told.append(cover._replace(first=at, last=at))
-    return told
+            covered.append(cover._replace(first=at, last=at))
+    return covered
 
 
 def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) -> DueTicksSplit:
@@ -186,14 +191,14 @@ def _sorted(oracle: Oracle, schedule: Schedule, *, now: int, by_change: bool) ->
     fires = {at: fire_at(oracle, spec, schedule.schedule_id, at) for at in ahead}
     late = {at: now - max(at, fire) for at, fire in fires.items()}
     ticks = [at for at, fire in fires.items() if fire <= now and not exception_reason(spec, at)]
-    let_go, firing = _by_policy(spec, ticks, late)
+    dropped, firing = _by_policy(spec, ticks, late)
     reasons = [(at, _why_fired(spec, late[at])) for at in firing]
-    # A change decides every tick planned before it, also one that its jitter puts off a little; unless the cap has left
-    # some that are due before it.
+    # A change decides every tick planned before it, also one that jitter delays beyond it; except if the catch-up cap
+    # leaves earlier ticks undecided.
     left = bool(firing) and firing[-1] != ticks[-1]
     late_ones = [at for at, fire in fires.items() if at <= now < fire and not exception_reason(spec, at)]
     put_off = late_ones if by_change and not left else []
-    return DueTicksSplit(let_go, reasons + [(at, Reason.ON_TIME) for at in put_off])
+    return DueTicksSplit(dropped, reasons + [(at, Reason.ON_TIME) for at in put_off])
 
 
 def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> tuple[list[ExpectedTicks], Sequence[int]]:
@@ -201,8 +206,8 @@ def _by_policy(spec: Spec, ticks: Sequence[int], late: Mapping[int, int]) -> tup
         case Catchup.NONE:
             missed = [at for at in ticks if late[at] > spec.misfire_grace_ms]
             rest = ticks[len(missed) :]
-            let_go = _as_range(missed, TickKind.MISSED, Reason.CATCHUP_NONE)
-            return let_go + _as_range(rest[:-1], TickKind.COALESCED, Reason.NEWER_TICK), rest[-1:]
+            dropped = _as_range(missed, TickKind.MISSED, Reason.CATCHUP_NONE)
+            return dropped + _as_range(rest[:-1], TickKind.COALESCED, Reason.NEWER_TICK), rest[-1:]
         case Catchup.LATEST:
             return _as_range(ticks[:-1], TickKind.COALESCED, Reason.NEWER_TICK), ticks[-1:]
         case Catchup.ALL | Catchup.SPREAD:
@@ -221,32 +226,32 @@ def _as_range(ticks: Sequence[int], kind: TickKind, reason: Reason) -> list[Expe
 
 
 def as_expected(decisions: Sequence[Decision]) -> list[ExpectedTicks]:
-    """What was decided, in the same words."""
+    """The decisions as ExpectedTicks, for comparison."""
     return [ExpectedTicks(d.planned_at, d.last_at, d.kind, d.reason) for d in decisions]
 
 
 def start_windows(
     oracle: Oracle, schedule: Schedule, *, now: int, decisions: Sequence[Decision]
 ) -> dict[int, tuple[int, int]]:
-    """Planned time to when its run may start, at the earliest and at the latest."""
+    """For each planned time, the earliest and the latest start of its run."""
     spec, name = schedule.spec, schedule.schedule_id
     fires = {d.planned_at: fire_at(oracle, spec, name, d.planned_at) for d in decisions}
     places = {at: (fire, fire) for at, fire in fires.items()}
     if schedule.paused_at is not None:
         return places | _spread_after_pause(decisions, now=now)
-    # What an exception has taken out is no tick to lay out, and one tick alone starts where it is.
-    to_lay_out = [d for d in decisions if d.reason not in (Reason.SKIPPED_ONCE, Reason.MOVED)]
-    if spec.catchup is not Catchup.SPREAD or len(to_lay_out) == 1:
+    # Excepted ticks are not spread, and a single tick starts at its own time.
+    to_spread = [d for d in decisions if d.reason not in (Reason.SKIPPED_ONCE, Reason.MOVED)]
+    if spec.catchup is not Catchup.SPREAD or len(to_spread) == 1:
         return places
     _, firing = _sorted(oracle, schedule, now=now, by_change=False)
     late = [at for at, reason in firing if reason is Reason.CAUGHT_UP]
-    # What is not late follows those that are laid out, or stays where it is.
+    # A tick that is not late follows the spread ones, or starts at its own time.
     places |= {at: (fire, max(fire, now + spec.lookahead_ms)) for at, fire in fires.items()}
     return places | {at: (now + i * spec.lookahead_ms // len(late),) * 2 for i, at in enumerate(late)}
 
 
 def _spread_after_pause(decisions: Sequence[Decision], *, now: int) -> dict[int, tuple[int, int]]:
-    """What an operator has laid out from now on: evenly, to the millisecond or two."""
+    """The start times of runs that an operator spread evenly at the end of a pause, within two milliseconds."""
     fires = [(d.planned_at, d.fire_at) for d in decisions if d.fire_at is not None]
     if not fires or fires[0][1] != now:
         return {}
@@ -255,7 +260,7 @@ def _spread_after_pause(decisions: Sequence[Decision], *, now: int) -> dict[int,
 
 
 def fire_at(oracle: Oracle, spec: Spec, name: str, planned: int) -> int:
-    """The planned time moved by its jitter, worked out from the promise: a share fixed by the key, half-way at most."""
+    """The planned time with its jitter, as documented: a fraction from the hash of the key, at most half the gap."""
     if not spec.jitter_ms or any(one.moved_to == planned for one in spec.exceptions):
         return planned
     second, rest = divmod(planned, 1000)

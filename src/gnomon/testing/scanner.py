@@ -1,4 +1,4 @@
-"""An independent oracle: walk the clock and look at every wall time. It shares no code with gnomon."""
+"""An independent cron oracle: it tests every wall time, one after the other. It shares no code with Gnomon."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +19,7 @@ _LIMITS = {
 
 
 class Expression:
-    """A cron expression, read in the plainest way."""
+    """A cron expression, parsed in the simplest way."""
 
     def __init__(self, text: str) -> None:
         words = text.upper().split()
@@ -30,11 +30,11 @@ class Expression:
 
     @property
     def names_times_of_day(self) -> bool:
-        """Whether clock changes are a choice for it."""
+        """Whether the gap and fold policies apply: second, minute and hour are all fixed."""
         return not any(self.words[name].startswith("*") for name in ("second", "minute", "hour"))
 
     def matches(self, wall: datetime) -> bool:
-        """Whether a clock on the wall shows one of its times."""
+        """Whether the wall time matches the expression."""
         return (
             wall.second in self.allowed["second"]
             and wall.minute in self.allowed["minute"]
@@ -101,13 +101,13 @@ def scan(
     fold: str = "first",
     step: int = 60,
 ) -> list[datetime]:
-    """Every fire from `start` up to, but without, `end`; looks at one wall time every `step` seconds."""
+    """All fire times from `start` inclusive to `end` exclusive; tests one wall time every `step` seconds."""
     expression, rules = Expression(text), ZoneInfo(zone)
     special = expression.names_times_of_day
     tick = timedelta(seconds=step)
     fires: set[datetime] = set()
     seen: set[datetime] = set()
-    # A day ahead of the window, so that what its beginning repeats or skips is known.
+    # Start a day earlier, to know the wall times that the beginning of the window skips or repeats.
     instant = start - timedelta(days=1)
     expected = instant.astimezone(rules).replace(tzinfo=None)
     while instant < end:

@@ -1,4 +1,4 @@
-"""A whole scheduler on virtual time, for tests of a user's own jobs: nothing waits, and nothing happens by chance."""
+"""A whole scheduler on virtual time, for tests of a user's own jobs: it never waits, and it is deterministic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,16 +26,16 @@ from gnomon.testing.event_queue import EventQueue
 from gnomon.testing.scripted_runner import ErrorSpec, ScriptedRunner, Span, command_script, function_script, span_ms
 from gnomon.testing.virtual_process import SETTINGS, VirtualProcess
 
-#: Where virtual time begins, if nobody says.
+#: The default start of virtual time.
 START = "2027-01-01T00:00"
 _TESTER = "test"
-#: An instant: aware, or as the clocks of the scheduler's zone show it.
+#: An instant: timezone-aware, or local time in the scheduler's zone.
 When = str | datetime
 JobData = Mapping[str, Any]
 
 
-class Scheduler(SchedulerAssertions):
-    """Load jobs, let time pass, look at what happened."""
+class VirtualScheduler(SchedulerAssertions):
+    """Load jobs, advance the time, inspect runs, ticks and calls."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Scheduler(SchedulerAssertions):
         self._queue = EventQueue(self._clock)
         self._store = store = MemoryStore(self._clock.now)
         ids, clock = CountedIds(), self._clock
-        #: Everything that the services told.
+        #: All events that the services emitted.
         self.events = Recorder()
         self._runner = ScriptedRunner(clock, self._queue, SETTINGS)
         self._jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
@@ -70,30 +70,30 @@ class Scheduler(SchedulerAssertions):
         name = f"process-{self._started}"
         return VirtualProcess(self._store, self._clock, self._queue, self._runner, self.events, name=name)
 
-    # ---- setting the scene -------------------------------------------------------------------
+    # ---- jobs and functions ------------------------------------------------------------------
 
     async def load(self, jobs: str | Path | JobData | Sequence[JobData]) -> None:
-        """Make jobs stand as they are written in a jobs file, or as plain data. UsageError if one is wrong."""
+        """Create or update jobs from a jobs file or from plain data; UsageError if one is invalid."""
         now = self._clock.now()
         if isinstance(jobs, str | Path):
             read = read_jobs(self._found(jobs), self._defaults, now=now)
         else:
-            said = [jobs] if isinstance(jobs, Mapping) else jobs
-            read = [read_job(one, self._defaults, now=now) for one in said]
+            definitions = [jobs] if isinstance(jobs, Mapping) else jobs
+            read = [read_job(one, self._defaults, now=now) for one in definitions]
         self._runner.add_known_functions(
             [step.function for job in read for step in job.workflow.steps if step.function]
         )
         await self._jobs.apply(read, actor=_TESTER)
         for job in read:
-            standing = await self._store.schedules.find("default", job.name)
+            schedule = await self._store.schedules.find("default", job.name)
             known = self._identities.setdefault(job.name, {})
-            if standing is not None:
-                known[standing.uid] = None
+            if schedule is not None:
+                known[schedule.uid] = None
         self._process.register_again()
         self._process.check_soon()
 
     def _found(self, path: str | Path) -> Path:
-        """Beside the test, or from where the tests were started."""
+        """The file next to the test; if there is none, relative to the working directory."""
         beside = None if self._folder is None else self._folder / path
         return beside if beside is not None and beside.exists() else Path(path)
 
@@ -106,10 +106,9 @@ class Scheduler(SchedulerAssertions):
         takes: Span | Sequence[Span] = 0,
         raises: ErrorSpec | Sequence[ErrorSpec | None] | None = None,
     ) -> None:
-        """Say what the function does from now on: it pretends, or it is a real one, which is called.
+        """Script a function from now on, or call the real one if `body` is given.
 
-        `takes` is how much virtual time passes until it has ended, `raises` what it fails with; of either there may be
-        several, one for each call.
+        `takes` is its duration in virtual time and `raises` its error. Each may be a list with one element per call.
         """
         function = None if body is None else Function(name, body)
         self._runner.script_function(name, function_script(function, returns=returns, takes=takes, raises=raises))
@@ -123,40 +122,40 @@ class Scheduler(SchedulerAssertions):
         takes: Span | Sequence[Span] = 0,
         status: int | Sequence[int] = 0,
     ) -> None:
-        """Say what comes of a command, written as the jobs file has it, from now on: it is never run.
+        """Script a command, as written in the jobs file, from now on. Commands are never run.
 
-        Of `takes` and `status` there may be several, one for each call; after the last status it succeeds.
+        `takes` and `status` may be lists with one element per call; after the last status the command succeeds.
         """
         self._runner.script_command(command, command_script(stdout=stdout, takes=takes, status=status))
 
     def use_functions(self, *modules: str) -> None:
-        """Call for real what was registered with `@gnomon.function` or `@gnomon.job`, also in these modules."""
+        """Import `modules`, then call the real functions of `@gnomon.function` and `@gnomon.job` from now on."""
         for module in modules:
             import_module(module)
         for name in FUNCTIONS:
             self.function(name, FUNCTIONS[name].body)
 
     def secret(self, name: str, value: str) -> None:
-        """What `${secret:NAME}` is for real functions."""
+        """Set the value of `${secret:NAME}` for real functions."""
         self._runner.secrets[name] = value
 
     # ---- time --------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
-        """What time it is, on the clocks of the scheduler's zone."""
+        """The virtual time, in the scheduler's zone."""
         return self._moment(self._clock.now())
 
     async def run_until(self, when: When, timezone: str | None = None) -> None:
-        """Let everything happen up to and including that instant."""
+        """Advance the time to that instant, and run everything due up to and including it."""
         await self._queue.run_for(self._later(when, timezone) - self._clock.now())
 
     async def run_for(self, span: Span) -> None:
-        """Let everything happen that happens in so much time."""
+        """Advance the time by this span, and run everything due in it."""
         await self._queue.run_for(span_ms("span", span))
 
     async def down_until(self, when: When, timezone: str | None = None) -> None:
-        """The scheduler dies now, with all that it runs, and is started again at that instant."""
+        """Kill the scheduler with all that it runs, and start it again at that instant."""
         until = self._later(when, timezone)
         await self._process.die()
         await self._queue.run_for(until - self._clock.now())
@@ -164,13 +163,13 @@ class Scheduler(SchedulerAssertions):
         await self._settle()
 
     async def kill(self) -> None:
-        """The scheduler dies now, with all that it runs, and is started again at once."""
+        """Kill the scheduler with all that it runs, and start it again at once."""
         await self._process.die()
         self._process = self._new_process()
         await self._settle()
 
     async def set_clock(self, by: timedelta) -> None:
-        """The wall clock is set forth or back, as by a time server, or by a lid that was closed; no time passes."""
+        """Set the wall clock forward or back, as a time server or a suspended machine does; no time passes."""
         self._clock.shift_wall_clock(by // timedelta(milliseconds=1))
         await self._acted()
 
@@ -181,51 +180,51 @@ class Scheduler(SchedulerAssertions):
         return at
 
     async def _settle(self) -> None:
-        """Everything has happened that happens now."""
+        """Run everything that is due now."""
         await self._queue.run_for(0)
 
-    # ---- what operators do -------------------------------------------------------------------
+    # ---- operations --------------------------------------------------------------------------
 
     async def trigger(
         self,
         job: str,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word that job files and the API have for it
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files and in the API
         *,
         key: str | None = None,
         force: bool = False,
     ) -> str:
-        """Run a job now, paused or not; the id of its execution. Overlapping if its policy does not allow it."""
+        """Run a job now, even if it is paused, and return the execution id; Overlapping if its policy forbids it."""
         done = await self._launcher.trigger(job, actor=_TESTER, input=input, key=key, force=force)
         await self._acted()
         return done.run_id
 
     async def pause(self, job: str) -> None:
-        """Let no tick fire until it is resumed."""
+        """Pause the job: no tick fires until it is resumed."""
         await self._jobs.pause(job, actor=_TESTER)
         await self._acted()
 
     async def resume(self, job: str) -> None:
-        """Go on from now."""
+        """Resume the job from now on."""
         await self._jobs.resume(job, actor=_TESTER)
         await self._acted()
 
     async def delete(self, job: str) -> None:
-        """End the job; its runs and ticks can still be looked at."""
+        """Delete the job; its runs and ticks can still be inspected."""
         await self._jobs.delete(job, actor=_TESTER)
         await self._acted()
 
     async def cancel(self, execution_id: str) -> None:
-        """What waits of it ends at once, what runs is asked to stop."""
+        """Cancel an execution: waiting tasks end at once, running ones are asked to stop."""
         await self._executions.cancel(execution_id, actor=_TESTER)
         await self._acted()
 
     async def emit(self, event: str, body: object = None, *, key: str | None = None) -> None:
-        """Say that something happened: every job that listens starts, as its `on` says."""
+        """Emit an event, which starts the jobs whose `on` matches it."""
         await self._announcer.emit(event, body, actor=_TESTER, key=key)
         await self._acted()
 
     async def replay(self, dead_letter_id: str) -> None:
-        """Run a dead letter again."""
+        """Replay a dead letter."""
         await self._letters.replay(dead_letter_id, actor=_TESTER)
         await self._acted()
 

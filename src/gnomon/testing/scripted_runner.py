@@ -1,4 +1,4 @@
-"""A runner on virtual time: functions that only pretend, and real ones, which are called and then take their time."""
+"""A runner on virtual time: scripted functions and commands, and real functions, which end after a scripted time."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -37,15 +37,15 @@ _LARGEST_STATUS = 255
 
 @dataclass
 class FunctionScript:
-    """How a function is played."""
+    """The scripted behaviour of a function or command."""
 
-    #: What is called; None if it only pretends.
+    #: The real function to call; None if it is only scripted.
     function: Function | None = None
     returns: object = None
-    #: One for each call; the last goes on for ever, and after the errors it succeeds.
+    #: One for each call. The last duration repeats for ever; after the last error the function succeeds.
     takes: Iterator[int] = field(default_factory=lambda: repeat(0))
     raises: Iterator[ErrorSpec | None] = field(default_factory=lambda: repeat(None))
-    #: Of a command: what it prints, and with which status it exits.
+    #: For a command: its output and its exit statuses.
     stdout: str = ""
     statuses: Iterator[int] = field(default_factory=lambda: repeat(0))
 
@@ -57,7 +57,7 @@ def function_script(
     takes: Span | Sequence[Span],
     raises: ErrorSpec | Sequence[ErrorSpec | None] | None,
 ) -> FunctionScript:
-    """The part as it was described."""
+    """The script of a function."""
     if raises is None or isinstance(raises, Sequence):
         errors: Iterator[ErrorSpec | None] = chain(raises or (), repeat(None))
     else:
@@ -66,7 +66,7 @@ def function_script(
 
 
 def command_script(*, stdout: str, takes: Span | Sequence[Span], status: int | Sequence[int]) -> FunctionScript:
-    """The part of a command as it was described."""
+    """The script of a command."""
     for one in [status] if isinstance(status, int) else status:
         if not isinstance(one, int) or not 0 <= one <= _LARGEST_STATUS:
             raise FieldError("status", one, f"must be a number from 0 to {_LARGEST_STATUS}")
@@ -82,12 +82,12 @@ def _durations_ms(takes: Span | Sequence[Span]) -> Iterator[int]:
 
 def span_ms(name: str, span: Span) -> int:
     """The span in milliseconds."""
-    said = span.total_seconds() if isinstance(span, timedelta) else span
-    return duration_ms(name, said, high=_LONGEST_MS)
+    value = span.total_seconds() if isinstance(span, timedelta) else span
+    return duration_ms(name, value, high=_LONGEST_MS)
 
 
 class _ScriptedAttempt(RunningAttempt):
-    """A body whose time is up by the virtual clock."""
+    """An attempt with its deadline on the virtual clock."""
 
     __slots__ = ("_deadline_at",)
 
@@ -100,7 +100,7 @@ class _ScriptedAttempt(RunningAttempt):
 
 
 class ScriptedRunner:
-    """All functions and commands of a test. What nobody described does nothing, and succeeds."""
+    """Runs all functions and commands of a test. Those without a script do nothing and succeed."""
 
     def __init__(self, clock: VirtualClock, queue: EventQueue, settings: Settings) -> None:
         self._clock = clock
@@ -113,25 +113,25 @@ class ScriptedRunner:
         self._pending: list[Assignment] = []
         self._running: dict[AttemptRef, Assignment] = {}
         self._finished: list[Finished] = []
-        #: How many ends have been told of.
+        #: How many outcomes `finished` has returned.
         self.reported_count = 0
         self.calls: dict[str, list[FunctionCall]] = {}
         self.secrets: dict[str, str] = {}
-        #: Called when something has ended.
+        #: Called when an attempt has ended.
         self.on_finished: Callable[[], None] = lambda: None
 
     def add_known_functions(self, names: Collection[str]) -> None:
-        """Functions that some job names."""
+        """Add functions that a job names."""
         self._known |= set(names)
 
-    def script_function(self, name: str, described: FunctionScript) -> None:
-        """From now on the function is played like this."""
-        self._scripts[name] = described
+    def script_function(self, name: str, script: FunctionScript) -> None:
+        """Use this script for the function from now on."""
+        self._scripts[name] = script
         self._known.add(name)
 
-    def script_command(self, command: str, described: FunctionScript) -> None:
-        """From now on this comes of the command."""
-        self._commands[command] = described
+    def script_command(self, command: str, script: FunctionScript) -> None:
+        """Use this script for the command from now on."""
+        self._commands[command] = script
 
     # ---- runner ------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class ScriptedRunner:
 
     @property
     def overrunning(self) -> int:
-        """See Runner.overrunning: what is told to stop here does."""
+        """See Runner.overrunning. Scripted attempts stop at once."""
         return 0
 
     def start(self, assignments: Sequence[Assignment]) -> None:
@@ -162,34 +162,34 @@ class ScriptedRunner:
         return found
 
     def stop(self, held: Collection[AttemptRef], *, why: Result) -> None:
-        """See Runner.stop: at once."""
+        """See Runner.stop. The attempts end at once."""
         for one in sorted(held):
             if one in self._running:
                 self._end(self._running[one], AttemptOutcome(result=why, error=f"was stopped: {why}"))
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
-        """See Runner.close: nobody asks a process of a test to stop, they die."""
+        """See Runner.close. Does nothing: the process of a test is never stopped, only killed."""
         del drain_ms, grace_ms
 
     def die(self) -> None:
-        """Nothing runs any more, and what has ended will never be told."""
+        """Drop all attempts, and the outcomes that were not collected."""
         self._running, self._finished, self._pending = {}, [], []
 
-    # ---- bodies ------------------------------------------------------------------------------
+    # ---- attempts ----------------------------------------------------------------------------
 
     async def run_pending(self) -> None:
-        """What was started is called, one after the other, and ends when its time has passed."""
+        """Call the started functions one after the other; each attempt ends after its scripted time."""
         while self._pending:
             assignment = self._pending.pop(0)
-            played = self._part(assignment.step)
+            script = self._script_for(assignment.step)
             self._note(assignment)
-            outcome = await self._outcome(assignment, played)
-            lasts, timeout = next(played.takes), self._timeout_ms(assignment.step)
+            outcome = await self._outcome(assignment, script)
+            lasts, timeout = next(script.takes), self._timeout_ms(assignment.step)
             if lasts > timeout:
                 outcome = AttemptOutcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
             self._end_after(min(lasts, timeout), assignment, outcome)
 
-    def _part(self, step: Step) -> FunctionScript:
+    def _script_for(self, step: Step) -> FunctionScript:
         own = self._commands.get(step.command) if step.is_command else None
         return own or self._scripts.get(step.function) or FunctionScript()
 
@@ -210,17 +210,17 @@ class ScriptedRunner:
         )
         self.calls.setdefault(call.function, []).append(call)
 
-    async def _outcome(self, assignment: Assignment, played: FunctionScript) -> AttemptOutcome:
-        error = next(played.raises)
+    async def _outcome(self, assignment: Assignment, script: FunctionScript) -> AttemptOutcome:
+        error = next(script.raises)
         if error is not None:
             return raised_outcome(error if isinstance(error, BaseException) else error(), redact=no_redaction)
-        if played.function is None and assignment.step.is_command and played.returns is None:
-            return _exited(next(played.statuses), played.stdout)
-        if played.function is None:
-            return returned_outcome(played.returns, max_bytes=_MAX_BYTES, redact=no_redaction)
+        if script.function is None and assignment.step.is_command and script.returns is None:
+            return _exited(next(script.statuses), script.stdout)
+        if script.function is None:
+            return returned_outcome(script.returns, max_bytes=_MAX_BYTES, redact=no_redaction)
         timeout = self._timeout_ms(assignment.step)
         return await self._called(
-            _ScriptedAttempt(assignment, played.function, timeout_ms=timeout, now=self._clock.now())
+            _ScriptedAttempt(assignment, script.function, timeout_ms=timeout, now=self._clock.now())
         )
 
     async def _called(self, attempt: _ScriptedAttempt) -> AttemptOutcome:
@@ -231,7 +231,7 @@ class ScriptedRunner:
                 return give_up_outcome(attempt.log.redact(str(error)))
             value = await call() if attempt.function.is_coroutine else await asyncio.to_thread(call)
             outcome = returned_outcome(value, max_bytes=_MAX_BYTES, redact=attempt.log.redact)
-        except Exception as error:  # noqa: BLE001 - whatever a function raises is its outcome
+        except Exception as error:  # noqa: BLE001 - any error of a function is its outcome
             outcome = error_outcome(attempt, error)
         return with_logs(outcome, attempt.log.take())
 
@@ -249,7 +249,7 @@ class ScriptedRunner:
 
 
 def _exited(status: int, stdout: str) -> AttemptOutcome:
-    """What a worker tells of a command that has ended like this."""
+    """The outcome that a worker reports for this exit status and output."""
     if status:
         return failed_outcome(f"exit status {status}")
     return returned_outcome({"status": status, "stdout": stdout}, max_bytes=_MAX_BYTES, redact=no_redaction)

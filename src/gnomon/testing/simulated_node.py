@@ -1,4 +1,4 @@
-"""A process with everything that a node does: ticker, dispatcher, worker and reconciler. They live and die together."""
+"""A simulated node: ticker, dispatcher, worker and reconciler of one process, which crash and freeze together."""
 
 import random
 from collections.abc import Awaitable, Callable, Collection
@@ -34,9 +34,9 @@ from gnomon.testing.history import SimulationHistory
 from gnomon.testing.recorder import HistoryRecorder
 from gnomon.testing.simulated_runner import ExecutionObserver, SimulatedRunner, WorkloadModel
 
-#: What one look takes.
+#: The shortest time between two steps of a service.
 _STEP_MS = 2
-#: Long enough that a day holds thousands of looks, not a hundred thousand; hints wake nodes in between.
+#: Long intervals, so that a day has thousands of steps and not a hundred thousand; hints wake nodes in between.
 SETTINGS = Settings(
     ticker=TickerSettings(tick_ms=60_000),
     leader=LeaderSettings(ttl_ms=180_000, renew_interval_ms=60_000, claim_interval_ms=2_000),
@@ -48,7 +48,7 @@ SETTINGS = Settings(
 
 @dataclass
 class SimulationContext:
-    """What all processes of a simulation share."""
+    """The collaborators that all nodes of a simulation share."""
 
     store: Store
     clock: VirtualClock
@@ -60,40 +60,40 @@ class SimulationContext:
     recorder: HistoryRecorder
     events: Recorder
     gate: Gate
-    habits: WorkloadModel = field(default_factory=WorkloadModel)
+    workload: WorkloadModel = field(default_factory=WorkloadModel)
     settings: Settings = SETTINGS
 
 
 class _ServiceLoop:
-    """One of the services of a process, which looks again and again."""
+    """A service of a node that is stepped repeatedly."""
 
     def __init__(self, step: Callable[[], Awaitable[float]]) -> None:
         self.step = step
-        #: The number of its next look: an earlier one that is still on the agenda is void.
-        self.turn = 0
+        #: The number of its next step: earlier ones that are still queued are void.
+        self.step_number = 0
         self.busy = False
-        #: Woken while it was busy.
+        #: Whether it was woken while it was busy.
         self.again = False
 
 
 class SimulatedNode:
-    """Everything that dies with one process."""
+    """The services and attempts of one process."""
 
     def __init__(
         self,
-        world: SimulationContext,
+        context: SimulationContext,
         name: str,
         functions: Callable[[], Collection[str]],
         *,
         batch: int,
         died: Callable[[], None],
     ) -> None:
-        self._world = world
+        self._context = context
         self.name = name
         self.alive = True
         self._died = died
-        self._still_until_ms = 0
-        #: Called with the name of a part of which other nodes' may look, too.
+        self._frozen_until_ms = 0
+        #: Called with the name of a service that other nodes may step, too.
         self.on_hint: Callable[[str], None] = lambda _: None
         self.runner = self._runner(functions)
         self._ticker = self._make_ticker(batch)
@@ -102,54 +102,54 @@ class SimulatedNode:
             self.wake(part, within_ms=1)
 
     def _runner(self, functions: Callable[[], Collection[str]]) -> SimulatedRunner:
-        world = self._world
+        context = self._context
         runner = SimulatedRunner(
-            world.queue,
-            ExecutionObserver(world.history, world.clock),
-            world.dice,
-            world.habits,
+            context.queue,
+            ExecutionObserver(context.history, context.clock),
+            context.dice,
+            context.workload,
             worker=self.name,
             functions=functions,
-            default_timeout_ms=world.settings.execution.default_timeout_ms,
+            default_timeout_ms=context.settings.execution.default_timeout_ms,
         )
         runner.on_finished = lambda: self.wake("worker")
         runner.on_death = self._killed_by_attempt
-        runner.still_ms = self.still_ms
+        runner.frozen_ms = self.frozen_ms
         return runner
 
     def _fault_injector(self) -> FaultInjector:
-        world = self._world
-        return FaultInjector(self.name, world.dice, world.chances, world.environment, lambda: self.alive)
+        context = self._context
+        return FaultInjector(self.name, context.dice, context.chances, context.environment, lambda: self.alive)
 
     def _make_ticker(self, batch: int) -> Ticker:
-        world, settings = self._world, self._world.settings
+        context, settings = self._context, self._context.settings
         faults = self._fault_injector()
-        ledger = FaultyLedger(world.store, world.recorder, faults, holder=self.name)
+        ledger = FaultyLedger(context.store, context.recorder, faults, holder=self.name)
         elector = Elector(
-            FaultyShards(world.store.shards, faults), world.clock, world.events, settings.leader, holder=self.name
+            FaultyShards(context.store.shards, faults), context.clock, context.events, settings.leader, holder=self.name
         )
         return Ticker(
             ledger,
             elector,
-            world.clock,
-            world.events,
+            context.clock,
+            context.events,
             replace(settings.ticker, batch=batch),
             on_runs_created=lambda: self._hint("dispatcher"),
         )
 
     def _make_services(self) -> Worker:
-        world, settings = self._world, self._world.settings
-        place = FaultyExecutionStore(world.store, world.recorder, self._fault_injector(), holder=self.name)
+        context, settings = self._context, self._context.settings
+        place = FaultyExecutionStore(context.store, context.recorder, self._fault_injector(), holder=self.name)
         watch = FaultyExecutionStore(
-            world.store, world.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
+            context.store, context.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
         )
         workflow_cache = WorkflowCache(place.jobs)
         dispatcher = Dispatcher(
             place,
             workflow_cache,
-            world.gate,
-            world.clock,
-            world.events,
+            context.gate,
+            context.clock,
+            context.events,
             settings,
             taker=NoTaker(on_admitted=lambda: self._hint("worker")),
             wake=lambda: self.wake("dispatcher"),
@@ -159,9 +159,9 @@ class SimulatedNode:
             place,
             workflow_cache,
             self.runner,
-            world.gate,
-            world.clock,
-            world.events,
+            context.gate,
+            context.clock,
+            context.events,
             settings=settings,
             worker=self.name,
             wake=lambda: self.wake("worker"),
@@ -172,8 +172,8 @@ class SimulatedNode:
         reconciler = Reconciler(
             watch,
             WorkflowCache(watch.jobs),
-            world.clock,
-            world.events,
+            context.clock,
+            context.events,
             settings,
             lease=SoleNode(),
             on_ready=lambda: self._hint("dispatcher"),
@@ -190,11 +190,11 @@ class SimulatedNode:
         self.wake(part)
         self.on_hint(part)
 
-    # ---- looking -----------------------------------------------------------------------------
+    # ---- steps -------------------------------------------------------------------------------
 
     def wake(self, part: str, *, within_ms: int = 20) -> None:
-        """Let a part look soon."""
-        self._step_after(self._world.dice.randrange(within_ms), self._loops[part])
+        """Step a service soon."""
+        self._step_after(self._context.dice.randrange(within_ms), self._loops[part])
 
     def check_cancellations(self) -> None:
         """Hint that some run may have been cancelled."""
@@ -205,21 +205,21 @@ class SimulatedNode:
         if part.busy:
             part.again = True
             return
-        part.turn += 1
-        turn = part.turn
+        part.step_number += 1
+        step_number = part.step_number
 
         async def step() -> None:
-            if self.alive and part.turn == turn and not part.busy:
+            if self.alive and part.step_number == step_number and not part.busy:
                 await self._step(part)
 
-        self._world.queue.after(ms, step)
+        self._context.queue.after(ms, step)
 
     async def _step(self, part: _ServiceLoop) -> None:
-        if still := self.still_ms():
-            self._step_after(still, part)
+        if frozen := self.frozen_ms():
+            self._step_after(frozen, part)
             return
         part.busy = True
-        told = len(self._world.history.reports)
+        reported = len(self._context.history.reports)
         try:
             wait = await part.step()
         except SimulatedCrash:
@@ -227,39 +227,39 @@ class SimulatedNode:
             return
         finally:
             part.busy = False
-        if len(self._world.history.reports) > told:
-            # What has ended may have let something go on.
+        if len(self._context.history.reports) > reported:
+            # Ended attempts may make other tasks ready.
             self._hint("dispatcher")
         if part.again:
             part.again, wait = False, 0.0
         self._step_after(max(_STEP_MS, round(wait * 1000)), part)
 
-    # ---- being hurt --------------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------
 
-    def still_ms(self) -> int:
-        """For how long the process stands still, from now on."""
-        return max(0, self._still_until_ms - round(self._world.clock.elapsed() * 1000))
+    def frozen_ms(self) -> int:
+        """How long the process stays frozen from now on."""
+        return max(0, self._frozen_until_ms - round(self._context.clock.elapsed() * 1000))
 
-    def stand_still(self, ms: int) -> None:
-        """Do nothing for so long, then go on as if nothing had been."""
-        since = round(self._world.clock.elapsed() * 1000)
-        self._still_until_ms = since + ms
-        self._world.history.stops.append((self.name, since, since + ms))
+    def freeze(self, ms: int) -> None:
+        """Do nothing for `ms`, then continue as if no time had passed."""
+        since = round(self._context.clock.elapsed() * 1000)
+        self._frozen_until_ms = since + ms
+        self._context.history.stops.append((self.name, since, since + ms))
 
-    def go_on(self) -> None:
-        """Stand still no longer."""
-        self._still_until_ms = 0
+    def unfreeze(self) -> None:
+        """End the freeze."""
+        self._frozen_until_ms = 0
         for part in self._loops:
             self.wake(part)
 
     def _killed_by_attempt(self) -> None:
-        self._world.environment.broken(self.name)
+        self._context.environment.broken(self.name)
         self.die()
 
     def die(self) -> None:
-        """The process is gone, with all that it had in hand."""
+        """Kill the process with all its attempts."""
         if self.alive:
             self.alive = False
-            self._world.history.deaths[self.name] = round(self._world.clock.elapsed() * 1000)
+            self._context.history.deaths[self.name] = round(self._context.clock.elapsed() * 1000)
             self.runner.die()
             self._died()

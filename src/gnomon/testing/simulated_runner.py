@@ -1,4 +1,4 @@
-"""A runner that runs nothing: bodies are a time to last and a way to end, and a witness notes both."""
+"""A runner that runs nothing: it draws a duration and a result for each attempt, and an observer records both."""
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,34 +13,34 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.event_queue import EventQueue
 from gnomon.testing.history import ExecutionObservation, SimulationHistory
 
-#: How long a body goes on that was told to stop.
+#: How long an attempt continues after a stop request.
 _STOPPING_MS = (0, 100, 2_000)
 _SNOOZES_MS = (5_000, 60_000, 200_000)
 
 
 @dataclass
 class WorkloadModel:
-    """How bodies behave."""
+    """The behaviour of simulated attempts."""
 
-    #: How long they last, in milliseconds; what exceeds its timeout is ended by it.
+    #: Durations in milliseconds; a longer one than the timeout ends at the timeout.
     durations: tuple[int, ...] = (10, 500, 20_000, 90_000)
-    #: How they end by themselves, and how often each compared to the others.
+    #: Results, with their relative frequencies.
     endings: Mapping[Result, int] = field(default_factory=lambda: {Result.SUCCEEDED: 1})
-    #: Functions whose bodies take their process down with them instead, and how likely that is.
+    #: Functions that crash their process instead of ending, with the probability of that.
     crash_probability: Mapping[str, float] = field(default_factory=dict)
 
 
 class ExecutionObserver:
-    """Notes starts and ends of bodies. Asks neither the store nor the services."""
+    """Records starts and ends of functions. Reads neither the store nor the services."""
 
     def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
         self._history = history
         self._clock = clock
 
     def note(self, assignment: Assignment, worker: str, *, starts: bool, result: Result | None = None) -> None:
-        """A body has begun or ended."""
+        """Record the start or the end of a function."""
         task = assignment.task
-        self._history.witness.append(
+        self._history.observations.append(
             ExecutionObservation(
                 moment=self._history.moment(),
                 result=result,
@@ -56,34 +56,34 @@ class ExecutionObserver:
 
 
 class SimulatedRunner:
-    """The bodies of one process: they stand still while it does, and die with it."""
+    """The attempts of one process: they freeze and die with it."""
 
     def __init__(
         self,
         queue: EventQueue,
-        witness: ExecutionObserver,
+        observer: ExecutionObserver,
         dice: random.Random,
-        habits: WorkloadModel,
+        workload: WorkloadModel,
         *,
         worker: str,
         functions: Callable[[], Collection[str]],
         default_timeout_ms: int,
     ) -> None:
         self._queue = queue
-        self._witness = witness
+        self._observer = observer
         self._dice = dice
-        self._habits = habits
+        self._workload = workload
         self._worker = worker
         self._functions = functions
         self._default_timeout_ms = default_timeout_ms
         self._running: dict[AttemptRef, Assignment] = {}
         self._finished: list[Finished] = []
-        #: Called when something has ended.
+        #: Called when an attempt has ended.
         self.on_finished: Callable[[], None] = lambda: None
-        #: Called when a body takes the process down.
+        #: Called when an attempt crashes the process.
         self.on_death: Callable[[], None] = lambda: None
-        #: How long the process stands still, from now on.
-        self.still_ms: Callable[[], int] = lambda: 0
+        #: How long the process stays frozen from now on.
+        self.frozen_ms: Callable[[], int] = lambda: 0
 
     @property
     def functions(self) -> Collection[str]:
@@ -92,7 +92,7 @@ class SimulatedRunner:
 
     @property
     def overrunning(self) -> int:
-        """See Runner.overrunning: what is told to stop here does."""
+        """See Runner.overrunning. Simulated attempts stop soon."""
         return 0
 
     @property
@@ -104,12 +104,13 @@ class SimulatedRunner:
         """See Runner.start."""
         for one in assignments:
             self._running[one.task.task_id, one.task.fence] = one
-            self._witness.note(one, self._worker, starts=True)
-            lasts, timeout = self._dice.choice(self._habits.durations), one.step.timeout_ms or self._default_timeout_ms
-            endings = self._habits.endings
+            self._observer.note(one, self._worker, starts=True)
+            lasts = self._dice.choice(self._workload.durations)
+            timeout = one.step.timeout_ms or self._default_timeout_ms
+            endings = self._workload.endings
             [result] = self._dice.choices(list(endings), list(endings.values()))
             if result is Result.SNOOZED and one.workflow.delivery is Delivery.AT_MOST_ONCE:
-                # Whoever may be started only once does not ask to be called again.
+                # A task that may be started only once does not snooze.
                 result = Result.SUCCEEDED
             if lasts > timeout:
                 lasts, result = timeout, Result.TIMED_OUT
@@ -121,14 +122,14 @@ class SimulatedRunner:
         async def end() -> None:
             if self._running.get(held) is not assignment:
                 return
-            if still := self.still_ms():
-                self._end_after(still, assignment, result)
+            if frozen := self.frozen_ms():
+                self._end_after(frozen, assignment, result)
                 return
-            if self._dice.random() < self._habits.crash_probability.get(assignment.step.function, 0):
+            if self._dice.random() < self._workload.crash_probability.get(assignment.step.function, 0):
                 self.on_death()
                 return
             del self._running[held]
-            self._witness.note(assignment, self._worker, starts=False, result=result)
+            self._observer.note(assignment, self._worker, starts=False, result=result)
             self._finished.append(Finished(assignment, self._outcome(result)))
             self.on_finished()
 
@@ -151,12 +152,12 @@ class SimulatedRunner:
                 self._end_after(self._dice.choice(_STOPPING_MS), self._running[one], why)
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
-        """See Runner.close: no process of a simulation is ever asked to stop."""
+        """See Runner.close. A simulation never stops a process gracefully."""
         del drain_ms, grace_ms
         self.stop(list(self._running), why=Result.LOST)
 
     def die(self) -> None:
-        """Nothing runs any more, and what has ended will never be told."""
+        """Drop all attempts, and the outcomes that were not collected."""
         for one in self._running.values():
-            self._witness.note(one, self._worker, starts=False)
+            self._observer.note(one, self._worker, starts=False)
         self._running, self._finished = {}, []

@@ -1,10 +1,9 @@
-"""The real services on a store and a clock of our own: months in seconds, the same by seed.
+"""Simulate nodes: the real services on a virtual clock and a store with faults. Months in seconds, repeatable by seed.
 
-One thing happens at a time, so a history can be repeated; what runs beside each other in the world is interleaved where
-it matters, between reading and writing. Processes die before and after commits, or stand still for longer than their
-leases last; the store is slow or away, clocks are set, operators change their minds, bodies take their time. When all
-is over everything is healed, so that what was due can be decided and what was begun can end, and the history is ready
-for the checker.
+Events run one at a time, so a seed repeats a history; concurrent processes are interleaved between their reads and
+writes, where it matters. Processes crash before and after commits, or freeze for longer than their leases; the store is
+slow or unavailable, clocks are set, operators change schedules, attempts take time. At the end the simulation disables
+all faults, so that due ticks are decided and running tasks end, and returns the history for the checker.
 """
 
 import random
@@ -33,19 +32,19 @@ from gnomon.testing.recorder import HistoryRecorder
 from gnomon.testing.simulated_node import SETTINGS, SimulatedNode, SimulationContext
 from gnomon.testing.simulated_runner import WorkloadModel
 
-#: How soon an operator tries again.
+#: The delay before an operator retries.
 _AGAIN_MS = 50
-#: Leases run out, what was lost is found and tried again, and ends.
+#: Enough for leases to expire, and for lost attempts to be found, retried and ended.
 _RECOVERY_MS = 8 * MINUTE_MS
 _PAGE = 1000
-#: How often another node than the one where something happened hears of it at once.
+#: The probability that another node receives a hint.
 _HINT_PROBABILITY = 0.3
 
 Done = TypeVar("Done")
 
 
 class Simulation:
-    """A world with some nodes and a store that they share."""
+    """Some nodes and the store that they share."""
 
     def __init__(
         self,
@@ -61,9 +60,9 @@ class Simulation:
         self.events = Recorder()
         self.history = SimulationHistory(started_at=clock.now())
         self.dice = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
-        #: How bodies behave.
-        self.habits = WorkloadModel()
-        #: What workers can run, and how likely it is that a node lacks some of it.
+        #: The behaviour of attempts.
+        self.workload = WorkloadModel()
+        #: The functions of workers, and the probability that a node lacks one of them.
         self.functions: set[str] = set()
         self.missing_function_probability = 0.0
         #: How many schedules a node decides at once.
@@ -72,11 +71,11 @@ class Simulation:
         self._store = store
         self._queue = EventQueue(clock)
         self._recorder = HistoryRecorder(self.history, store, clock)
-        self._world = self._shared(chances or FaultProbabilities(), gate or OpenGate(), settings)
+        self._context = self._shared(chances or FaultProbabilities(), gate or OpenGate(), settings)
         self._open_for_operators()
         self._names: dict[ScheduleUid, str] = {}
         self._starts = 0
-        #: Nothing breaks any more.
+        #: Whether the final phase without faults has begun.
         self._faults_disabled = False
         #: The latest time that the wall clock showed before it was set back.
         self._latest_at = clock.now()
@@ -93,13 +92,13 @@ class Simulation:
             recorder=self._recorder,
             events=self.events,
             gate=gate,
-            habits=self.habits,
+            workload=self.workload,
             settings=settings,
         )
 
     def _open_for_operators(self) -> None:
         store, clock, ids = self._store, self.clock, CountedIds()
-        faults = OperatorFaults(self.dice, self._world.chances, self)
+        faults = OperatorFaults(self.dice, self._context.chances, self)
         schedules = FaultySchedules(store.schedules, self._recorder, faults)
         runs = FaultyRuns(store.runs, self._recorder, faults)
         self.registrar = Registrar(schedules, store.history, clock, ids)
@@ -107,10 +106,10 @@ class Simulation:
         self.executions = ExecutionService(runs, store.executions, store.history, store.jobs, clock)
         self.dead_letter_service = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
 
-    # ---- setting the scene -------------------------------------------------------------------
+    # ---- operators and nodes -----------------------------------------------------------------
 
     async def define(self, workflow: Workflow | str) -> None:
-        """Make a workflow known, and what it needs to workers; a name stands for a workflow with one step."""
+        """Define a workflow, and add its functions to the workers; a name stands for a workflow with one step."""
         if isinstance(workflow, str):
             step = Step(name=ONLY_STEP, function=workflow)
             workflow = Workflow(workflow_id=workflow, version=1, steps=(step,))
@@ -133,12 +132,12 @@ class Simulation:
         try:
             await self.persist(lambda: self.registrar.delete(self._names[uid], actor="operator"))
         except NotFound:
-            # It is gone by the try whose answer was lost.
+            # An earlier attempt deleted it, and its answer was lost.
             if uid not in self.history.deleted:
                 raise
 
     async def cancel(self, run_id: RunId) -> None:
-        """Ask for the end of a run, as an operator does; workers may hear of it at once."""
+        """Cancel a run, as an operator does; some workers receive a hint at once."""
         try:
             await self.persist(lambda: self.executions.cancel(run_id, actor="operator"))
         except AlreadyOver:
@@ -146,16 +145,16 @@ class Simulation:
         for node in self._hinted_nodes():
             node.check_cancellations()
 
-    async def persist(self, act: Callable[[], Awaitable[Done]]) -> Done:
-        """Do something again and again until the store answers, as an operator does."""
+    async def persist(self, action: Callable[[], Awaitable[Done]]) -> Done:
+        """Retry the action until the store answers, as an operator does."""
         while True:
             try:
-                return await act()
+                return await action()
             except StoreUnavailable:
                 self.clock.advance(_AGAIN_MS)
 
     def add_node(self) -> None:
-        """Start a node; when it dies another takes its place after a while."""
+        """Start a node; some time after it dies, another one is started."""
         self._starts += 1
         name, missing = f"node-{self._starts}", set[str]()
         if self.dice.random() < self.missing_function_probability:
@@ -165,7 +164,7 @@ class Simulation:
             del self.nodes[name]
             self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
 
-        node = SimulatedNode(self._world, name, lambda: self.functions - missing, batch=self.batch, died=died)
+        node = SimulatedNode(self._context, name, lambda: self.functions - missing, batch=self.batch, died=died)
         node.on_hint = lambda part: self._spread(node, part)
         self.nodes[name] = node
 
@@ -178,48 +177,48 @@ class Simulation:
         return [node for node in self.nodes.values() if self.dice.random() < _HINT_PROBABILITY]
 
     def _spread(self, source: SimulatedNode, part: str) -> None:
-        """Some of the other nodes hear of what happened at one."""
+        """Pass the hint of a node to some of the others."""
         for node in self._hinted_nodes():
             if node is not source:
                 node.wake(part)
 
     def wake(self) -> None:
-        """Hint to every node that there is something new to decide, or to dispatch."""
+        """Hint to every node that ticks may be due, or tasks ready."""
         for node in self.nodes.values():
             node.wake("ticker")
             node.wake("dispatcher")
 
-    # ---- breaking things ---------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------
 
     def after(self, ms: float, event: QueuedEvent) -> None:
-        """Let something happen later."""
+        """Queue an event for `ms` milliseconds from now."""
         self._queue.after(ms, event)
 
     def broken(self, who: str) -> None:
-        """A node was hurt: until others have taken over what it held, or it has it back, lateness is excused."""
-        self._hurt(who)
-        leader = self._world.settings.leader
+        """Record a fault of a node. Lateness is excused until it has its leases back or other nodes have taken them."""
+        self._disturb(who)
+        leader = self._context.settings.leader
         self.note_fault_for(leader.ttl_ms + leader.renew_interval_ms + 200_000)
 
     def note_fault_for(self, ms: int) -> None:
-        """Note that something is broken from now on for so long: lateness is excused."""
+        """Record a fault that lasts for `ms` from now on: lateness is excused."""
         self.history.faults.append((self.clock.now(), self.clock.now() + ms))
 
     async def stall(self, ms: int) -> None:
         """See FaultEnvironment.stall."""
         if not await self._queue.stall(ms):
-            self._hurt(EVERYONE)
+            self._disturb(EVERYONE)
 
-    def _hurt(self, who: str) -> None:
-        self.history.hurt.append((who, round(self.clock.elapsed() * 1000)))
+    def _disturb(self, who: str) -> None:
+        self.history.disturbances.append((who, round(self.clock.elapsed() * 1000)))
 
     async def meanwhile(self, ms: int = 0) -> None:
-        """See FaultEnvironment.meanwhile: there are no others before the first node."""
+        """See FaultEnvironment.meanwhile. Before the first node there are no other processes."""
         if self.nodes:
             await self._queue.meanwhile(ms)
 
     def set_clock(self, by_ms: int) -> None:
-        """Set the wall clock back or forth."""
+        """Set the wall clock back or forward."""
         if self._faults_disabled:
             return
         before = self.clock.now()
@@ -230,15 +229,15 @@ class Simulation:
         self.history.faults.append((min(before, self.clock.now()), max(before, self.clock.now()) + 60_000))
 
     def stop_a_node(self, ms: int) -> None:
-        """Some node stands still for so long, and then goes on as if nothing had been."""
+        """Freeze a random node for `ms`; it then continues as if no time had passed."""
         if self.nodes and not self._faults_disabled:
-            self.nodes[self.dice.choice(sorted(self.nodes))].stand_still(ms)
-            self.note_fault_for(ms + self._world.settings.leader.ttl_ms + 200_000)
+            self.nodes[self.dice.choice(sorted(self.nodes))].freeze(ms)
+            self.note_fault_for(ms + self._context.settings.leader.ttl_ms + 200_000)
 
-    # ---- letting it run ----------------------------------------------------------------------
+    # ---- running -----------------------------------------------------------------------------
 
     async def run(self, ms: int) -> SimulationHistory:
-        """Let so much time pass with all its faults, then heal everything and let the dust settle."""
+        """Advance the time by `ms` with faults, then without faults until the nodes settle; return the history."""
         await self._queue.run_for(ms)
         self._disable_faults()
         await self._queue.run_for(_RECOVERY_MS)
@@ -246,16 +245,16 @@ class Simulation:
         self.history.ended_elapsed_ms = round(self.clock.elapsed() * 1000)
         await self._recorder.look_at_all()
         for uid, name in self._names.items():
-            self.history.lives[uid] = await self._read_schedule(uid, name)
+            self.history.schedules[uid] = await self._read_schedule(uid, name)
         await self._read_dead_letters()
         return self.history
 
     def _disable_faults(self) -> None:
-        """From now on nothing breaks; and a clock that was set back is right, so that no lease is good for hours."""
-        self._world.chances.disable_all()
-        self.habits.crash_probability = {}
+        """Disable all faults, and correct a clock that was set back: leases would otherwise be valid for hours."""
+        self._context.chances.disable_all()
+        self.workload.crash_probability = {}
         for node in self.nodes.values():
-            node.go_on()
+            node.unfreeze()
         if self._latest_at > self.clock.now():
             self.set_clock(self._latest_at - self.clock.now())
         self._faults_disabled = True

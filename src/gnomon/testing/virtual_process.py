@@ -1,4 +1,4 @@
-"""A process on virtual time in which nothing goes wrong by itself: every service, woken when it has something to do."""
+"""A process of the virtual scheduler: all services on virtual time, without faults, woken when they have work."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.event_queue import EventQueue
 from gnomon.testing.scripted_runner import ScriptedRunner
 
-#: Nobody else is there, so nobody has to be convinced again and again that we are alive.
+#: Leases practically never expire: there is no other process.
 _LONG_MS = 36_500 * DAY_MS
 SETTINGS = Settings(
     ticker=TickerSettings(tick_ms=30 * DAY_MS),
@@ -34,16 +34,16 @@ SETTINGS = Settings(
 
 
 class _ServiceTimer:
-    """A service, which looks again when it wants to, or when it is woken."""
+    """A service that is stepped after the delay it asked for, or when it is woken."""
 
     def __init__(self, step: Callable[[], Awaitable[float]]) -> None:
         self.step = step
-        #: The number of its next look: an earlier one that is still on the agenda is void.
-        self.turn = 0
+        #: The number of its next step: earlier ones that are still queued are void.
+        self.step_number = 0
 
 
 class VirtualProcess:
-    """Ticker, dispatcher, worker, reconciler and gatherer of one process."""
+    """Ticker, dispatcher, worker, reconciler and event batcher of one process."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class VirtualProcess:
         self._queue.after(0, self._begin)
 
     async def _begin(self) -> None:
-        """What a process before us had in hand is taken up again; then everyone looks around."""
+        """Recover the attempts of an earlier process, then step every service."""
         if not self.alive:
             return
         await self._worker.step()
@@ -122,48 +122,48 @@ class VirtualProcess:
             self.wake(part)
 
     async def _work(self) -> float:
-        told = self._runner.reported_count
+        reported = self._runner.reported_count
         wait = await self._worker.step()
         await self._runner.run_pending()
-        if self._runner.reported_count > told:
-            # What has ended may have made room for something else.
+        if self._runner.reported_count > reported:
+            # Ended attempts free slots, so other tasks may be dispatched.
             self.wake("dispatcher")
         return wait
 
     async def _gather(self) -> float:
         wait = await self._event_batcher.step()
-        # Whoever emits says so: without a gathering there is nothing to look for.
+        # `check_soon` is called after every event, so without an open batch there is nothing to poll for.
         return wait if await self._store.events.next_batch_at() is not None else DAY_MS / 1000
 
     def wake(self, part: str) -> None:
-        """Let a part look at once."""
+        """Step a service at once."""
         self._look_after(0, self._timers[part])
 
     def check_soon(self) -> None:
-        """Something was written: everyone looks."""
+        """Step all services after a write to the store."""
         self._worker.check_soon()
         for part in ("ticker", "dispatcher", "worker", "gatherer"):
             self.wake(part)
 
     def register_again(self) -> None:
-        """What can be run has changed."""
+        """Register the worker again, since its functions have changed."""
         self._worker.register_again()
         self.wake("worker")
 
     def _look_after(self, ms: float, part: _ServiceTimer) -> None:
-        part.turn += 1
-        turn = part.turn
+        part.step_number += 1
+        step_number = part.step_number
 
         async def step() -> None:
-            if self.alive and part.turn == turn:
+            if self.alive and part.step_number == step_number:
                 wait = await part.step()
-                if part.turn == turn:
+                if part.step_number == step_number:
                     self._look_after(round(wait * 1000), part)
 
         self._queue.after(ms, step)
 
     async def die(self) -> None:
-        """The process is gone, with all that it had in hand."""
+        """Kill the process with all its attempts."""
         self.alive = False
         self._runner.die()
         await self._store.workers.deregister(self.name)

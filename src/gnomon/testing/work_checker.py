@@ -1,4 +1,8 @@
-"""Judging dead letters: one for each task that has failed for good, as its job wanted it, and none for any other."""
+"""Check the execution of tasks: starts, retries, fencing, states, overlaps, cancellations and dead letters.
+
+The rules have the names of the guarantees: K4, K6 to K8, K11 to K15, S11, S12 and C-10. `check_dead_letters` and
+`check_overlaps` look at several tasks together, `check_work` at each task and at all of them.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -12,25 +16,25 @@ from gnomon.testing.history import ExecutionObservation, ReportRecord, RunInterv
 
 
 def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
-    """Every violation of K15."""
+    """All violations of K15: dead letters belong to tasks that failed for good, as their jobs require."""
     letters = Counter(letter.task_id for letter in evidence.history.dead_letters)
     for task_id, case in evidence.cases.items():
         if letters[task_id] != _wanted(case):
             text = f"{task_id} is {case.task.state} and has left {letters[task_id]} letters, not {_wanted(case)}"
             yield Violation("K15", case.name, text)
     if unknown := letters.keys() - evidence.cases.keys():
-        yield Violation("K15", "", f"letters of nobody: {sorted(unknown)}")
+        yield Violation("K15", "", f"letters of unknown tasks: {sorted(unknown)}")
     yield from _replayed(evidence)
 
 
 def _wanted(case: TaskHistory) -> bool:
-    """Whether the task leaves a letter."""
+    """Whether the task must have a dead letter."""
     if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
         return False
     asked_for = case.workflow is not None and case.workflow.dead_letter
     last = case.counted[-1] if case.counted else None
     if last is None or last.after is None or last.after.state is TaskState.PENDING:
-        # Nobody could run it, or find out what was to be run.
+        # No worker could run it, or its workflow was not found.
         return True
     if last.result is Result.NEVER_STARTED:
         return True
@@ -39,14 +43,14 @@ def _wanted(case: TaskHistory) -> bool:
 
 
 def _replayed(evidence: HistoryIndex) -> Iterator[Violation]:
-    """K15: a key has one replay, and what a replay has made good is resolved, and nothing else."""
+    """K15: a key has one replay, and exactly the letters with a successful replay are resolved."""
     replays = [run for run in evidence.runs.values() if run.replay_of is not None]
     keys = Counter((run.replay_of, run.idempotency_key) for run in replays)
     for key, count in keys.items():
         if count > 1:
             yield Violation("K15", "", f"{count} replays of {key}")
     good = {run.replay_of for run in replays if run.status is RunStatus.COMPLETED}
-    # A replay that fails leaves a letter of its own; once someone replays that, the first is no longer open.
+    # A replay that fails leaves a letter of its own; once that is replayed, the first letter is resolved.
     taken_over = {
         evidence.runs[letter.run_id].replay_of
         for letter in evidence.history.dead_letters
@@ -59,49 +63,51 @@ def _replayed(evidence: HistoryIndex) -> Iterator[Violation]:
 
 
 def check_overlaps(evidence: HistoryIndex) -> Iterator[Violation]:
-    """Every violation of K11 and K12."""
+    """All violations of K11 and K12: the overlap policies."""
     by_schedule: dict[ScheduleUid, list[RunInterval]] = defaultdict(list)
-    for flight in evidence.history.run_intervals.values():
-        by_schedule[flight.uid].append(flight)
+    for interval in evidence.history.run_intervals.values():
+        by_schedule[interval.uid].append(interval)
     for run_intervals in by_schedule.values():
         yield from _alone_by_record(run_intervals)
-        yield from _alone_by_witness(run_intervals, evidence)
+        yield from _alone_by_observation(run_intervals, evidence)
         yield from _in_order(run_intervals, evidence)
 
 
-def _free(flight: RunInterval) -> bool:
-    """Whether it may go on beside others."""
-    return flight.forced or (flight.overlap is Overlap.ALLOW)
+def _free(interval: RunInterval) -> bool:
+    """Whether it may be active beside others."""
+    return interval.forced or (interval.overlap is Overlap.ALLOW)
 
 
 def _alone_by_record(run_intervals: list[RunInterval]) -> Iterator[Violation]:
-    """K11: when a run goes on that may not be beside others, all that went on before it are over."""
+    """K11: when a run is activated that may not overlap, all runs activated before it have ended."""
     under_way: list[RunInterval] = []
-    for flight in sorted((one for one in run_intervals if one.went_on is not None), key=lambda one: one.went_on or 0):
-        went_on = flight.went_on or 0
-        under_way = [one for one in under_way if one.over is None or one.over > went_on]
-        if under_way and not _free(flight):
-            yield Violation("K11", flight.uid, f"{flight} went on beside {under_way}")
-        under_way.append(flight)
+    for interval in sorted(
+        (one for one in run_intervals if one.activated is not None), key=lambda one: one.activated or 0
+    ):
+        activated = interval.activated or 0
+        under_way = [one for one in under_way if one.over is None or one.over > activated]
+        if under_way and not _free(interval):
+            yield Violation("K11", interval.uid, f"{interval} was activated beside {under_way}")
+        under_way.append(interval)
 
 
-def _alone_by_witness(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Iterator[Violation]:
-    """K11: no body begins beside one of another run, unless that was declared lost or over time before."""
+def _alone_by_observation(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Iterator[Violation]:
+    """K11: no function starts beside one of another run, unless that was declared lost or timed out before."""
     given_up = {one.held: one.moment for one in evidence.history.reports if one.counted}
     seen: list[tuple[ExecutionObservation, RunInterval]] = []
-    ours = {flight.run_id: flight for flight in run_intervals}
+    ours = {interval.run_id: interval for interval in run_intervals}
     starts = sorted((one for name in ours for one in evidence.starts_of[name]), key=lambda one: one.moment)
     for start in starts:
-        flight = ours[start.run_id]
+        interval = ours[start.run_id]
         seen = [(one, other) for one, other in seen if _open(one, evidence, start.moment)]
-        # A body of an attempt that was given up itself is nobody's fault but its worker's, who stood still.
+        # A start of an attempt that was itself declared lost comes from a frozen worker, and is permitted.
         stale = given_up.get(start.held, start.moment) < start.moment
         for one, other in seen:
             lost = given_up.get(one.held, start.moment) < start.moment
-            newer = max(flight, other, key=lambda one: one.went_on or 0)
-            if other is not flight and not _free(newer) and not lost and not stale:
-                yield Violation("K11", flight.uid, f"a body of {start.run_id} began beside one of {one.run_id}")
-        seen.append((start, flight))
+            newer = max(interval, other, key=lambda one: one.activated or 0)
+            if other is not interval and not _free(newer) and not lost and not stale:
+                yield Violation("K11", interval.uid, f"a function of {start.run_id} began beside one of {one.run_id}")
+        seen.append((start, interval))
 
 
 def _open(start: ExecutionObservation, evidence: HistoryIndex, moment: int) -> bool:
@@ -110,12 +116,14 @@ def _open(start: ExecutionObservation, evidence: HistoryIndex, moment: int) -> b
 
 
 def _in_order(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Iterator[Violation]:
-    """K12: of runs that waited together, the one planned first begins first, unless it was over before."""
+    """K12: of runs that waited together, the one planned first begins first, unless it had ended before."""
     first = {
         one.run_id: evidence.starts_of[one.run_id][0].moment for one in run_intervals if evidence.starts_of[one.run_id]
     }
     waited = [
-        one for one in run_intervals if one.overlap is Overlap.QUEUE and not one.forced and one.went_on != one.made + 1
+        one
+        for one in run_intervals
+        if one.overlap is Overlap.QUEUE and not one.forced and one.activated != one.made + 1
     ]
     for later in waited:
         began = first.get(later.run_id)
@@ -124,15 +132,15 @@ def _in_order(run_intervals: list[RunInterval], evidence: HistoryIndex) -> Itera
         for earlier in waited:
             if (earlier.planned_at, earlier.run_id) >= (later.planned_at, later.run_id):
                 continue
-            together = earlier.made < (later.went_on or began) and (earlier.went_on or began) > later.made
+            together = earlier.made < (later.activated or began) and (earlier.activated or began) > later.made
             over = earlier.over is not None and earlier.over < began
             if together and not over and first.get(earlier.run_id, began) >= began:
                 yield Violation("K12", later.uid, f"{later} began before {earlier}")
 
 
-#: What lets another attempt of the same task start.
+#: Results after which another attempt of the same task may start.
 _JUSTIFYING = (Result.FAILED, Result.TIMED_OUT, Result.SNOOZED, Result.LOST, Result.NEVER_STARTED)
-#: How a task may stand once its last attempt has ended like this and it is over.
+#: The final states of a task by the result of its last attempt.
 _OVER = {
     Result.SUCCEEDED: {TaskState.SUCCEEDED, TaskState.OUTPUT_QUARANTINED},
     Result.FAILED: {TaskState.FAILED, TaskState.CANCELLED},
@@ -160,23 +168,23 @@ LEGAL_EDGES = frozenset(
     }.items()
     for after in exits
 )
-#: How often nobody could take a task, or its definition was not found, before it failed.
+#: How often a task may be unroutable, or its definition missing, before it fails.
 _ROUTINGS, _LAUNCHES = 50, 3
 _AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
-#: Within this, what is ready is taken up, what has ended is told, and what was lost is found.
+#: Within this time ready tasks are taken, ends are reported, and lost attempts are found.
 MAX_DELAY_MS = 200_000
-#: Within this, whatever hurts a worker leaves it time to tell what has ended.
+#: Within this time a worker has reported an end in spite of any fault.
 _FAULT_WINDOW_MS = 1_200_000
-#: Within this, a worker that nothing hurts stops what it was asked to stop.
+#: Within this time a worker without faults has stopped a cancelled attempt.
 _STOPPED_MS = 70_000
 _RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: RunStatus.CANCELLED}
 
 
 def check_work(history: SimulationHistory) -> list[Violation]:
-    """Every violation of the rules K4, K6, K7, K8, K11 to K15, S11, S12 and C-10."""
+    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12 and C-10."""
     evidence = HistoryIndex(history)
     found = [
-        Violation("K3", "", f"a body of {seen.run_id}, which is not on record")
+        Violation("K3", "", f"a function ran for {seen.run_id}, which is not recorded")
         for seen in evidence.unknown_observations
     ]
     for case in evidence.cases.values():
@@ -195,8 +203,8 @@ def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     yield from _justified(case, history)
     yield from _fenced(case)
     yield from _outcome_is_the_last(case)
-    yield from _told_is_what_happened(case, evidence)
-    yield from _told_at_all(case, evidence)
+    yield from _reports_match_observations(case, evidence)
+    yield from _reports_complete(case, evidence)
     yield from _along_the_graph(history.states.get(case.task.task_id, []), case.task.state)
     yield from _terminal(case, evidence)
     yield from _retried(case)
@@ -206,10 +214,10 @@ def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
 
 
 def _started(case: TaskHistory) -> Iterator[Finding]:
-    """K4: a run that is over, and was not cancelled, has had a body.
+    """K4: a run that has ended, and was not cancelled, has started its function.
 
-    Excused is what the gate denied; what nobody could run or define for as often as is tried; and what was handed out
-    only to workers that died or fell silent before its body began. How often that may be is for S12 to say.
+    Exceptions: the gate denied the task; no worker could run it, or its definition was missing, for all tries; or it
+    was assigned only to workers that died or fell silent before the start. S12 limits how often that may be.
     """
     if not case.run.over or case.run.status is RunStatus.CANCELLED or case.task.state is TaskState.DENIED:
         return
@@ -220,17 +228,17 @@ def _started(case: TaskHistory) -> Iterator[Finding]:
     silent = [one.by != workers.get(one.held) or one.result is Result.NEVER_STARTED for one in case.counted]
     failed = case.task.state in (TaskState.FAILED, TaskState.TIMEOUT)
     if not failed or not (case.task.routings >= limit or (silent and all(silent))):
-        yield "K4", f"{case.run.status} without a body, after {case.counted} and {case.task.routings} routings"
+        yield "K4", f"{case.run.status} without a start, after {case.counted} and {case.task.routings} routings"
 
 
 def _justified(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
-    """K6, K7: a body has an attempt of its own, and every earlier attempt had ended in a way that lets it start."""
+    """K6, K7: a start has an attempt of its own, and every earlier attempt ended with a result that permits it."""
     granted = {one.held: one for one in case.grants}
     begun = set()
     for start in case.starts:
         grant = granted.get(start.held)
         if grant is None or grant.worker != start.worker or grant.moment > start.moment or start.held in begun:
-            yield "K6", f"a body at {start.worker} under attempt {start.fence}, which is {grant}"
+            yield "K6", f"a start at {start.worker} under attempt {start.fence}, which is {grant}"
         begun.add(start.held)
         for earlier in [one for one in case.grants if one.held[1] < start.fence]:
             ends = [one for one in case.counted if one.held == earlier.held and one.moment < start.moment]
@@ -241,16 +249,16 @@ def _justified(case: TaskHistory, history: SimulationHistory) -> Iterator[Findin
         if one.result is Result.LOST and grant is not None and grant.worker != one.by:
             seen = history.lapsed.get(one.held)
             if seen is None or seen > one.moment:
-                yield "K6", f"attempt {one.held[1]} was called lost while its lease went on"
+                yield "K6", f"attempt {one.held[1]} was declared lost before its lease expired"
     if case.only_once and len(case.starts) > 1:
-        yield "K7", f"{len(case.starts)} bodies"
+        yield "K7", f"{len(case.starts)} starts"
 
 
 def _fenced(case: TaskHistory) -> Iterator[Finding]:
-    """K8: fences grow, only the highest counts, it ends once, and what comes too late changes nothing."""
+    """K8: fencing tokens grow, only the highest counts, it ends once, and a late report changes nothing."""
     fences = [one.held[1] for one in case.grants]
     if fences != sorted(set(fences)):
-        yield "K8", f"granted under the fences {fences}"
+        yield "K8", f"granted with the fencing tokens {fences}"
     counted = [one.held for one in case.counted]
     if len(set(counted)) != len(counted):
         yield "K8", f"an attempt ended twice: {counted}"
@@ -268,60 +276,60 @@ def _facts(task: Task | None) -> tuple[object, ...] | None:
 
 
 def _outcome_is_the_last(case: TaskHistory) -> Iterator[Finding]:
-    """K8: a task that is over stands as its last attempt left it, if it did not end while it waited."""
+    """K8: the final state of a task follows from its last attempt, unless it ended while it waited."""
     if case.task.fence != max((one.held[1] for one in case.grants), default=0):
-        yield "K8", f"stands at fence {case.task.fence}, with grants {case.grants}"
+        yield "K8", f"has the fencing token {case.task.fence}, with grants {case.grants}"
     if case.task.state not in TERMINAL or not case.counted:
         return
     last = case.counted[-1]
     if last.after is not None and last.after.state not in TERMINAL:
         if case.task.state in (TaskState.SUCCEEDED, TaskState.TIMEOUT, TaskState.OUTPUT_QUARANTINED):
-            yield "K8", f"is {case.task.state} without an attempt that came to it"
+            yield "K8", f"is {case.task.state} without an attempt with that result"
     elif case.task.state not in _OVER[last.result]:
         yield "K8", f"is {case.task.state} after {last.result}"
 
 
-def _told_is_what_happened(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
-    """K8: what a worker told is what came of the body; others can only say that it is lost or took too long."""
+def _reports_match_observations(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
+    """K8: the report of a worker matches the observed end; other processes report only losses and timeouts."""
     granted = {one.held: one for one in case.grants}
     for one in case.counted:
         grant, end = granted.get(one.held), evidence.ends.get(one.held)
         if grant is not None and grant.worker != one.by:
             if one.result not in (Result.LOST, Result.NEVER_STARTED, Result.TIMED_OUT):
-                yield "K8", f"{one.by} told {one.result} of a body at {grant.worker}"
+                yield "K8", f"{one.by} reported {one.result} for an attempt at {grant.worker}"
             continue
-        true = end is not None and end.moment < one.moment and end.result is one.result
-        if not true and one.result is not Result.NEVER_STARTED:
-            yield "K8", f"told as {one.result}, but the witness says {end}"
+        matches = end is not None and end.moment < one.moment and end.result is one.result
+        if not matches and one.result is not Result.NEVER_STARTED:
+            yield "K8", f"reported as {one.result}, but observed as {end}"
 
 
-def _told_at_all(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
-    """K14: a worker that lives tells what came of every body, whether it still counts or not."""
+def _reports_complete(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
+    """K14: a live worker reports the end of every attempt, whether or not it still counts."""
     history = evidence.history
-    told = {(one.held, one.by) for one in case.reports}
+    reported = {(one.held, one.by) for one in case.reports}
     for start in case.starts:
         end, died_ms = evidence.ends.get(start.held), history.deaths.get(start.worker)
-        if end is None or end.result is None or (start.held, start.worker) in told:
+        if end is None or end.result is None or (start.held, start.worker) in reported:
             continue
         had_ms = history.ended_elapsed_ms - end.elapsed_ms if died_ms is None else died_ms - end.elapsed_ms
         if had_ms > (MAX_DELAY_MS if died_ms is None else _FAULT_WINDOW_MS):
-            yield "K14", f"{start.worker} has not told of {end}"
+            yield "K14", f"{start.worker} has not reported {end}"
 
 
 def _along_the_graph(seen: list[TaskState], final: TaskState) -> Iterator[Finding]:
-    """K13: every step that was seen is one of the graph, and the end is what was seen last."""
+    """K13: every observed transition is legal, and the final state is the last one observed."""
     if not seen or seen[0] not in (TaskState.PENDING, TaskState.CANCELLED) or seen[-1] is not final:
-        yield "K13", f"is {final}, and was seen as {seen}"
+        yield "K13", f"is {final}, and was observed as {seen}"
     for pair in pairwise(seen):
         if pair not in LEGAL_EDGES:
             yield "K13", f"went from {pair[0]} to {pair[1]}"
 
 
 def _terminal(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
-    """K14: what is not over at the end waits for something.
+    """K14: a task that has not ended at the end of the simulation waits for something.
 
-    That is: for its time, or since a moment ago; behind a run that is not over; for a body that still goes on in a
-    worker that is alive; or for a lease that is not over, or was until a moment ago.
+    That is: for its time, which may have just come; behind an active run; for its function, which runs in a live
+    worker; or for a lease that is valid, or has just expired.
     """
     task, history = case.task, evidence.history
     if task.state in TERMINAL:
@@ -334,11 +342,11 @@ def _terminal(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
         yield from _running_rightly(case, evidence)
     elif case.run.queued:
         run_intervals = history.run_intervals.values()
-        if not any(one.uid == case.run.schedule_uid and one.went_on and one.over is None for one in run_intervals):
-            yield "K14", "waits behind nothing"
+        if not any(one.uid == case.run.schedule_uid and one.activated and one.over is None for one in run_intervals):
+            yield "K14", "is queued, but no run is active"
     elif task.available_at + MAX_DELAY_MS < history.ended_at:
-        flight = history.run_intervals.get(case.run.run_id)
-        if flight is None or flight.went_on_ms + MAX_DELAY_MS < history.ended_elapsed_ms:
+        interval = history.run_intervals.get(case.run.run_id)
+        if interval is None or interval.activated_ms + MAX_DELAY_MS < history.ended_elapsed_ms:
             yield "K14", f"is {task.state} since {task.available_at}"
 
 
@@ -350,11 +358,11 @@ def _running_rightly(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Find
         return
     [attempt] = history.attempts[case.task.task_id][-1:]
     if attempt.lease_until + MAX_DELAY_MS < history.ended_at:
-        yield "K14", f"nobody has noticed that {worker} is gone: {attempt}"
+        yield "K14", f"the loss of {worker} was not noticed: {attempt}"
 
 
 def _retried(case: TaskHistory) -> Iterator[Finding]:
-    """S12: as many attempts as were allowed and no more, each after the delay that was promised."""
+    """S12: as many attempts as the retry policy allows and no more, each after its delay."""
     results: list[Result] = []
     for one in case.counted:
         results += [one.result] if one.result in COUNTING else []
@@ -371,7 +379,7 @@ def _retried(case: TaskHistory) -> Iterator[Finding]:
 
 
 def _may_go_on(case: TaskHistory, results: list[Result]) -> bool:
-    """Whether there is another attempt after these, which used one up each."""
+    """Whether another attempt follows after these results, each of which used up one."""
     lost = results[-1] is Result.LOST
     if case.only_once or (lost and results.count(Result.LOST) >= LOSSES):
         return False
@@ -386,41 +394,41 @@ def _delayed_rightly(case: TaskHistory, ended: ReportRecord, number: int) -> boo
 
 
 def _not_early(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
-    """K5, S12: no body begins before its run's time, or before the delay after an attempt is over."""
-    flight = history.run_intervals.get(case.run.run_id)
+    """K5, S12: no function starts before its run's time, or before the retry delay is over."""
+    interval = history.run_intervals.get(case.run.run_id)
     for start in case.starts:
-        # One that was called lost before its body began is not held up by the delay of the next.
+        # An attempt that was declared lost before its start does not wait for the delay of the next one.
         before = [one for one in case.counted if one.moment < start.moment and one.held[1] < start.fence]
         if before and before[-1].after is not None:
             rule, due, since = "S12", before[-1].after.available_at, before[-1].elapsed_ms
         else:
-            rule, due, since = "K5", case.run.fire_at, 0 if flight is None else flight.went_on_ms
+            rule, due, since = "K5", case.run.fire_at, 0 if interval is None else interval.activated_ms
         if start.at < due and not history.clock_set_between(since, start.elapsed_ms):
             yield rule, f"attempt {start.fence} began {due - start.at} ms early"
 
 
 def _stopped(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
-    """S11: after a cancellation nothing starts, and what runs is stopped soon by a worker that nothing hurts."""
+    """S11: after a cancellation no attempt starts, and a worker without faults soon stops the running one."""
     history = evidence.history
-    for asked in [one for one in history.cancelled if one.run_id == case.run.run_id]:
+    for cancel in [one for one in history.cancelled if one.run_id == case.run.run_id]:
         for start in case.starts:
             grant = next((one for one in case.grants if one.held == start.held), None)
-            if grant is not None and grant.moment > asked.moment:
+            if grant is not None and grant.moment > cancel.moment:
                 yield "S11", f"attempt {start.fence} started after the run had been cancelled"
             end = evidence.ends.get(start.held)
             until = history.ended_elapsed_ms if end is None else end.elapsed_ms
-            late = until - asked.elapsed_ms
-            if late > _STOPPED_MS and history.ran_undisturbed(start.worker, asked.elapsed_ms - _STOPPED_MS, until):
-                yield "S11", f"the body of attempt {start.fence} went on for {late} ms after it was cancelled"
+            late = until - cancel.elapsed_ms
+            if late > _STOPPED_MS and history.ran_undisturbed(start.worker, cancel.elapsed_ms - _STOPPED_MS, until):
+                yield "S11", f"attempt {start.fence} continued for {late} ms after it was cancelled"
 
 
 def _shown(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
-    """C-10: a run shows what its task came to, and its tick shows the run."""
+    """C-10: the status of a run follows from its task, and the status of its tick from the run."""
     run, state = case.run, case.task.state
     if run.over and run.status is not _RUN_STATUS.get(state, RunStatus.FAILED):
         yield "C-10", f"is {state}, and its run {run.status}"
-    life = evidence.history.lives.get(run.schedule_uid) if run.schedule_uid is not None else None
-    shown = None if life is None else life.statuses.get(run.run_id)
+    schedule = evidence.history.schedules.get(run.schedule_uid) if run.schedule_uid is not None else None
+    shown = None if schedule is None else schedule.statuses.get(run.run_id)
     begun = bool(case.grants)
     match run.status:
         case RunStatus.COMPLETED:
