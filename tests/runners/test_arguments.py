@@ -106,7 +106,7 @@ def test_a_missing_parameter_is_named() -> None:
 
 
 def test_an_unknown_parameter_is_named_with_its_value() -> None:
-    assert str(refused(takes_int, number=1, nubmer=2)) == "nubmer: 2 is no parameter of the function"
+    assert str(refused(takes_int, number=1, nubmer=2)) == "nubmer: 2 is not a parameter of the function"
 
 
 def test_a_wrong_value_is_named_with_the_reason() -> None:

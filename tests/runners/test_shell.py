@@ -118,7 +118,7 @@ async def test_it_runs_in_the_workspace(harness: RunnerHarness, workspace: Path)
         ("/", "is outside of the workspace"),
         ("..", "is outside of the workspace"),
         ("way-out", "is outside of the workspace"),
-        ("missing", "is no folder"),
+        ("missing", "is not a folder"),
     ],
 )
 async def test_and_nowhere_else(harness: RunnerHarness, workspace: Path, workdir: str, reason: str) -> None:
@@ -135,7 +135,7 @@ async def test_a_workspace_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     assert (outcome.result, outcome.error) == (
         Result.GAVE_UP,
-        f"shell.workspace: '{tmp_path}/gone' is no folder",
+        f"shell.workspace: '{tmp_path}/gone' is not a folder",
     )
 
 

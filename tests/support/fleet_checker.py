@@ -71,10 +71,10 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
     number = len(history.commits)
     for run in own:
         if run.source is not Source.CRON:
-            became = LaunchRecord(
+            launch = LaunchRecord(
                 number, schedule.uid, run.run_id, run.planned_at, schedule.spec, False, LaunchOutcome.STARTED
             )
-            history.run_changes.append(became)
+            history.run_changes.append(launch)
     history.run_changes += [RunEndRecord(number, schedule.uid, run.run_id, run.planned_at) for run in own if run.over]
     return history
 

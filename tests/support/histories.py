@@ -104,8 +104,8 @@ class HistoryBuilder:
         self.history.run_intervals[run_id] = RunInterval(
             run_id=run_id, uid=SCHEDULE_UID, planned_at=self.now, overlap=self.spec.overlap, forced=force, made=moment
         )
-        became = LaunchOutcome.QUEUED if queued else LaunchOutcome.STARTED
-        self.history.run_changes.append(LaunchRecord(0, SCHEDULE_UID, run_id, self.now, self.spec, force, became))
+        outcome = LaunchOutcome.QUEUED if queued else LaunchOutcome.STARTED
+        self.history.run_changes.append(LaunchRecord(0, SCHEDULE_UID, run_id, self.now, self.spec, force, outcome))
         return self if queued else self.released(name)
 
     def released(self, name: str) -> "HistoryBuilder":

@@ -90,5 +90,5 @@ def test_no_command_exits_with_such_a_status(scheduler: VirtualScheduler, status
 async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler) -> None:
     nonsense: Any = 5
 
-    with pytest.raises(FieldError, match="when: 5 is no instant"):
+    with pytest.raises(FieldError, match="when: 5 is not an instant"):
         await scheduler.run_until(nonsense)

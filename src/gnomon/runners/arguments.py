@@ -62,7 +62,7 @@ class ArgumentBinder:
 
     @property
     def takes_context(self) -> bool:
-        """Whether the function wants to know about its attempt."""
+        """Whether the function has a parameter for the Context."""
         return self._context is not None
 
     def bind(
@@ -136,7 +136,7 @@ def _argument_error(message: str, shown: Mapping[str, Any]) -> FieldError:
     if place is None and (missing := _MISSING.fullmatch(reason)):
         return FieldError(missing[1], None, "is missing: the function needs it")
     if place is None and (unknown := _UNKNOWN.fullmatch(reason)):
-        return FieldError(unknown[1], shown.get(unknown[1]), "is no parameter of the function")
+        return FieldError(unknown[1], shown.get(unknown[1]), "is not a parameter of the function")
     path = place[1].removeprefix("$.") if place else "input"
     parameter = re.split(r"[.\[]", path, maxsplit=1)[0]
     return FieldError(path, shown.get(parameter), f"is refused: {reason}")

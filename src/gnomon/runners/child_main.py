@@ -162,7 +162,7 @@ def _call(function: Function, request: ChildRequest, log: TaskLog, stop: StopFla
     return partial(function.body, *positional, **named)
 
 
-def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - whatever it returns
+def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - any return value
     def stopping(_number: int, _frame: object) -> None:
         stop.requested = True
         raise Cancelled
@@ -171,8 +171,8 @@ def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 
     return call()
 
 
-def _call_async(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - whatever it returns
-    async def run() -> Any:  # noqa: ANN401 - whatever it returns
+def _call_async(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - any return value
+    async def run() -> Any:  # noqa: ANN401 - any return value
         task = asyncio.current_task()
 
         def stopping() -> None:

@@ -80,12 +80,12 @@ class ShellRunner:
 
     def _folder(self, workdir: object) -> str:
         if not self._workspace.is_dir():
-            raise FieldError("shell.workspace", str(self._workspace), "is no folder")
+            raise FieldError("shell.workspace", str(self._workspace), "is not a folder")
         wanted = (self._workspace / _text(workdir)).resolve()
         if not wanted.is_relative_to(self._workspace):
             raise FieldError("workdir", workdir, "is outside of the workspace")
         if not wanted.is_dir():
-            raise FieldError("workdir", workdir, "is no folder")
+            raise FieldError("workdir", workdir, "is not a folder")
         return str(wanted)
 
 

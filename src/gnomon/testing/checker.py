@@ -176,11 +176,13 @@ class _LedgerChecker:
         if isinstance(change, RunEndRecord):
             if not active_runs.end(run):
                 yield self._violation("K2", f"{run} ended while there were {active_runs}")
-        elif change.became is not LaunchOutcome.ALREADY:
+        elif change.outcome is not LaunchOutcome.ALREADY:
             wanted = active_runs.launching(change.spec, force=change.force)
-            if wanted is not change.became:
-                yield self._violation("K2", f"{run} became {change.became}, not {wanted}, with {active_runs}")
-            active_runs.take_launched(run, change.spec, change.became)
+            if wanted is not change.outcome:
+                yield self._violation(
+                    "K2", f"the launch of {run} had the outcome {change.outcome}, not {wanted}, with {active_runs}"
+                )
+            active_runs.take_launched(run, change.spec, change.outcome)
 
     def _runs_are_counted(self, final: Schedule, active_runs: ActiveRuns) -> Iterator[Violation]:
         """K2: at the end the counters of the schedule, the runs and the rules agree."""

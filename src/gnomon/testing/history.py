@@ -74,7 +74,7 @@ class LaunchRecord:
     planned_at: int
     spec: Spec
     force: bool
-    became: LaunchOutcome
+    outcome: LaunchOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class HistoryRecorder:
                 planned_at=run.planned_at,
                 spec=schedule.spec,
                 force=request.force,
-                became=outcome,
+                outcome=outcome,
             )
         )
         if outcome in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):

@@ -90,11 +90,11 @@ class ActiveRuns:
         if kind is TickKind.QUEUED:
             self.waiting.add(run)
 
-    def take_launched(self, run: RunKey, spec: Spec, became: LaunchOutcome) -> None:
+    def take_launched(self, run: RunKey, spec: Spec, outcome: LaunchOutcome) -> None:
         """Add the run of a launch, active or waiting."""
-        if became is LaunchOutcome.STARTED:
+        if outcome is LaunchOutcome.STARTED:
             self.take(run, TickKind.FIRED, Reason.ON_TIME)
-        if became is LaunchOutcome.QUEUED:
+        if outcome is LaunchOutcome.QUEUED:
             replaces = spec.overlap is Overlap.REPLACE
             self.take(run, TickKind.QUEUED, Reason.REPLACES_A_RUN if replaces else Reason.BEHIND_A_RUN)
 

@@ -239,9 +239,9 @@ class VirtualScheduler(SchedulerAssertions):
             try:
                 when = datetime.fromisoformat(when)
             except ValueError:
-                raise FieldError(field, when, "is no instant such as 2027-03-28T04:00") from None
+                raise FieldError(field, when, "is not an instant such as 2027-03-28T04:00") from None
         if not isinstance(when, datetime):
-            raise FieldError(field, when, "is no instant such as 2027-03-28T04:00")
+            raise FieldError(field, when, "is not an instant such as 2027-03-28T04:00")
         if when.tzinfo is None:
             zone = timezone or self.timezone
             known_zone(zone)
