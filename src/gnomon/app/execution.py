@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
+from msgspec import Struct
+
 from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
@@ -45,33 +47,40 @@ class WakeUps:
         self.backfill = asyncio.Event()
 
 
+class NodeContext(Struct, frozen=True, kw_only=True):
+    """The parts that the services of a node have in common."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    events: Events
+    gate: Gate
+    coordination: Coordination
+    wake_ups: WakeUps
+
+
 class ExecutionServices:
     """Dispatcher, reconciler, event batcher and backfiller of a node, and their loops."""
 
-    def __init__(  # noqa: PLR0913 - all of its collaborators
+    def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
-        gate: Gate,
+        context: NodeContext,
         *,
-        wake_ups: WakeUps,
-        coordination: Coordination,
         ticker_behind: Callable[[], bool] = lambda: False,
         own_worker: str | None = None,
         await_reports: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        store, settings, clock, events = context.store, context.settings, context.clock, context.events
+        wake, singleton = context.wake_ups.dispatch.set, context.coordination.singleton
         self._events = events
-        self._wake_ups = wake_ups
+        self._wake_ups = context.wake_ups
         self._admitting = False
-        wake = wake_ups.dispatch.set
-        self.gate, self.workflow_cache = gate, WorkflowCache(store.jobs)
+        self.workflow_cache = WorkflowCache(store.jobs)
         self._taker = TakerLink()
         self.dispatcher = Dispatcher(
             store,
             self.workflow_cache,
-            self.gate,
+            context.gate,
             clock,
             events,
             settings,
@@ -87,20 +96,18 @@ class ExecutionServices:
             clock,
             events,
             settings,
-            lease=coordination.singleton("reconciler", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
+            lease=singleton("reconciler", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
             on_ready=wake,
             own_worker=own_worker,
             await_reports=await_reports,
         )
-        self._event_batcher = EventBatcher(
-            store.events, clock, events, lease=coordination.singleton("gatherer"), on_ready=wake
-        )
+        self._event_batcher = EventBatcher(store.events, clock, events, lease=singleton("gatherer"), on_ready=wake)
         self._backfiller = Backfiller(
             store.backfills,
             store.history,
             clock,
             events,
-            lease=coordination.singleton("backfiller"),
+            lease=singleton("backfiller"),
             on_ready=wake,
         )
 
@@ -155,35 +162,28 @@ class ExecutionServices:
 class LocalExecution(ExecutionServices):
     """The services of a node that executes tasks itself: the same, and a worker."""
 
-    def __init__(  # noqa: PLR0913 - the collaborators of all services
+    def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
-        gate: Gate,
+        context: NodeContext,
         *,
-        wake_ups: WakeUps,
-        coordination: Coordination,
         functions: Functions,
         imports: Sequence[str],
         on_started: Callable[[Sequence[Assignment]], None],
         alone: bool,
     ) -> None:
         """`on_started` is called with the assignments that start; with `alone`, no other process uses the store."""
-        name = RandomIds().new("worker", clock.now())
-        super().__init__(
-            store, settings, clock, events, gate, wake_ups=wake_ups, coordination=coordination, own_worker=name
-        )
+        settings, wake_ups = context.settings, context.wake_ups
+        name = RandomIds().new("worker", context.clock.now())
+        super().__init__(context, own_worker=name)
         self._alone = alone
         self._load_sampler = LoadSampler()
         self.worker = Worker(
-            store,
+            context.store,
             self.workflow_cache,
             build_runner(functions, settings, imports, wake=wake_ups.work, on_start=on_started),
-            self.gate,
-            clock,
-            events,
+            context.gate,
+            context.clock,
+            context.events,
             settings=settings,
             worker=name,
             wake=wake_ups.work.set,
@@ -241,31 +241,15 @@ class RemoteDispatch(ExecutionServices):
     Workers that share the store take tasks there. Others get them over a message bus, once it is connected.
     """
 
-    def __init__(  # noqa: PLR0913 - all of its collaborators
+    def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
-        gate: Gate,
+        context: NodeContext,
         *,
-        wake_ups: WakeUps,
-        coordination: Coordination,
         ticker_behind: Callable[[], bool],
     ) -> None:
         self._inbox: ReportInbox | None = None
         self._bus_backoffs: Mapping[str, Backoff] = {}
-        super().__init__(
-            store,
-            settings,
-            clock,
-            events,
-            gate,
-            wake_ups=wake_ups,
-            coordination=coordination,
-            ticker_behind=ticker_behind,
-            await_reports=self._await_reports,
-        )
+        super().__init__(context, ticker_behind=ticker_behind, await_reports=self._await_reports)
 
     def connect(self, inbox: ReportInbox, publisher: TaskPublisher, consumer: ResultConsumer) -> None:
         """Send tasks with the publisher from now on, and wait for reports at the inbox before attempts are lost."""

@@ -6,14 +6,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.host import RandomIds
-from gnomon.app.execution import RemoteDispatch
-from gnomon.config.settings import Settings
+from gnomon.app.execution import NodeContext, RemoteDispatch
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Deduplicator
-from gnomon.ports.runtime import Clock, Events
-from gnomon.ports.store import Store
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.remote.result_consumer import ResultConsumer
@@ -30,22 +26,15 @@ class NatsDispatch:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
+        context: NodeContext,
         *,
         dispatch: RemoteDispatch,
-        deduplicator: Deduplicator,
         on_started: Callable[[Sequence[Assignment]], None],
     ) -> None:
         """`on_started` is called with the assignments that workers have started."""
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._events = events
+        self._context = context
+        self._settings, self._events = context.settings, context.events
         self._dispatch = dispatch
-        self._deduplicator = deduplicator
         self._on_started = on_started
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -78,13 +67,8 @@ class NatsDispatch:
                 await client.close()
 
     def _build(self, bus: "NatsServerBus") -> tuple[TaskPublisher, ResultConsumer]:
-        store, settings, clock, events, dispatch = (
-            self._store,
-            self._settings,
-            self._clock,
-            self._events,
-            self._dispatch,
-        )
+        context, dispatch = self._context, self._dispatch
+        store, settings, clock, events = context.store, context.settings, context.clock, context.events
         workflow_cache = WorkflowCache(store.jobs)
         publisher = TaskPublisher(
             store,
@@ -100,8 +84,8 @@ class NatsDispatch:
             store,
             workflow_cache,
             bus,
-            dispatch.gate,
-            self._deduplicator,
+            context.gate,
+            context.coordination.deduplicator,
             clock,
             events,
             settings=settings,

@@ -5,11 +5,11 @@ import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gnomon.adapters.archive import FolderArchive, NoArchive
 from gnomon.adapters.http_client import HttpPingSender
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.app.coordination import Coordination
 from gnomon.config.settings import Settings
 from gnomon.ports.maintenance import Archive
 from gnomon.ports.runtime import Clock, Events
@@ -23,6 +23,9 @@ from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.services.maintenance.run_repairer import RunRepairer
+
+if TYPE_CHECKING:
+    from gnomon.app.execution import NodeContext
 
 #: The setting for no archive at all.
 _NO_ARCHIVE = "none"
@@ -38,19 +41,15 @@ class Maintenance:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        clock: Clock,
-        events: Events,
+        context: "NodeContext",
         *,
-        coordination: Coordination,
-        on_ready: Callable[[], None],
         busy: Callable[[], bool],
     ) -> None:
-        """`on_ready` is called when tasks may have become ready; `busy` says whether others have urgent writes."""
+        """`busy` says whether other services have urgent writes."""
+        store, settings, clock, events = context.store, context.settings, context.clock, context.events
         self._events = events
         self._poll_seconds = settings.cleaner.poll_ms / 1000
-        lease = coordination.singleton
+        lease = context.coordination.singleton
         cleaner_ms = max(_CLEANER_LEASE_MS, _STEPS_PER_LEASE * settings.cleaner.pause_ms)
         self._cleaner = build_cleaner(store, settings, clock, events, lease=lease("cleaner", ttl_ms=cleaner_ms))
         self._run_repairer = RunRepairer(
@@ -59,7 +58,7 @@ class Maintenance:
             events,
             settings.reconciler,
             lease=lease("mender", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
-            on_ready=on_ready,
+            on_ready=context.wake_ups.dispatch.set,
         )
         self._invariant_checker = InvariantChecker(
             store.invariants,

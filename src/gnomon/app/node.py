@@ -12,7 +12,7 @@ from gnomon.adapters.sql.sqlite import CommitWatcher, FileLock
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import Coordination, sync_clock
-from gnomon.app.execution import ExecutionServices, LocalExecution, RemoteDispatch, WakeUps
+from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
 from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import Maintenance, build_pinger
 from gnomon.app.observability import EventObservers, Observability
@@ -71,7 +71,15 @@ class Node:
         holder = ids.new("node", clock.now())
         self.set_clock = partial(sync_clock, clock, store, self.events, node=holder)
         self.coordination = Coordination(store, settings, clock, self.events, holder=holder, alone=alone)
-        self._gate = gate or build_gate(settings)
+        self._context = NodeContext(
+            store=store,
+            settings=settings,
+            clock=clock,
+            events=self.events,
+            gate=gate or build_gate(settings),
+            coordination=self.coordination,
+            wake_ups=self._wake_ups,
+        )
         self.execution = self._build_execution(functions, imports, dispatches=dispatches)
         write_and_admit = None if self.execution is None else self.execution.write_and_admit
         # It compares the clock of this machine, and not the synchronized one, with that of the store.
@@ -93,12 +101,7 @@ class Node:
             store.runs, store.executions, store.jobs, store.schedules, clock, ids, write_and_admit=write_and_admit
         )
         self._maintenance = Maintenance(
-            store,
-            settings,
-            clock,
-            self.events,
-            coordination=self.coordination,
-            on_ready=self._wake_ups.dispatch.set,
+            self._context,
             busy=lambda: self.local_execution is None or self.local_execution.worker.in_hand > 0,
         )
         self.observability = Observability(
@@ -120,13 +123,7 @@ class Node:
     ) -> ExecutionServices | None:
         if functions is not None:
             return LocalExecution(
-                self.store,
-                self.settings,
-                self.clock,
-                self.events,
-                self._gate,
-                wake_ups=self._wake_ups,
-                coordination=self.coordination,
+                self._context,
                 functions=functions,
                 imports=imports,
                 on_started=self._pinger.started,
@@ -134,16 +131,7 @@ class Node:
             )
         if not dispatches:
             return None
-        return RemoteDispatch(
-            self.store,
-            self.settings,
-            self.clock,
-            self.events,
-            self._gate,
-            wake_ups=self._wake_ups,
-            coordination=self.coordination,
-            ticker_behind=lambda: self.ticker.behind,
-        )
+        return RemoteDispatch(self._context, ticker_behind=lambda: self.ticker.behind)
 
     @classmethod
     async def open(  # noqa: PLR0913 - the choices that a process has
@@ -222,15 +210,7 @@ class Node:
         if isinstance(self.execution, RemoteDispatch) and self.settings.nats.url:
             from gnomon.app.fleet import NatsDispatch
 
-            nats = NatsDispatch(
-                self.store,
-                self.settings,
-                self.clock,
-                self.events,
-                dispatch=self.execution,
-                deduplicator=self.coordination.deduplicator,
-                on_started=self._pinger.started,
-            )
+            nats = NatsDispatch(self._context, dispatch=self.execution, on_started=self._pinger.started)
             loops.append(nats.run(stop))
         return loops
 
