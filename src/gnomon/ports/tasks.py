@@ -157,7 +157,7 @@ class Attempts(Protocol):
 
 
 class TaskPlacement(Protocol):
-    """Where SCHEDULED tasks were placed, and how much work is in flight."""
+    """Placements of SCHEDULED tasks, and the amount of work in flight."""
 
     async def in_flight_counts(self) -> InFlightCounts:
         """The number of tasks that workers have, and that wait for them."""

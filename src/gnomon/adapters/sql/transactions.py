@@ -23,7 +23,7 @@ batch then gets StoreUnavailable. All writes of Gnomon are safe to repeat: they 
 or a key.
 
 `apart` is for a body that must not wait for others, and for which no other waits: a claim of tasks that locks only rows
-which nobody else has. PostgreSQL runs it in a transaction of its own, beside the others; SQLite has one writer.
+which no other transaction has. PostgreSQL runs it in its own transaction, beside the others; SQLite has one writer.
 
 Without coalescing every write would be a commit of its own: on a disk with an fsync of 5 ms that is 200 writes per
 second for the whole node, and a tick would reach its worker after three of them instead of one. Without the order, the
