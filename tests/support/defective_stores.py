@@ -6,7 +6,7 @@ from functools import partial
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.schedules import MemoryJobs, MemorySchedules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 
 #: Makes a store on a clock.
 StoreFactory = Callable[[Callable[[], int]], MemoryStore]
@@ -17,7 +17,7 @@ def with_rules(rules: type[MemoryRules]) -> StoreFactory:
     return partial(MemoryStore, rules=rules)
 
 
-def with_part(name: str, part: Callable[[MemoryState, MemoryRules], object]) -> StoreFactory:
+def with_part(name: str, part: Callable[[MemoryTables, MemoryRules], object]) -> StoreFactory:
     """Stores whose part of that name is another."""
 
     def make(now: Callable[[], int]) -> MemoryStore:

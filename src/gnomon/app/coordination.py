@@ -57,7 +57,7 @@ _SHORT_LEASE_MS = 10_000
 
 
 class Coordination:
-    """What a process shares with others. With `alone` there are no others, and it costs nothing."""
+    """The coordination of a process with others: leases and deduplication. With `alone` it costs nothing."""
 
     def __init__(
         self, store: Store, settings: Settings, clock: Clock, events: Events, *, holder: str, alone: bool

@@ -43,7 +43,7 @@ class WakeUps:
         self.work = asyncio.Event()
         #: There may be event batches to close.
         self.event_batches = asyncio.Event()
-        #: There may be a new backfill, or room for more runs of one.
+        #: There may be a new backfill, or a free slot for more runs of one.
         self.backfill = asyncio.Event()
 
 
@@ -216,7 +216,7 @@ class LocalExecution(ExecutionServices):
         return [lease, *super().loops(stop), worker]
 
     async def _work(self) -> float:
-        """Step the worker. An attempt that has ended may have made room for more runs of a backfill."""
+        """Step the worker. The end of an attempt may free a slot for more runs of a backfill."""
         wait = await self.worker.step()
         if self._backfiller.busy:
             self._wake_ups.backfill.set()

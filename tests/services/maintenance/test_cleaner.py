@@ -12,7 +12,7 @@ from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.maintenance import MemoryRetention
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
@@ -44,7 +44,7 @@ class FillableArchive:
 class CountingRetention(MemoryRetention):
     """Counts the tasks that go in each transaction."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         super().__init__(state, rules)
         self.removed: list[int] = []
 

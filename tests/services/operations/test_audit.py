@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.audit import MemoryAuditTrail
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.core.audit import (
     GENESIS,
@@ -263,7 +263,7 @@ async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there
         == 2.0
     )
     assert (
-        await AuditSealer(Endless(MemoryState(lambda: NOON)), VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        await AuditSealer(Endless(MemoryTables(lambda: NOON)), VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
         == 0.25
     )
 
@@ -279,13 +279,13 @@ class Slow(Endless):
 
 
 async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
-    slow = Slow(MemoryState(lambda: NOON))
+    slow = Slow(MemoryTables(lambda: NOON))
 
     assert await AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode()).step() == 10
 
 
 async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write() -> None:
-    slow = Slow(MemoryState(lambda: NOON))
+    slow = Slow(MemoryTables(lambda: NOON))
     sealer = AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode(), busy=lambda: False)
 
     assert await sealer.step() == 0
@@ -294,7 +294,7 @@ async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write(
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 
-    assert await AuditSealer(Away(MemoryState(lambda: NOON)), VirtualClock(NOON), told, lease=SoleNode()).step() > 0
+    assert await AuditSealer(Away(MemoryTables(lambda: NOON)), VirtualClock(NOON), told, lease=SoleNode()).step() > 0
     assert told.names() == ["store_unavailable"]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry, seal_entries
 from gnomon.ports.audit import AuditQuery
 
@@ -10,7 +10,7 @@ from gnomon.ports.audit import AuditQuery
 class MemoryAuditTrail:
     """Implements AuditTrail."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def add(self, entry: AuditEntry) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import backfill_cancelled_entry, backfilled_entry
 from gnomon.core.model import ENGINE, RunStatus, ScheduleUid
 from gnomon.core.runs.backfill import (
@@ -26,7 +26,7 @@ _UNDER_WAY = (RunStatus.PENDING, RunStatus.RUNNING)
 class MemoryBackfills:
     """Implements Backfills."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import emitted_entry
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.runs.external_events import (
@@ -24,7 +24,7 @@ from gnomon.core.triggers import OnEvent
 class MemoryExternalEvents:
     """Implements EventLog."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 

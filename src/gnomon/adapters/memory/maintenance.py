@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.invariants import (
     OrphanedAttempt,
     OverdueSchedule,
@@ -44,7 +44,7 @@ from gnomon.ports.maintenance import (
 class MemorySingletonLeases:
     """Implements SingletonLeases."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
@@ -66,7 +66,7 @@ class MemorySingletonLeases:
 class MemoryRetention:
     """Implements RetentionStore."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -286,7 +286,7 @@ def _tick_row(tick: Tick) -> dict[str, Any]:
 class MemoryInvariants:
     """Implements InvariantChecks and StuckRuns."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 

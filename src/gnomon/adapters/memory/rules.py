@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.ids import run_id
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import run_record, schedule_after, superseded_run, tick_record, unchanged
@@ -54,7 +54,7 @@ from gnomon.ports.tasks import AttemptRef
 class MemoryRules:
     """Changes of the shared state that concern several tables."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     def after_task_end(self, ended: TaskCompletion | Admission, error: str | None, now: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Run, RunId, TaskId
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
@@ -13,7 +13,7 @@ from gnomon.ports.runs import RunQuery
 class MemoryRuns:
     """Implements Runs."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -41,7 +41,7 @@ class MemoryRuns:
 class MemoryExecutions:
     """Implements Executions."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def find_run(self, run_id: RunId) -> Run | None:
@@ -101,7 +101,7 @@ class MemoryExecutions:
 class MemoryDeadLetters:
     """Implements DeadLetters."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, registered_entry
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import unchanged
@@ -17,7 +17,7 @@ from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revisio
 class MemoryLedger:
     """Implements Ledger."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -46,7 +46,7 @@ class MemoryLedger:
 class MemoryShards:
     """Implements Shards."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
@@ -86,7 +86,7 @@ class MemoryShards:
 class MemorySchedules:
     """Implements Schedules."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -142,7 +142,7 @@ class MemorySchedules:
 class MemoryScheduleHistory:
     """Implements ScheduleHistory."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
@@ -182,7 +182,7 @@ class MemoryScheduleHistory:
 class MemoryJobs:
     """Implements Jobs."""
 
-    def __init__(self, state: MemoryState, schedules: Schedules) -> None:
+    def __init__(self, state: MemoryTables, schedules: Schedules) -> None:
         self._state = state
         self._schedules = schedules
 

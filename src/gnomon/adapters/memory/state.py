@@ -62,7 +62,7 @@ class TaskTable(MutableMapping[TaskId, Task]):
             self[task.task_id] = task
 
 
-class MemoryState:
+class MemoryTables:
     """The tables of the store in memory, and its clock."""
 
     def __init__(self, now: Callable[[], int]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.model import Overlap, RunId, Schedule
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP
@@ -13,7 +13,7 @@ from gnomon.ports.maintenance import JobStats, StoreStats
 class MemoryStoreStats:
     """Implements StoreStatsReader."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 

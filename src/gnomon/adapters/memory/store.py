@@ -15,7 +15,7 @@ from gnomon.adapters.memory.schedules import (
     MemorySchedules,
     MemoryShards,
 )
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.memory.stats import MemoryStoreStats
 from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTaskPlacement, MemoryTasks, MemoryWorkers
 
@@ -24,7 +24,7 @@ class MemoryStore:
     """Implements Store. A test that needs a defect replaces a part, or passes rules of its own."""
 
     def __init__(self, now: Callable[[], int], *, rules: type[MemoryRules] = MemoryRules) -> None:
-        state = self.state = MemoryState(now)
+        state = self.state = MemoryTables(now)
         shared = self.rules = rules(state)
         self.ledger = MemoryLedger(state, shared)
         self.shards = MemoryShards(state)

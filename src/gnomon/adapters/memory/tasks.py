@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.state import MemoryState
+from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
@@ -35,7 +35,7 @@ _HELD_BACK = (WaitReason.DEPS, WaitReason.QUEUE)
 class MemoryTasks:
     """Implements PendingTasks."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -124,7 +124,7 @@ class MemoryTasks:
 class MemoryAttempts:
     """Implements Attempts."""
 
-    def __init__(self, state: MemoryState, rules: MemoryRules) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
         self._rules = rules
 
@@ -217,7 +217,7 @@ class MemoryAttempts:
 class MemoryTaskPlacement:
     """Implements TaskPlacement."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def in_flight_counts(self) -> InFlightCounts:
@@ -253,7 +253,7 @@ class MemoryTaskPlacement:
 class MemoryWorkers:
     """Implements Workers."""
 
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
     async def register(self, card: WorkerInfo, *, ttl_ms: int) -> None:
@@ -271,17 +271,17 @@ class MemoryWorkers:
         self._state.workers.pop(worker, None)
 
 
-def scheduled_tasks(state: MemoryState) -> Iterable[Task]:
+def scheduled_tasks(state: MemoryTables) -> Iterable[Task]:
     """The tasks that wait for a worker."""
     return (task for task in state.tasks.live.values() if task.state is TaskState.SCHEDULED)
 
 
-def placement_of(state: MemoryState, task: Task) -> Placement:
+def placement_of(state: MemoryTables, task: Task) -> Placement:
     """The placement of a SCHEDULED task."""
     return state.placements.get(task.task_id, _ANYWHERE)
 
 
-def in_flight_counts(state: MemoryState) -> InFlightCounts:
+def in_flight_counts(state: MemoryTables) -> InFlightCounts:
     """See TaskPlacement.in_flight_counts."""
     held = [one for one in state.attempts.values() if one.ended_at is None and one.worker != ENGINE]
     waiting = [(task.tenant, placement_of(state, task)) for task in scheduled_tasks(state)]
@@ -294,7 +294,7 @@ def in_flight_counts(state: MemoryState) -> InFlightCounts:
     )
 
 
-def _ready(state: MemoryState, task: Task) -> ReadyTask:
+def _ready(state: MemoryTables, task: Task) -> ReadyTask:
     # An item gets only the input that was computed for it.
     given = state.payloads.get((task.run_id, "input")) if task.parent is None else None
     own = state.payloads.get((task.task_id, "input"))

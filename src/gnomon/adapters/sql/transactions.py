@@ -1,6 +1,6 @@
 """Transactions, and the coalescing of writes: many callers share one commit.
 
-What. A repository hands a *body* to `write`: a function that reads and writes through a connection. The body sees a
+Purpose. A repository hands a *body* to `write`: a function that reads and writes through a connection. The body sees a
 transaction of its own. In fact the writer takes every body that waits, up to MAX_BATCH, runs them one after the other
 in a single database transaction, commits once, and then answers each caller with the result of its own body.
 

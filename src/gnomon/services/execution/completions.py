@@ -1,4 +1,4 @@
-"""What workers and result consumers share: assignments of tasks, writing how they ended, and draining a runner."""
+"""The common part of workers and result consumers: assignments, writing completions, and draining a runner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Commit coalescing: tick, admission and take in one commit.
 
-What. A task passes three writes before it starts: the ticker writes the decision that creates it (PENDING), the
+Purpose. A task passes three writes before it starts: the ticker writes the decision that creates it (PENDING), the
 dispatcher admits it (SCHEDULED), and a worker takes it. In the plain path each service finds the work of the one before
 it in the store: three polls, three commits. The fast path is `write_and_admit`. The ticker, the launcher, the worker
 and the result consumer call it with a write and with the tasks that this write will create. The dispatcher prepares
@@ -15,7 +15,7 @@ Why. A commit costs a flush to disk, whatever it writes, and three of them in a 
 and the delay between a tick and the start of its task. Here there is one, and no loop has to wait for its next poll.
 The taker also finds the admitted requests in its AdmissionCache, and reads nothing again.
 
-What it needs. It is an optimisation, and must never be more:
+Requirements. It is an optimisation, and must never be more:
 
 - Only tasks that the gate allows at once (`Gate.admit_now`) and that a worker can take are admitted in this way. All
   others are left to `step`, which is woken, and which asks the gate without waiting for it.
@@ -26,7 +26,7 @@ What it needs. It is an optimisation, and must never be more:
   that a worker does not conclude from an early take that there is nothing to take.
 - In a storm (more than 100 decisions at once) the ticker does not use it: reading the tasks in bulk is cheaper.
 
-What would break without it. Nothing but speed: with `write_and_admit` absent everywhere, every task is still found by
+Without it. Nothing but speed: with `write_and_admit` absent everywhere, every task is still found by
 a step of the dispatcher and a step of the worker. The simulations run in that way. A version that returned before the
 take was written, or that reported a failed admission as a failed write, would break more: a launch that was committed
 would look refused, and its caller would start it again.

@@ -29,7 +29,7 @@ _PAGE = 500
 
 
 class CleanupResult(Struct, frozen=True):
-    """What a pass has removed."""
+    """The number of records that a pass has removed."""
 
     #: How many of each kind, including runs that other runs waited for.
     gone: Mapping[RetentionKind, int]

@@ -23,7 +23,7 @@ _REPLY_DECODER = msgspec.json.Decoder(HeartbeatReply)
 
 
 class HeartbeatHooks(Struct, frozen=True, kw_only=True):
-    """What a worker does about the answers to its heartbeats."""
+    """The actions of a worker on the replies to its heartbeats."""
 
     #: Called when a server answers again after the worker's leases had ended, or for the first time.
     on_trusted: Callable[[], None]

@@ -118,7 +118,7 @@ class RemoteWorker:
         self._events = events
         self._settings = settings.worker
         self.worker = worker
-        #: What it tells servers about itself.
+        #: The description of this worker for the servers.
         self.registration = WorkerRegistration(
             settings.worker, worker, started_at=clock.now(), measure_load=measure_load
         )

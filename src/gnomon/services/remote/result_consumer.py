@@ -2,7 +2,7 @@
 
 Fencing over NATS: why a task that travels over an unreliable bus has one result.
 
-What. A remote worker has no access to the store. A server takes a task for it: the attempt gets a *fence*, a number
+Purpose. A remote worker has no access to the store. A server takes a task for it: the attempt gets a *fence*, a number
 that grows by one with every attempt of the task, and a lease. The task message carries the fence, and a deadline
 within the lease. The worker reports the start and the end of the attempt with its fence; the result consumer writes
 them. The store accepts a start or an end only if the task is still open under that fence. A report of an older attempt
@@ -28,7 +28,7 @@ The result is not enough, though: a body should also not *run* twice at the same
 A message is acknowledged only after its reports are written. If a server dies in between, another one gets it again,
 and the fence makes writing it twice harmless.
 
-What would break without it. Without the fence the late report of a worker that was thought dead would end the attempt
+Without it. If there were no fence, the late report of a worker that was thought dead would end the attempt
 of its successor: a result that never happened. Without grants an `at_most_once` step could run on two workers. Without
 the 0.8 rule a worker that is cut off would go on while its successor already runs.
 """

@@ -253,15 +253,15 @@ class TaskPublisher:
         admission_number, asked_at = self.admission_cache.admission_number(), self._clock.elapsed()
         self._taking, self._passed_over, self._emptied_at = True, False, float("-inf")
         try:
-            rooms = [await self._take_for(pool) for pool in list(self.capacity.pools)]
+            more = [await self._take_for(pool) for pool in list(self.capacity.pools)]
         finally:
             self._taking = False
-        all_taken = all(room is False for room in rooms)
+        all_taken = all(found is False for found in more)
         if all_taken:
             self._emptied_at = asked_at
         if all_taken or not self.capacity.slots:
             self.admission_cache.mark_empty(admission_number, (one.waiting for one in self._to_send))
-        return any(rooms)
+        return any(more)
 
     async def _take_for(self, pool: str) -> bool | None:
         """Take tasks for one pool. Return whether there may be more; None if it has no free slot."""

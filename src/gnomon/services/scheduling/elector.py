@@ -2,7 +2,7 @@
 
 Shards and terms: how several nodes decide ticks without deciding any of them twice.
 
-What. Every schedule belongs to one of 256 shards, by a hash. A node decides the ticks of the shards that it
+Purpose. Every schedule belongs to one of 256 shards, by a hash. A node decides the ticks of the shards that it
 holds. It holds a shard by a lease in the store: a row with a holder, an end and a *term*, a number that grows by one
 each time that the shard changes hands. The elector renews the leases of its node every few seconds, claims free shards
 while the node has less than its fair share (256 divided by the nodes that are alive), and releases the surplus when
@@ -25,7 +25,7 @@ Hand-over. A node that stops leaves at once, and hints (`check_soon`) let others
 others wait for the end of its leases, which they know from their last renewal (`others_end_at`), and claim right then.
 A node on a database file is alone by its file lock, and takes all shards by force at the start.
 
-What would break without it. Without shards all nodes would plan the same schedules, and all but one would lose the
+Without it. If there were no shards, all nodes would plan the same schedules, and all but one would lose the
 race to write. Without terms a suspended node could write a decision over those of its successor. Exactly one decision
 per tick would then rest on the compare-and-set of each schedule's mark alone, which is the last line of defence and
 not a plan.
