@@ -15,7 +15,7 @@ def dispatched_assignment(
     step: Step | None = None,
     workflow: Workflow | None = None,
 ) -> Assignment:
-    """A task in the hands of a courier."""
+    """A task in the hands of a publisher."""
     step = step or Step(name="main", function="reports.make", timeout_ms=timeout_ms)
     run = Run(
         run_id=RunId("run_1"),

@@ -86,7 +86,7 @@ class ExecutionHarness:
         self.store: Store = store or MemoryStore(self.clock.now)
         self.events = Recorder()
         self.settings: Settings = load(flags=flags or {})
-        self.shelf = WorkflowCache(self.store.jobs)
+        self.workflow_cache = WorkflowCache(self.store.jobs)
         self.gate = gate or self.default_gate()
         self.taker = TakerLink()
         #: The services that asked for a step of the dispatcher, in order.
@@ -102,7 +102,7 @@ class ExecutionHarness:
     def new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
             self.store,
-            self.shelf,
+            self.workflow_cache,
             self.gate,
             self.clock,
             self.events,
@@ -125,7 +125,7 @@ class ExecutionHarness:
         write_and_admit = self.dispatcher.write_and_admit if shared else None
         return Worker(
             self.store,
-            self.shelf,
+            self.workflow_cache,
             runner,
             self.gate,
             self.clock,
@@ -150,7 +150,7 @@ class ExecutionHarness:
     ) -> Reconciler:
         return Reconciler(
             self.store,
-            self.shelf,
+            self.workflow_cache,
             self.clock,
             self.events,
             self.settings,

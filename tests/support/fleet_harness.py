@@ -39,16 +39,16 @@ class FleetHarness(ExecutionHarness):
         super().__init__(flags=flags, gate=gate)
         self.flags = dict(flags or {})
         self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
-        self.guard = MemoryDeduplicator(self.clock.now)
-        self.courier, self.collector = self.new_server()
+        self.deduplicator = MemoryDeduplicator(self.clock.now)
+        self.publisher, self.consumer = self.new_server()
         self.remote_runner = FakeRunner()
         self.remote_worker = self.new_remote_worker("field_1", self.remote_runner)
 
     def new_server(self) -> tuple[TaskPublisher, ResultConsumer]:
         side = MemoryServerBus(self.bus)
-        courier = TaskPublisher(
+        publisher = TaskPublisher(
             self.store,
-            self.shelf,
+            self.workflow_cache,
             side,
             self.clock,
             self.events,
@@ -56,22 +56,22 @@ class FleetHarness(ExecutionHarness):
             name="courier_1",
             wake_dispatcher=lambda: self.woken.append("publisher"),
         )
-        collector = ResultConsumer(
+        consumer = ResultConsumer(
             self.store,
-            self.shelf,
+            self.workflow_cache,
             side,
             self.gate,
-            self.guard,
+            self.deduplicator,
             self.clock,
             self.events,
             settings=self.settings,
-            publisher=courier,
+            publisher=publisher,
             dispatch=LocalDispatch(wake=lambda: self.woken.append("consumer")),
             on_started=lambda _: None,
             on_workers_changed=lambda: None,
         )
-        self.taker.connect(NotifiedPublisher(courier))
-        return courier, collector
+        self.taker.connect(NotifiedPublisher(publisher))
+        return publisher, consumer
 
     def new_remote_worker(self, name: str, runner: FakeRunner, **said: object) -> RemoteWorker:
         settings = load(flags={**self.flags, **{f"worker.{key}": value for key, value in said.items()}})
@@ -90,7 +90,7 @@ class FleetHarness(ExecutionHarness):
 
     async def open(self) -> None:
         """A server answers, and the worker is known."""
-        await self.collector.answer()
+        await self.consumer.answer()
         await self.remote_worker.heartbeat.send()
         # Longer than clocks may differ: what is sent from now on was sent after it came.
         self.clock.advance(1_001)
@@ -99,7 +99,7 @@ class FleetHarness(ExecutionHarness):
         """What is ready is on its way to a worker."""
         while not await self.dispatcher.step():
             pass
-        await self.courier.step()
+        await self.publisher.step()
 
     async def get(self, worker: RemoteWorker | None = None) -> None:
         """What is on its way has reached the worker, and is begun."""
@@ -110,8 +110,8 @@ class FleetHarness(ExecutionHarness):
 
     async def collect_reports(self) -> None:
         """What workers have said is written down."""
-        await self.collector.step()
-        await self.collector.write_released()
+        await self.consumer.step()
+        await self.consumer.write_released()
 
     async def run_cycle(self) -> None:
         """Everybody does what there is to do now."""

@@ -127,7 +127,7 @@ class RandomGraphRun:
         crew, store = self.crew, self.unsteady
         crew.runner = FakeRunner()
         crew.store = store
-        crew.shelf = WorkflowCache(self.steady.jobs)
+        crew.workflow_cache = WorkflowCache(self.steady.jobs)
         crew.dispatcher = crew.new_dispatcher()
         crew.worker = crew.new_worker(f"w{self.crashes}", crew.runner)
         if self.together:

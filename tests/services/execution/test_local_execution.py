@@ -556,7 +556,7 @@ async def test_what_was_taken_is_begun_though_reporting_failed(
 
     with monkeypatch.context() as broken:
         broken.setattr(harness.store.jobs, "workflow", away)
-        harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
+        harness.workflow_cache._entries.clear()  # noqa: SLF001 - as after a restart
         await harness.worker.step()
     assert not harness.runner.started
 

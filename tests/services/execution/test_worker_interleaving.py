@@ -73,12 +73,12 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
         reads += 1
         if reads > 1:
             harness.clock.advance(harness.settings.worker.lease_ms)
-        harness.shelf._entries.clear()  # noqa: SLF001 - as with many definitions
+        harness.workflow_cache._entries.clear()  # noqa: SLF001 - as with many definitions
         return await read(tenant, workflow_id, version)
 
     monkeypatch.setattr(harness.store.jobs, "workflow", slow)
-    monkeypatch.setattr(harness.shelf, "_keep", lambda _: None)
-    harness.shelf._entries.clear()  # noqa: SLF001 - as after a restart
+    monkeypatch.setattr(harness.workflow_cache, "_keep", lambda _: None)
+    harness.workflow_cache._entries.clear()  # noqa: SLF001 - as after a restart
     await harness.worker.step()
     await harness.worker.step()
 

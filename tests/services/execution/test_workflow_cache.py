@@ -1,4 +1,4 @@
-"""The shelf keeps what is asked for."""
+"""The workflow cache: reads each definition once, and forgets the least recently used."""
 
 from collections.abc import Sequence
 
@@ -47,10 +47,10 @@ class CountingJobs(MemoryJobs):
 
 async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
     library = CountingJobs()
-    shelf = WorkflowCache(library, most=2)
+    workflow_cache = WorkflowCache(library, most=2)
 
     for name in ("a", "b", "a", "c", "a", "b"):
-        await shelf.for_run(replace(RUN, workflow_id=name))
+        await workflow_cache.for_run(replace(RUN, workflow_id=name))
 
     assert library.asked == ["a", "b", "c", "b"]
 
@@ -69,9 +69,9 @@ async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
         asked.append(name)
         return await single(tenant, name, version)
 
-    await crew.shelf.preload(runs)
+    await crew.workflow_cache.preload(runs)
     crew.store.jobs.workflow = counted  # type: ignore[assignment]
-    found = [await crew.shelf.for_run(run) for run in runs]
+    found = [await crew.workflow_cache.for_run(run) for run in runs]
 
     assert [one.workflow_id for one in found if one] == names
     assert asked == []
@@ -118,8 +118,8 @@ async def test_several_are_read_at_once_an_older_version_by_itself_and_what_nobo
 async def test_what_was_read_once_is_not_read_again() -> None:
     store = await deployed(workflow("a"), workflow("b"))
     keys = [("default", "a", 1), ("default", "b", 1)]
-    shelf = WorkflowCache(store)
-    await shelf.get_many(keys)
+    workflow_cache = WorkflowCache(store)
+    await workflow_cache.get_many(keys)
     store.asked = []
 
-    assert (len(await shelf.get_many(keys)), store.asked) == (2, [])
+    assert (len(await workflow_cache.get_many(keys)), store.asked) == (2, [])

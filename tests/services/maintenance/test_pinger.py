@@ -51,7 +51,7 @@ class PingFixture:
         harness = self.harness
         return Pinger(
             harness.store.executions,
-            harness.shelf,
+            harness.workflow_cache,
             HttpPingSender(),
             harness.clock,
             harness.events,

@@ -87,14 +87,14 @@ async def test_no_more_is_sent_than_workers_have_slots(fleet: FleetHarness) -> N
     for number in range(25):
         await fleet.run(job, f"{number:02}")
     await fleet.send()
-    await fleet.courier.step()
+    await fleet.publisher.step()
     assert len(fleet.bus.work["default"].messages) == 10
 
     await fleet.get()
     fleet.remote_runner.end_all()
     await fleet.remote_worker.step()
     await fleet.collect_reports()
-    await fleet.courier.step()
+    await fleet.publisher.step()
 
     assert len(fleet.bus.work["default"].messages) == 10
 
@@ -105,7 +105,7 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     await fleet.run_cycle()
     job = await fleet.job()
     run = await fleet.run(job)
-    fleet.taker.connect(fleet.courier)
+    fleet.taker.connect(fleet.publisher)
     await fleet.dispatcher.step()
     asked: list[str] = []
     take = fleet.store.attempts.take
@@ -115,7 +115,7 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
         return await take(worker, **told)
 
     monkeypatch.setattr(fleet.store.attempts, "take", counted)
-    await fleet.courier.step()
+    await fleet.publisher.step()
     await fleet.get()
 
     assert [one.run.run_id for one in fleet.remote_runner.started.values()] == [run.run_id]
@@ -129,7 +129,7 @@ async def test_what_another_server_let_through_is_found_soon(fleet: FleetHarness
     fleet.taker.connect(another)
     await fleet.dispatcher.step()
     fleet.clock.advance(250)
-    await fleet.courier.step()
+    await fleet.publisher.step()
     await fleet.get()
 
     assert [one.run.run_id for one in fleet.remote_runner.started.values()] == [run.run_id]
@@ -148,7 +148,7 @@ async def test_without_a_worker_nothing_is_sent(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.dispatcher.step()
     fleet.clock.advance(LEASE_MS + 1)
-    await fleet.courier.step()
+    await fleet.publisher.step()
 
     assert not fleet.bus.work["default"].messages
     assert await fleet.attempts_of(run) == []
@@ -172,12 +172,12 @@ async def test_what_may_not_have_arrived_is_sent_again_under_the_same_name(fleet
     await fleet.run(await fleet.job())
     await fleet.dispatcher.step()
     fleet.bus.away = True
-    await fleet.courier.step()
+    await fleet.publisher.step()
     fleet.bus.away = False
     fleet.clock.advance(2_000)
-    await fleet.courier.step()
-    await fleet.courier.step()
-    await fleet.courier.step()
+    await fleet.publisher.step()
+    await fleet.publisher.step()
+    await fleet.publisher.step()
 
     assert [one.name.rpartition(":")[2] for one in fleet.bus.work["default"].messages.values()] == ["1"]
     await fleet.get()
@@ -194,7 +194,7 @@ async def test_while_the_bus_is_away_nothing_more_is_taken_from_the_store(fleet:
     await fleet.dispatcher.step()
     for _ in range(5):
         fleet.clock.advance(1_000)
-        await fleet.courier.step()
+        await fleet.publisher.step()
 
     assert len(await fleet.attempts_of(late)) <= 1
     assert "bus_unavailable" in fleet.events.names()
@@ -379,16 +379,16 @@ async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_c
 @pytest.mark.guarantee("S9")
 async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
-    await fleet.courier.step()
+    await fleet.publisher.step()
     await fleet.dispatcher.step()
-    await fleet.courier.take_with_admission()
+    await fleet.publisher.take_with_admission()
     assert len(await fleet.attempts_of(run)) == 1
     fleet.bus.away = True
     for _ in range(16):
-        await fleet.courier.step()
+        await fleet.publisher.step()
         fleet.clock.advance(1_000)
     fleet.bus.away = False
-    await fleet.courier.step()
+    await fleet.publisher.step()
 
     assert not fleet.bus.work["default"].messages
 
@@ -423,9 +423,9 @@ async def test_when_reports_cannot_be_had_what_keeps_them_is_made_again(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuilt: list[bool] = []
-    monkeypatch.setattr(fleet.courier, "rebuild_streams", lambda: rebuilt.append(True))
+    monkeypatch.setattr(fleet.publisher, "rebuild_streams", lambda: rebuilt.append(True))
     fleet.bus.away = True
-    await fleet.collector.step()
+    await fleet.consumer.step()
 
     assert rebuilt == [True]
 
@@ -459,7 +459,7 @@ async def test_while_the_store_is_away_reports_are_kept_and_come_again(
     await fleet.remote_worker.step()
     with monkeypatch.context() as patched:
         patched.setattr(fleet.store.attempts, "report", away)
-        assert await fleet.collector.step() > 0
+        assert await fleet.consumer.step() > 0
     assert (await fleet.now(run)).status is RunStatus.RUNNING
     fleet.clock.advance(1_001)
     await fleet.collect_reports()
@@ -729,7 +729,7 @@ async def test_a_function_that_a_worker_does_not_have_is_given_back(fleet: Fleet
 @pytest.mark.parametrize("slots", [-5, 10**9])
 async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
     fleet = FleetHarness()
-    await fleet.collector.answer()
+    await fleet.consumer.answer()
     card = {"worker": "field_1", "functions": [], "slots": slots, "started_at": 0}
     assert fleet.bus.heartbeats is not None
     await fleet.bus.heartbeats(msgspec.json.encode({"card": card, "from a newer version": True}))
@@ -794,7 +794,7 @@ async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_
 ) -> None:
     run = await fleet.run(await fleet.job())
     await reported(fleet, run)
-    await fleet.guard.begin("schedulers", "field_1:1", ttl_ms=LEASE_MS // 6)
+    await fleet.deduplicator.begin("schedulers", "field_1:1", ttl_ms=LEASE_MS // 6)
 
     await fleet.collect_reports()
     assert (await fleet.now(run)).status is RunStatus.PENDING

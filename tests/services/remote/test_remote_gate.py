@@ -87,12 +87,12 @@ async def test_a_report_is_kept_on_the_bus_until_the_gate_has_decided_about_all_
     assert (await fleet.now(slow)).status is RunStatus.RUNNING
     assert len(fleet.bus.reports.messages) == 1
 
-    fleet.collector.wake.clear()
+    fleet.consumer.wake.clear()
     gate.quarantine = "a password"
     gate.opened.set()
     await asyncio.sleep(0.01)
-    assert fleet.collector.wake.is_set()
-    await fleet.collector.write_released()
+    assert fleet.consumer.wake.is_set()
+    await fleet.consumer.write_released()
 
     assert (await task_of(fleet, slow)).state is TaskState.OUTPUT_QUARANTINED
     assert not fleet.bus.reports.messages
@@ -106,12 +106,12 @@ async def test_an_ending_is_not_lost_with_the_server_that_asked_the_gate() -> No
     gate.opened.clear()
     await end_all(fleet)
     await fleet.collect_reports()
-    fleet.collector.close()
+    fleet.consumer.close()
     await asyncio.sleep(0)
     assert gate.calls == 0
 
     gate.opened.set()
-    _, fleet.collector = fleet.new_server()
+    _, fleet.consumer = fleet.new_server()
     for _ in range(10):
         fleet.clock.advance(LIMIT_MS)
         await fleet.collect_reports()
@@ -133,9 +133,9 @@ async def test_an_ending_that_could_not_be_written_is_written_later(monkeypatch:
     with monkeypatch.context() as broken:
         broken.setattr(fleet.store.attempts, "report", away)
         await fleet.collect_reports()
-        assert await fleet.collector.write_released() > 0
+        assert await fleet.consumer.write_released() > 0
     assert len(fleet.bus.reports.messages) == 1
-    await fleet.collector.write_released()
+    await fleet.consumer.write_released()
 
     assert (await fleet.now(slow)).status is RunStatus.COMPLETED
     assert not fleet.bus.reports.messages
@@ -152,7 +152,7 @@ async def test_an_ending_that_no_store_can_keep_holds_up_no_other(monkeypatch: p
         fleet.remote_runner.end(held[name], output=b"1")
         await fleet.remote_worker.step()
     await fleet.collect_reports()
-    report = fleet.collector._report  # noqa: SLF001 - nothing that a store does comes that far
+    report = fleet.consumer._report  # noqa: SLF001 - nothing that a store does comes that far
 
     async def picky(endings: Any, known: Any) -> None:  # noqa: ANN401
         if any(each.run.run_id == one.run_id for each in endings):
@@ -160,9 +160,9 @@ async def test_an_ending_that_no_store_can_keep_holds_up_no_other(monkeypatch: p
         await report(endings, known)
 
     with monkeypatch.context() as broken:
-        broken.setattr(fleet.collector, "_report", picky)
+        broken.setattr(fleet.consumer, "_report", picky)
         gate.opened.set()
-        await fleet.collector.write_released()
+        await fleet.consumer.write_released()
     assert (await fleet.now(other)).status is RunStatus.COMPLETED
     assert len(fleet.bus.reports.messages) == 1
     assert "reports_refused" in fleet.events.names()

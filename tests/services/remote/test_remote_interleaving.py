@@ -275,7 +275,7 @@ async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_befor
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run(await fleet.job())
-    side = fleet.courier._queue  # noqa: SLF001 - there is no other way to be in the middle
+    side = fleet.publisher._queue  # noqa: SLF001 - there is no other way to be in the middle
     publish = side.publish
 
     async def unheard(parcels: Sequence[OutboundTask]) -> frozenset[str]:
@@ -290,7 +290,7 @@ async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_befor
     stream.forget_message_ids()
     other, remote_runner = await another(fleet)
     fleet.clock.advance(1_000)
-    await fleet.courier.step()
+    await fleet.publisher.step()
     assert len(stream.messages) == 2
     await other.pull()
     await other.step()

@@ -51,7 +51,7 @@ class RandomFaults:
         retry = RetryPolicy(max_attempts=50, initial_delay_ms=10)
         job = await self.fleet.job(workflow(retry=retry, delivery=delivery))
         self.runs += [await self.fleet.run(job, f"{number:03}") for number in range(RUNS)]
-        await self.fleet.collector.answer()
+        await self.fleet.consumer.answer()
 
     async def turn(self, *, calm: bool) -> None:
         """Something happens to somebody."""
@@ -61,7 +61,7 @@ class RandomFaults:
             self.born += 1
             remote_runner = CountingRunner(self.starts)
             self.workers.append((self.fleet.new_remote_worker(f"field_{self.born}", remote_runner), remote_runner))
-        steps = [self.fleet.dispatcher.step, self.fleet.courier.step, self.fleet.collector.step]
+        steps = [self.fleet.dispatcher.step, self.fleet.publisher.step, self.fleet.consumer.step]
         for worker, remote_runner in self.workers:
             for held in list(remote_runner.started):
                 if calm or self.chance(0.5):
@@ -95,7 +95,7 @@ class RandomFaults:
             # The worker is dead, and what it has begun never ends.
             del self.workers[dice.randrange(2) :]
         if self.chance(0.1):
-            self.fleet.courier, self.fleet.collector = self.fleet.new_server()
+            self.fleet.publisher, self.fleet.consumer = self.fleet.new_server()
         for stream in (bus.reports, *bus.work.values()):
             for number, message in list(stream.messages.items()):
                 if self.chance(0.1):
@@ -120,7 +120,7 @@ async def test_whatever_the_bus_does_every_start_has_a_reason_and_every_run_an_e
     for _ in range(60):
         await chaos.turn(calm=False)
     chaos.fleet.bus.away = False
-    await chaos.fleet.collector.answer()
+    await chaos.fleet.consumer.answer()
     for _ in range(400):
         await chaos.turn(calm=True)
         if all([(await chaos.fleet.now(run)).over for run in chaos.runs]):

@@ -64,7 +64,7 @@ async def test_slots_of_a_pool_are_free_again_when_their_tasks_have_ended(fleet:
     await worker.step()
     await fleet.collect_reports()
 
-    await fleet.courier.step()
+    await fleet.publisher.step()
     await fleet.get(worker)
 
     assert runs(remote_runner) == [last.run_id.removeprefix("run_")]
@@ -122,7 +122,7 @@ async def test_a_worker_without_room_is_sent_nothing_that_is_for_it_alone() -> N
     fleet.remote_runner.end_all()
     await fleet.remote_worker.step()
     await fleet.collect_reports()
-    await fleet.courier.step()
+    await fleet.publisher.step()
 
     assert [one.worker for one in await fleet.attempts_of(run)] == ["field_1"]
 

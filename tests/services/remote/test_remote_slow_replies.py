@@ -73,46 +73,46 @@ class WatchingRunner(FakeRunner):
 
 
 class ServerServices:
-    """A courier, a collector, a dispatcher and a reconciler in one process."""
+    """A publisher, a consumer, a dispatcher and a reconciler in one process."""
 
     def __init__(self, trouble: "RandomDelays") -> None:
         fleet = trouble.fleet
         store = cast("Any", SlowReplies(fleet.store, trouble, StoreUnavailable))
         side = cast("Any", SlowReplies(MemoryServerBus(fleet.bus), trouble, BusUnavailable))
-        shelf, clock, events, settings = fleet.shelf, fleet.clock, fleet.events, fleet.settings
+        workflow_cache, clock, events, settings = fleet.workflow_cache, fleet.clock, fleet.events, fleet.settings
         trouble.born += 1
         name = f"courier_{trouble.born}"
-        self.courier = TaskPublisher(
-            store, shelf, side, clock, events, settings=settings, name=name, wake_dispatcher=lambda: None
+        self.publisher = TaskPublisher(
+            store, workflow_cache, side, clock, events, settings=settings, name=name, wake_dispatcher=lambda: None
         )
         self.dispatcher = Dispatcher(
             store,
-            shelf,
+            workflow_cache,
             fleet.gate,
             clock,
             events,
             settings,
-            taker=self.courier,
+            taker=self.publisher,
             wake=lambda: None,
             ticker_behind=lambda: False,
         )
-        self.collector = ResultConsumer(
+        self.consumer = ResultConsumer(
             store,
-            shelf,
+            workflow_cache,
             side,
             fleet.gate,
-            fleet.guard,
+            fleet.deduplicator,
             clock,
             events,
             settings=settings,
-            publisher=self.courier,
+            publisher=self.publisher,
             dispatch=LocalDispatch(wake=lambda: None, write_and_admit=self.dispatcher.write_and_admit),
             on_started=lambda _: None,
             on_workers_changed=lambda: None,
         )
         self.reconciler = Reconciler(
             store,
-            shelf,
+            workflow_cache,
             clock,
             events,
             settings,
@@ -120,7 +120,7 @@ class ServerServices:
             on_ready=lambda: None,
             await_reports=side.wait_caught_up,
         )
-        self.steps = (self.dispatcher.step, self.courier.step, self.collector.step, self.reconciler.step)
+        self.steps = (self.dispatcher.step, self.publisher.step, self.consumer.step, self.reconciler.step)
 
 
 class WorkerWithRunner:
@@ -231,7 +231,7 @@ class RandomDelays:
             self.servers.append(ServerServices(self))
         if len(self.servers) > 1 and self.chance(0.2):
             self._die(self.servers.pop(dice.randrange(len(self.servers))))
-        await dice.choice(self.servers).collector.answer()
+        await dice.choice(self.servers).consumer.answer()
         if self.chance(0.1):
             await self.fleet.store.runs.cancel(
                 dice.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now()
@@ -256,7 +256,7 @@ class RandomDelays:
     async def end(self) -> None:
         """All faults are over, and everything that can end has ended."""
         self.calm, self.fleet.bus.away = True, False
-        await self.servers[0].collector.answer()
+        await self.servers[0].consumer.answer()
         for _ in range(400):
             await self.turn()
             if all([(await self.fleet.now(run)).over for run in self.runs]):
