@@ -235,8 +235,9 @@ def backfill_job(
 ) -> None:
     """Run past planned times that had no run.
 
-    The scheduler executes the backfill; interrupting this command does not stop it. Times without a UTC offset are
-    in the job's time zone.
+    The scheduler executes the backfill; interrupting this command does not stop it.
+
+    Times without a UTC offset are in the job's time zone.
     """
     from gnomon.cli.actions import backfills
     from gnomon.cli.target import Target
