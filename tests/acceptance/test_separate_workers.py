@@ -298,7 +298,7 @@ def fetched(address: str) -> bytes:
     [
         (("--label", "zone"), "error: --label: 'zone' must be KEY=VALUE"),
         (("--label", "=eu"), "error: --label: '=eu' must be KEY=VALUE"),
-        (("--label", "a=1", "--label", "a=2"), "error: --label: 'a=2' says a a second time"),
+        (("--label", "a=1", "--label", "a=2"), "error: --label: 'a=2' sets a a second time"),
         (("--pool", "Not a Pool"), "error: worker.pool: 'Not a Pool' must be 1 to 128 of"),
         (("--capability", " "), "error: worker.capabilities[0]: ' ' is empty"),
         (("--slots", "0"), "error: invalid value for '--slots'"),
