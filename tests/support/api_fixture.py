@@ -50,7 +50,7 @@ class RoleTokens:
 
 
 class ApiFixture:
-    """The API, and what stands behind it."""
+    """The API with its store, clock and services."""
 
     def __init__(self, *, server: ServerSettings | None = None) -> None:
         self.clock = VirtualClock(NOON)
@@ -89,7 +89,7 @@ class ApiFixture:
         )
 
     def put(self, services: ApiServices) -> None:
-        """The desk behind it is this one."""
+        """Serve these services from now on."""
         self.services = services
         self.app = with_request_checks(
             cast("App", create_app(services, surprised=self.unhandled_errors.append)), services.busy
@@ -104,7 +104,7 @@ class ApiFixture:
         self.changes += 1
 
     async def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
-        """The only task of the execution ends like this."""
+        """End the only task of the execution with this result."""
         run = await self.store.executions.find_run(RunId(execution))
         assert run is not None
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
@@ -120,7 +120,7 @@ class ApiFixture:
 
 
 class ApiCaller:
-    """Somebody who asks."""
+    """A client of the API with one token."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
@@ -149,7 +149,7 @@ class ApiCaller:
         return await self.ask("POST", path, body, headers=headers)
 
     async def registered(self, **said: Any) -> str:  # noqa: ANN401 - fields of a job
-        """A job's name, once it stands."""
+        """Register a job; return its name."""
         done = await self.post("/v1/jobs", {**JOB, **said})
         assert done.status_code == 201, done.text
         return str(done.json()["job"])

@@ -16,7 +16,7 @@ from support.api_fixture import ApiFixture
 
 @contextmanager
 def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
-    """The address at which it answers."""
+    """Serve the API fixture on a socket; yield its address."""
     listening = listen(ServerSettings(port=0))
     address = address_of(listening, api_setup.services.server)
     began = threading.Event()
@@ -39,7 +39,7 @@ def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
 
 
 def background_scheduler(database: Path, **settings: object) -> BackgroundScheduler:
-    """A scheduler on a file that knows no functions but those for commands, whatever else this process has imported."""
+    """A scheduler on a file without registered functions, whatever else this process has imported."""
     flags = {"database.url": f"sqlite:///{database}", "server.port": 0, "metrics.enabled": False}
     flags |= {name.replace("__", "."): value for name, value in settings.items()}
     return BackgroundScheduler(ServerOptions(settings=load(flags=flags), functions=Functions(), api=True))

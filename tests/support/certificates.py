@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and whoever it vouches for."""
+"""Certificates for tests: an authority and the certificates that it signs."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Vouches for others; its own certificate is in `file`."""
+    """Signs certificates; its own certificate is in `file`."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -30,7 +30,7 @@ class Authority:
         Path(self.file).write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
 
     def vouches(self, common: str, *others: x509.GeneralName) -> Pair:
-        """A certificate for somebody of that name."""
+        """A certificate for that common name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(common), self._name, key)
         if others:

@@ -1,6 +1,6 @@
-"""A whole fleet on trial: servers, workers, what they share and the wires between, under load, to be hurt and judged.
+"""A whole fleet for fault tests: servers, workers, shared services and proxies between them, under load.
 
-Every process says what it says into a file, so that none is held up by a reader who is busy with something else.
+Every process logs to a file, so that none of them waits for a reader.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from support.nats_users import PASSWORDS, NatsCluster, nats_with_users
 from support.pooler import Pooler
 from support.postgres_server import Postgres
 
-#: What is hurt for longer than this has lost its leases.
+#: A fault that lasts longer than this costs leases.
 LEASE_MS = 2_000
 PAST_LEASE_SECONDS = 3.0
-#: What is lost is found soon, and nobody minds how busy the machine is that runs the tests.
+#: Short leases, so that losses are noticed soon; generous timeouts, because the machine may be busy.
 _QUICK = {
     "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
     "GNOMON_WORKER__POLL_SECS": "5",
@@ -70,24 +70,24 @@ jobs:
       - {step: right, function: effects/coroutine, depends_on: [extract]}
       - {step: load, function: effects/coroutine, depends_on: [left, right]}
 """
-#: A tenth of what the shipped configuration has, as leases are shorter, too.
+#: A tenth of the shipped configuration, because leases are shorter, too.
 _QUICK_PINGS = 'ping_interval: "1s"\nping_max: 2\n'
 JOBS = ("quick", "slow", "once", "graph")
 TICKING_JOB = "every-second"
-#: Between two who go by the clock of the store.
+#: Between two processes that use the clock of the store.
 _CLOCKS_DIFFER_MS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosTopology:
-    """Which servers there are besides PostgreSQL, and how many of ours."""
+    """The services besides PostgreSQL, and the number of gnomon processes."""
 
     nats: bool = False
     cluster: bool = False
     redis: bool = False
-    #: Nobody has a session of PostgreSQL for longer than a transaction.
+    #: A pooler gives each transaction another session of PostgreSQL.
     pooled: bool = False
-    #: Every other server has another Redis, which knows nothing of the first.
+    #: Every other server uses a second Redis, independent of the first.
     split: bool = False
     servers: int = 2
     workers: int = 2
@@ -103,15 +103,15 @@ class ChaosTopology:
 
     @property
     def skew_ms(self) -> int:
-        """By how much what two of ours write down at one moment may differ: not by much, however wrong they are.
+        """By how much timestamps of two processes at one moment may differ, however wrong their machines' clocks are.
 
-        All of them go by the clock of the store, give or take half a second each.
+        All of them use the clock of the store, with a tolerance of half a second each.
         """
         return _CLOCKS_DIFFER_MS if any((*self.skews, *self.worker_skews)) else 0
 
 
 class LoggedProcess:
-    """One process of ours, and the file that it speaks into."""
+    """A gnomon process and its log file."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -135,7 +135,7 @@ class LoggedProcess:
         return self._process.poll() is None
 
     def has_logged(self, *texts: str) -> bool:
-        """Whether it has said one of these; it must not have ended before."""
+        """Whether it has logged one of these texts; it must not have ended before."""
         said = self.log.read_text()
         assert self.runs or any(text in said for text in texts), said[-3000:]
         return any(text in said for text in texts)
@@ -156,7 +156,7 @@ class LoggedProcess:
             self.signal(signal.SIGCONT)
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait until it ends by itself; return its exit code."""
         while self.runs:  # noqa: ASYNC110 - a process that ends sets no event of ours
             await asyncio.sleep(0.02)
         return self._process.returncode
@@ -164,7 +164,7 @@ class LoggedProcess:
 
 @dataclass(kw_only=True)
 class ChaosFleet:
-    """The fleet, and all that there is to say about it."""
+    """The running fleet, its proxies, and the records for the checker."""
 
     folder: Path
     shape: ChaosTopology
@@ -174,19 +174,19 @@ class ChaosFleet:
     nats: Nats | NatsCluster | None = None
     redis: Redis | None = None
     other_redis: Redis | None = None
-    #: By who speaks with whom: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
+    #: The proxies by client and server: "server-db", "worker-db", "server-nats", "worker-nats", "server-redis".
     proxies: dict[str, FaultProxy] = field(default_factory=dict)
     servers: list[LoggedProcess] = field(default_factory=list)
     workers: list[LoggedProcess] = field(default_factory=list)
-    #: Whoever is started from now on speaks with everybody directly.
+    #: Processes started from now on connect directly, without proxies.
     direct: bool = False
-    #: From when until when what was done is on no record: bodies that began then may have begun again.
+    #: The period whose writes were lost: bodies that began in it may have begun again.
     forgotten: tuple[int, int] = (0, 0)
-    #: What may take the place of PostgreSQL.
+    #: The standby that may replace PostgreSQL.
     standby: Postgres | None = None
-    #: Runs that somebody was told would be.
+    #: Runs that the API has confirmed.
     promised: set[RunId] = field(default_factory=set)
-    #: Shard and term to all who were seen to hold it.
+    #: The observed holders by shard and term.
     holders: dict[tuple[int, int], set[str]] = field(default_factory=lambda: defaultdict(set))
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -200,7 +200,7 @@ class ChaosFleet:
 
     def start_worker(self, *, skew_ms: int = 0) -> LoggedProcess:
         command = [*_program(skew_ms), "worker", "--import", "support.effect_functions", "--slots", "20"]
-        # Over the bus it has no database: its address stands in the environment.
+        # Over the bus it has no database: the address comes from the environment.
         command += [] if self.shape.bus else ["--database", self._url("worker-db")]
         proc = self._start(command, "worker")
         self.workers.append(proc)
@@ -234,17 +234,17 @@ class ChaosFleet:
         return self.database.replace(f":{self.pg.port}/", f":{self.proxies[wire].port}/")
 
     async def ready(self, procs: Sequence[LoggedProcess]) -> None:
-        """All of them have begun."""
+        """Wait until all processes have started."""
         await wait_until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
 
     async def all_known(self) -> bool:
-        """Whether all workers are known to those who hand out work."""
+        """Whether all workers are registered."""
         return len(await self.store.workers.alive()) == len(self.workers)
 
     # ---- load --------------------------------------------------------------------------------
 
     async def trigger_runs(self, count: int = 1) -> None:
-        """So many runs of every job are wished for; those that were promised are remembered."""
+        """Trigger runs of every job; remember those that were confirmed."""
         launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, SystemClock(), RandomIds()
         )
@@ -254,7 +254,7 @@ class ChaosFleet:
                 self.promised.add(done.run_id)
 
     async def generate_load(self, stop: asyncio.Event) -> None:
-        """A little load for as long as it is wanted; meanwhile it is looked at who holds what."""
+        """Generate a little load until cancelled, and record the holders of shards meanwhile."""
         while not stop.is_set():
             await self.trigger_runs()
             with contextlib.suppress(Unavailable):
@@ -273,16 +273,16 @@ class ChaosFleet:
         return read_effects(self.folder / "witness")
 
     async def wait_for_effects(self, count: int = 20) -> None:
-        """So many more bodies have begun or ended."""
+        """Wait until so many more bodies have begun or ended."""
         wanted = len(self.effects()) + count
         await wait_until(lambda: _as_condition(len(self.effects()) >= wanted))
 
     async def wait_for_effects_of(self, proc: LoggedProcess) -> None:
-        """The process has something in hand, or had."""
+        """Wait until the process has started a body."""
         await wait_until(lambda: _as_condition(any(one.pid == proc.pid for one in self.effects())))
 
     async def wait_until_decided(self, seconds: float = 1) -> None:
-        """All ticks up to so long from now are decided."""
+        """Wait until all ticks up to that time from now are decided."""
         moment = SystemClock().now() + round(seconds * 1000)
 
         async def is_decided() -> bool:
@@ -295,7 +295,7 @@ class ChaosFleet:
         return await all_runs(self.store)
 
     async def drain(self) -> None:
-        """No more ticks come, and all that was asked for is over."""
+        """Pause all jobs and wait until every run has ended."""
         await wait_until(self._paused)
 
         async def over() -> bool:
@@ -310,7 +310,7 @@ class ChaosFleet:
         return True
 
     async def stop_processes(self) -> None:
-        """Every process that still runs ends in good order."""
+        """Stop every process that still runs, gracefully."""
         running = [proc for proc in [*self.workers, *self.servers] if proc.runs]
         for proc in running:
             proc.signal(signal.SIGTERM)
@@ -319,7 +319,7 @@ class ChaosFleet:
 
 
 def _program(skew_ms: int) -> list[str]:
-    """`gnomon` on a machine whose clock is wrong by so much."""
+    """The command of `gnomon` with a clock that is wrong by so many milliseconds."""
     if skew_ms:
         return [sys.executable, str(TESTS / "support" / "skewed_clock_process.py"), str(skew_ms)]
     return [sys.executable, "-m", "gnomon"]
@@ -334,7 +334,7 @@ async def _as_condition(answer: bool) -> bool:  # noqa: FBT001 - a condition as 
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], *, within: float = 180) -> None:
-    """Wait for something that other processes will do; a store that cannot be asked has no answer yet."""
+    """Wait for a condition that other processes bring about; an unavailable store counts as not yet."""
     deadline = time.monotonic() + within
     while True:
         with contextlib.suppress(Unavailable):
@@ -346,7 +346,7 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], *, within: float 
 
 @contextlib.asynccontextmanager
 async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database: str) -> AsyncIterator[ChaosFleet]:
-    """A fleet of that shape, once all of it runs; at the end nothing of it is left."""
+    """Start a fleet of that topology; yield it once all of it runs, and remove it at the end."""
     (folder / "jobs.yaml").write_text(_JOBS)
     store = await open_postgres(database, pool_size=2, patience_ms=1500)
     chaos_run = ChaosFleet(folder=folder, shape=shape, pg=pg, database=database, store=store)
@@ -365,10 +365,10 @@ async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database
         try:
             skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
             worker_skews = [*shape.worker_skews, *[0] * shape.workers][: shape.workers]
-            # All at once, as when a whole site comes up: whoever is first makes the streams and registers the jobs.
+            # All at once, as when a whole site comes up: the first process creates the streams and registers the jobs.
             servers = [chaos_run.start_server(skew_ms=skew) for skew in skews]
             await chaos_run.ready([*servers, *(chaos_run.start_worker(skew_ms=skew) for skew in worker_skews)])
-            # Whoever asks for work before anybody is known to do it waits for nothing but the next try.
+            # A run that is triggered before a worker is known waits until its next try.
             await wait_until(chaos_run.all_known)
             yield chaos_run
         finally:

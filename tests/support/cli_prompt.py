@@ -1,4 +1,4 @@
-"""A prompt in an empty folder, for tests of what operators type."""
+"""Runs commands in an empty folder, for tests of the command line."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ jobs:
 
 
 class CommandResult(NamedTuple):
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: list[str]
@@ -48,7 +48,7 @@ class CommandResult(NamedTuple):
 
 
 class CliPrompt:
-    """A prompt in an empty folder with a jobs file."""
+    """Runs commands in an empty folder with a jobs file."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class CliPrompt:
         return found
 
     def with_store(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
-        """Do something as a worker would."""
+        """Run a function on the store, as a worker would."""
 
         async def done() -> T:
             store = await open_sqlite(str(self.folder / "gnomon.db"))
@@ -104,7 +104,7 @@ class CliPrompt:
         self.with_store(work)
 
     def failed(self) -> str:
-        """The dead letter of a run that has failed."""
+        """Let a run fail; return its dead letter."""
         execution = self.triggered()
         self.finish_execution(execution, Result.FAILED, error="disk full\nTraceback")
         [letter] = [one for one in self.data("dead-letters", "list") if one["execution_id"] == execution]

@@ -37,11 +37,11 @@ class RandomHistory:
         self.world.turns = lambda: self._dice.choice((0, 0, 0, 1, 2))
         self._process: SchedulerProcess | None = None
         self._calls: set[asyncio.Task[None]] = set()
-        #: Nothing was told that a crash in a quiet moment could make untold.
+        #: Whether all reported events are written, so that a crash loses none.
         self.forgotten: list[str] = []
 
     async def run(self, steps: int) -> DeclarativeWorld:
-        """So many things happen, and then some quiet time passes."""
+        """Perform so many random actions, then let some quiet time pass."""
         deeds = {
             self._pass_time: 60,
             self._initialize: 14,
@@ -71,13 +71,13 @@ class RandomHistory:
         await self.world.drive(ms, until=lambda: process is not None and not process.alive)
 
     async def _wait_for_death(self) -> None:
-        """A process that died is cleared away."""
+        """Clean up after a process that died."""
         if self._process is not None and not self._process.alive:
             await self._process.kill()
             self._process = None
             self.world.faults.clear()
 
-    # ---- deeds -----------------------------------------------------------------------------------
+    # ---- actions ---------------------------------------------------------------------------------
 
     async def _pass_time(self) -> None:
         longest = self._dice.choice((SECOND, MINUTE, MINUTE, 5 * MINUTE, HOUR, 5 * HOUR))
@@ -139,19 +139,19 @@ class RandomHistory:
         await self._drive(self._dice.randint(1, 3 * MINUTE))
         self.world.failing = False
         self.world.excuse_missing_events()
-        # What has been told is written as soon as it can be.
+        # Reported events are written as soon as possible.
         await self._drive(2 * SECOND)
 
     # ---- parts -----------------------------------------------------------------------------------
 
     def _alive(self) -> SchedulerProcess:
-        """The process; another one, now and then, if the last has ended well."""
+        """The process; sometimes a new one, if the last has ended gracefully."""
         if self._process is None or (not self.world.state.is_open and not self._calls and self._dice.random() < 0.5):
             self._process = self.world.process()
         return self._process
 
     def _call(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Somebody calls, and does not wait for the answer."""
+        """Start a call without waiting for its result."""
 
         async def carry_out() -> None:
             with suppress(SchedulerError):
@@ -167,7 +167,7 @@ class RandomHistory:
 
     def _task(self, name: str, cron: str) -> tuple[str, str, Body, timedelta]:
         async def body() -> None:
-            # Fails while the clock shows it, so that the dice are asked in one order only.
+            # Failures depend on the clock, so that random numbers are drawn in one order only.
             await self.world.clock.sleep(self._dice.choice(DURATIONS) / 1000)
             if self._dice.random() < 0.3:
                 raise ValueError(name)

@@ -1,5 +1,5 @@
 """A small world for the declarative scheduler: a clock that is driven, a state that can be made to fail, processes
-that die. Whatever happens in it is recorded, and judged by the theory at the end."""
+that die. All events are recorded, and checked against the theory at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -102,18 +102,18 @@ class SchedulerProcess:
         await self.watched.stop()
 
     def die(self) -> None:
-        """From here on nobody sees anything of it, and nothing that it does reaches the rows."""
+        """Cut the process off: its events are not seen, and its writes do not reach the rows."""
         if not self.alive:
             return
         if self.committed is not None:
-            # Nobody was told, but the registrations stand.
+            # The call has not returned, but the registrations are written.
             self.watched.note_committed()
             self.world.automata.registered(self.committed)
         self.alive = self.watched.alive = False
         self.world.note_crash()
 
     async def kill(self) -> None:
-        """The process is gone, with everything that ran in it; the rows are as they are."""
+        """End the process and everything that ran in it; the rows stay."""
         self.die()
         mine = asyncio.all_tasks() - self._before - {asyncio.current_task()}
         for task in mine:
@@ -134,7 +134,7 @@ class DeclarativeWorld:
         self.automata = Automata()
         self.ran: list[str] = []
         self.writes = 0
-        #: What happens to coming writes: "fail", "die before", "die after" the commit.
+        #: The fault of coming writes: "fail", "die before", "die after" the commit.
         self.faults: list[str] = []
         self.failing = False
         self.turns: Callable[[], int] = lambda: 0
@@ -146,7 +146,7 @@ class DeclarativeWorld:
         return ms_of(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(self.zone)))
 
     def local(self, at: int | None = None) -> str:
-        """What a clock on the wall shows."""
+        """The local time of an instant."""
         wall = datetime.fromtimestamp((self.clock.now() if at is None else at) / 1000, UTC)
         return wall.astimezone(ZoneInfo(self.zone)).strftime("%d %H:%M:%S")
 
@@ -157,7 +157,7 @@ class DeclarativeWorld:
         await self.clock.drive(self.instant(text) - self.clock.now())
 
     async def run_loop_until(self, happened: Callable[[], bool]) -> None:
-        """Let the event loop turn, without any time passing, until something has happened."""
+        """Run the event loop, without any time passing, until a condition holds."""
         for _ in range(1000):
             if happened():
                 return
@@ -178,7 +178,7 @@ class DeclarativeWorld:
         return SchedulerProcess(self, **more)
 
     async def started(self, *registrations: Any, **more: Any) -> SchedulerProcess:  # noqa: ANN401 - anything
-        """A process that has initialised these, and done what it has to do at once."""
+        """A process that has initialized these tasks and done all work that is due."""
         process = self.process(**more)
         await process.initialize(list(registrations))
         await self.clock.settle()
@@ -213,7 +213,7 @@ class DeclarativeWorld:
         return [event.name for event in self.events if task is None or event.task == task]
 
     def record(self, name: str) -> dict[str, Any]:
-        """What is kept of a task."""
+        """The stored record of a task."""
         records = [msgspec.json.decode(str(text)) for text in self.state.rows.values()]
         [found] = [record for record in records if record["name"] == name]
         return dict(found)
@@ -224,7 +224,7 @@ class DeclarativeWorld:
         return self.faults.pop(0) if self.faults else ""
 
     def excuse_missing_events(self) -> None:
-        """Up to now the state was made to fail."""
+        """Excuse missing events up to now, because the state was made to fail."""
         self.trace.append(Excused(self.clock.now()))
 
     def note_crash(self) -> None:
@@ -232,7 +232,7 @@ class DeclarativeWorld:
         self.trace.append(Crash(self.clock.now(), unwritten))
 
     def unwritten(self) -> frozenset[str]:
-        """Tasks that run according to the rows and do not: their end is not written, or they never began."""
+        """Tasks that run only according to the rows: their end is not written, or they never began."""
         records = [msgspec.json.decode(str(text)) for text in self.state.rows.values()]
         kept = {record["name"] for record in records if "schedulerIdentifier" in record}
         return frozenset(kept - self._running())
@@ -253,5 +253,5 @@ class DeclarativeWorld:
         return set(open_runs.values())
 
     def violations(self) -> list[TraceViolation]:
-        """What the theory has against this world."""
+        """The violations of the theory in this world."""
         return check([*self.trace, End(self.clock.now())], zone=self.zone) + self.automata.violations

@@ -1,4 +1,4 @@
-"""Assignments to be sent."""
+"""Assignments for tests of publishing."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ def dispatched_assignment(
     step: Step | None = None,
     workflow: Workflow | None = None,
 ) -> Assignment:
-    """A task in the hands of a publisher."""
+    """A task that a publisher has taken and not yet sent."""
     step = step or Step(name="main", function="reports.make", timeout_ms=timeout_ms)
     run = Run(
         run_id=RunId("run_1"),

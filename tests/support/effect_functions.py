@@ -1,4 +1,4 @@
-"""Functions whose effects a file keeps, with the moment of each, so that a fleet can be judged without being believed.
+"""Functions that record their effects in a file, so that a fleet can be checked independently of its store.
 
 Each line is `start|end job step run task fence pid at`, appended in one write, so that lines never mix.
 """
@@ -13,7 +13,7 @@ import gnomon
 
 
 class Effect(NamedTuple):
-    """The start of a body, or its end, as a file tells of it."""
+    """The start or the end of a body, as recorded in the file."""
 
     what: str
     job: str
@@ -37,7 +37,7 @@ def _append_effect(what: str, ctx: gnomon.Context) -> None:
 
 @gnomon.function("effects/coroutine")
 async def coroutine(ctx: gnomon.Context, seconds: float = 0) -> None:
-    """Leaves a start and an end, with some time in between."""
+    """Records a start and an end, with some time in between."""
     _append_effect("start", ctx)
     await asyncio.sleep(seconds)
     _append_effect("end", ctx)
@@ -52,7 +52,7 @@ def thread(ctx: gnomon.Context, seconds: float = 0.05) -> None:
 
 
 def read_effects(path: Path) -> list[Effect]:
-    """What was witnessed, in order."""
+    """The recorded effects, in order."""
     lines = path.read_text().splitlines() if path.exists() else []
     found = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""A dispatcher, a worker and a reconciler on a memory store, a virtual clock and a runner that does as it is told."""
+"""A dispatcher, a worker and a reconciler on a memory store, with a virtual clock and a fake runner."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from support.task_steps import workflow
 
 
 class FakeRunner:
-    """Runs nothing: a test says what comes of what was started."""
+    """Runs nothing: the test ends what was started."""
 
     def __init__(self, *functions: str) -> None:
         self.functions: Collection[str] = frozenset(functions or ("reports.make",))
@@ -60,7 +60,7 @@ class FakeRunner:
             self.end(held, Result.INTERRUPTED, error="the worker stops")
 
     def end(self, held: AttemptRef, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
-        """What was started ends like this."""
+        """End a started task with this outcome."""
         self._finished.append(Finished(self.started.pop(held), AttemptOutcome(result=result, **told)))
 
     def end_all(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
@@ -69,7 +69,7 @@ class FakeRunner:
 
 
 class ExecutionHarness:
-    """All of them together."""
+    """The services and their store, clock and runner."""
 
     #: Makes the gate of a harness that is not given one.
     default_gate: ClassVar[type[Gate]] = OpenGate
@@ -161,12 +161,12 @@ class ExecutionHarness:
         )
 
     def share_process(self, *, alone: bool = False) -> None:
-        """Dispatcher and worker are in one process, and hand over to each other what they need not look for."""
+        """Run dispatcher and worker in one process, so that they hand tasks over directly."""
         self.worker = self.new_worker(self.worker.worker, self.runner, shared=True, alone=alone)
         self.taker.connect(self.worker)
 
     async def job(self, definition: Workflow | None = None, **spec: Any) -> Schedule:  # noqa: ANN401
-        """A job that runs when it is asked to."""
+        """Register a job that runs on request."""
         said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
         made = minutely(**said)
         wish = JobChangeset(workflows=[definition or workflow()], added=[made])
@@ -174,7 +174,7 @@ class ExecutionHarness:
         return made
 
     async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
-        """A run of the job, wanted now."""
+        """Launch a run of the job now."""
         wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
         [became] = await self.store.runs.launch(
             [LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now()
@@ -183,7 +183,7 @@ class ExecutionHarness:
         return wanted
 
     async def run_until_idle(self) -> None:
-        """Everyone does what there is to do now."""
+        """Run all services until they have nothing left to do."""
         await self.worker.step()
         while not await self.dispatcher.step():
             pass

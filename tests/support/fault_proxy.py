@@ -1,4 +1,4 @@
-"""A wire between a client and a server that can be cut, slowed down, and made to swallow what it is given."""
+"""A TCP proxy that can reset, delay and swallow the traffic between a client and a server."""
 
 import asyncio
 import contextlib
@@ -12,20 +12,20 @@ _CHUNK = 65_536
 
 
 class WireFault(StrEnum):
-    """What is wrong with the wire."""
+    """A fault of the connection."""
 
     NONE = "none"
     #: Connections are reset, and new ones refused.
     CUT = "cut"
-    #: Everything is taken and nothing arrives, in neither direction: nobody is told.
+    #: Data is accepted and lost in both directions, without an error.
     DEAF = "deaf"
-    #: What the client says arrives; what the server answers is lost.
+    #: Data from the client arrives; data from the server is lost.
     MUTE = "mute"
-    #: What the client says is lost; what the server says by itself arrives.
+    #: Data from the client is lost; data from the server arrives.
     UNHEARD = "unheard"
 
 
-#: Which faults swallow what comes from the client, and what comes from the server.
+#: The faults that swallow data from the client, and those that swallow data from the server.
 _SWALLOWS = {
     True: frozenset({WireFault.DEAF, WireFault.UNHEARD}),
     False: frozenset({WireFault.DEAF, WireFault.MUTE}),
@@ -33,7 +33,7 @@ _SWALLOWS = {
 
 
 class FaultProxy(TcpRelay):
-    """Between its port and another one. What it has swallowed never arrives."""
+    """A proxy from its port to a server. Swallowed data never arrives."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -41,27 +41,27 @@ class FaultProxy(TcpRelay):
         self._delay = 0.0
         self._open: set[asyncio.StreamWriter] = set()
 
-    # ---- what can be wrong -------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Every connection is reset, and none can be had."""
+        """Reset every connection and refuse new ones."""
         self._run_on_loop(self._change(WireFault.CUT))
 
     def black_hole(self, fault: WireFault = WireFault.DEAF) -> None:
-        """Connections stay, new ones are taken, and what they carry is lost as the fault says."""
+        """Keep connections and accept new ones, but lose their data as the fault says."""
         self._run_on_loop(self._change(fault))
 
     def slow_down(self, seconds: float) -> None:
-        """Whatever arrives arrives later by so much."""
+        """Delay all data by so much."""
         self._delay = seconds
 
     def retarget(self, port: int) -> None:
-        """Whoever connects from now on comes to another server; all who are connected are cut off."""
+        """Send new connections to another server, and reset the existing ones."""
         self._to = port
         self._run_on_loop(self._cut_off())
 
     def restore(self) -> None:
-        """All is well again. A connection that has lost something is reset: no protocol could go on with it."""
+        """End the fault. A connection that has lost data is reset: no protocol could continue on it."""
         self._run_on_loop(self._change(WireFault.NONE))
 
     # ---- inside ------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class FaultProxy(TcpRelay):
             await asyncio.gather(self._carry(reader, back, client=True), self._carry(there, writer, client=False))
         finally:
             self._open -= {writer, back}
-            # An end that broke off while it was written to has not been closed by anybody.
+            # An end that failed during a write is not closed yet.
             for end in (writer, back):
                 end.close()
 
@@ -113,13 +113,13 @@ class FaultProxy(TcpRelay):
                     await asyncio.sleep(self._delay)
                 to.write(data)
                 await to.drain()
-        # An end that was closed or reset is news, too, and is lost where nothing arrives.
+        # A close or reset is information, too, and is lost where nothing arrives.
         if self._fault not in _SWALLOWS[client]:
             to.close()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """The other end learns at once that it is over, as when a host is gone."""
+    """Reset the connection, so that the other end learns at once that it has ended."""
     raw: socket.socket = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

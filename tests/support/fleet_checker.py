@@ -1,7 +1,7 @@
-"""Judging a trial: its records as a history for the checker, and its work against what the effects say.
+"""Checks a fault test: its ledger as a history for the checker, and its work against the recorded effects.
 
-The checker learns what was decided, when and under which term from the ledger; about bodies only the file of effects
-is believed, which neither the store nor any service can write.
+The checker reads decisions with their times and terms from the ledger. About bodies only the file of effects
+counts, which neither the store nor any service can write.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEn
 from support.chaos_fleet import TICKING_JOB, ChaosFleet
 from support.effect_functions import Effect
 
-#: What lets another attempt of a task start, besides a failure, which no body here has.
+#: Results that allow another attempt of a task, besides a failure, which no body here has.
 _RETRYABLE_RESULTS = (Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED)
 _LOSSES = 3
 _FOREVER = 1 << 62
@@ -29,7 +29,7 @@ _NEEDS = {"left": ("extract",), "right": ("extract",), "load": ("left", "right")
 
 
 async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0) -> list[str]:
-    """Everything that must not be; moments of two machines may differ by so much."""
+    """All violations; timestamps of two machines may differ by `skew_ms`."""
     await chaos_run.record_shard_holders()
     runs = await chaos_run.runs()
     history = await history_of(chaos_run.store, TICKING_JOB, runs)
@@ -50,9 +50,9 @@ async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0) -> list[str]:
 
 
 async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHistory:
-    """What became of every tick of a job that was paused in the end, for the checker.
+    """The history of every tick of a job that was paused in the end, for the checker.
 
-    Nothing is quiet while we hurt the fleet, nor where many share a small machine.
+    No period counts as quiet: the fleet has faults, and many processes share a small machine.
     """
     history = SimulationHistory(started_at=0, faults=[(0, _FOREVER)])
     schedule = await store.schedules.find("default", job)
@@ -80,7 +80,7 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
 
 
 def _commits(life: RecordedSchedule, ticks: list[Tick]) -> list[Commit]:
-    """What was written together: under one term, at one moment. The last is the pause with which we end."""
+    """The ticks that were written together, under one term at one moment. The last commit is the final pause."""
     [revision], [pause] = life.revisions, life.pauses
     assert life.final is not None
     found: list[Commit] = []
@@ -112,7 +112,7 @@ def _changing(commit: Commit, changed: Schedule) -> Commit:
 
 @dataclass(frozen=True)
 class _WorkRecord:
-    """Everything about the work, put together by what it belongs to."""
+    """The work of a test: runs, tasks, attempts and effects, grouped."""
 
     tasks: dict[TaskId, Task]
     steps: dict[str, list[Task]]
@@ -145,7 +145,7 @@ async def _work_of(chaos_run: ChaosFleet, runs: list[Run]) -> _WorkRecord:
 
 
 def _effects_of_known_tasks(chaos_run: ChaosFleet, tasks: Mapping[TaskId, Task]) -> Iterator[Effect]:
-    """All that was witnessed, but for starts that the store forgot: of what never was, or was begun again."""
+    """All effects without those of starts that the store has lost with its tail."""
     effects = chaos_run.effects()
     last = {one.task_id: number for number, one in enumerate(effects) if one.what == "start"}
     since, until = chaos_run.forgotten
@@ -174,7 +174,7 @@ def _check_run(run: Run, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
 
 
 def _check_step_order(run: Run, work: _WorkRecord) -> Iterator[str]:
-    """S13: a step begins after all that it needs have ended well."""
+    """S13: a step begins after all steps that it needs have succeeded."""
     tasks = {task.step: task for task in work.steps[run.run_id]}
     if set(tasks) != {"extract", *_NEEDS}:
         yield f"S13: the steps are {sorted(tasks)}"
@@ -207,7 +207,7 @@ def _check_task(task: Task, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
 
 
 def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:
-    """S4, S7, S14: what ended well has ended; what failed was lost as often as is allowed, and left a letter."""
+    """S4, S7, S14: a task has ended once, or was lost as often as allowed and left a dead letter."""
     tried, letters = work.attempts[task.task_id], work.letters[task.task_id]
     once = work.jobs[task.run_id] == _ONCE
     well = [one.number for one in tried if one.result is Result.SUCCEEDED]
@@ -222,6 +222,6 @@ def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:
         yield f"S7: is {task.state} after {tried}"
     if not (once and lost == 1) and lost < _LOSSES and not task.upstream_failed:
         yield f"S4: is {task.state} after {tried}"
-    # Whoever takes three workers down leaves a letter, whatever its job says.
+    # A task that took three workers down leaves a dead letter, whatever its job says.
     if task.state is TaskState.FAILED and not task.upstream_failed and len(letters) != 1:
         yield f"S14: failed, with {letters}"

@@ -1,4 +1,4 @@
-"""A server and workers elsewhere on a memory store, a bus in memory, a virtual clock and runners that do as told."""
+"""A server and remote workers on a memory store and a memory bus, with a virtual clock and fake runners."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ from gnomon.services.remote.task_publisher import TaskPublisher
 from support.execution import ExecutionHarness, FakeRunner
 from support.memory_bus import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 
-#: What lets another attempt of the same task start.
+#: Results that allow another attempt of the same task.
 RETRYABLE_RESULTS = {Result.LOST, Result.NEVER_STARTED, Result.FAILED, Result.INTERRUPTED}
 
 
@@ -33,7 +33,7 @@ class NotifiedPublisher(NoTaker):
 
 
 class FleetHarness(ExecutionHarness):
-    """The crew's dispatcher and reconciler, and in place of its worker some that know only the bus."""
+    """The dispatcher and reconciler of an ExecutionHarness, with remote workers that use only the bus."""
 
     def __init__(self, *, flags: Mapping[str, object] | None = None, gate: Gate | None = None) -> None:
         super().__init__(flags=flags, gate=gate)
@@ -89,38 +89,38 @@ class FleetHarness(ExecutionHarness):
         )
 
     async def open(self) -> None:
-        """A server answers, and the worker is known."""
+        """Start answering requests, and register the worker."""
         await self.consumer.answer()
         await self.remote_worker.heartbeat.send()
-        # Longer than clocks may differ: what is sent from now on was sent after it came.
+        # Longer than clocks may differ: messages sent from now on are newer than the worker.
         self.clock.advance(1_001)
 
     async def send(self) -> None:
-        """What is ready is on its way to a worker."""
+        """Admit ready tasks and publish them."""
         while not await self.dispatcher.step():
             pass
         await self.publisher.step()
 
     async def get(self, worker: RemoteWorker | None = None) -> None:
-        """What is on its way has reached the worker, and is begun."""
+        """Let the worker pull and start its tasks."""
         worker = worker or self.remote_worker
         await worker.pull()
         while not await worker.step():
             pass
 
     async def collect_reports(self) -> None:
-        """What workers have said is written down."""
+        """Store the reports of workers."""
         await self.consumer.step()
         await self.consumer.write_released()
 
     async def run_cycle(self) -> None:
-        """Everybody does what there is to do now."""
+        """Run all services once."""
         await self.send()
         await self.get()
         await self.collect_reports()
 
     async def check_runs(self, runs: Iterable[Run], starts: Counter[AttemptRef], delivery: Delivery) -> None:
-        """Every start of a body has a reason, and every run an end; these were the starts."""
+        """Check that every start has a reason and every run an end; return the starts."""
         assert set(starts.values()) <= {1}, "an attempt was begun twice"
         begun = Counter(task_id for task_id, _ in starts)
         for run in runs:

@@ -1,4 +1,4 @@
-"""Servers and workers over NATS as real processes, and judging what a witness saw of their work."""
+"""Servers and workers over NATS as real processes, and checks of the work that a witness recorded."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from support.nats_users import PASSWORDS, NatsCluster
 from support.witness import read_witness
 
 LEASE_MS = 2_000
-#: Quick enough for a test to see what becomes of the dead.
+#: Short enough for a test to see how lost attempts are handled.
 QUICK = {
     "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
     "GNOMON_RECONCILER__POLL_MS": "300",
@@ -50,7 +50,7 @@ def environment_of(nats: Nats | NatsCluster, user: str) -> dict[str, str]:
 
 @contextmanager
 def run_process(command: list[str], environment: Mapping[str, str], said: str) -> Iterator[GnomonProcess]:
-    """A process, once it says this; killed at the end if it still runs."""
+    """Start a process; yield it once it logs a text, and kill it at the end if it still runs."""
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     started = subprocess.Popen(
         command,
@@ -89,18 +89,18 @@ def remote_worker(nats: Nats | NatsCluster, *arguments: str, **environment: str)
 
 @contextmanager
 def start_together(*starting: AbstractContextManager[GnomonProcess]) -> Iterator[list[GnomonProcess]]:
-    """All of them, once each runs. They start beside each other, as on machines of their own."""
+    """Start all of them concurrently; return them once each runs."""
     with ExitStack() as stack:
         with ThreadPoolExecutor(len(starting)) as threads:
             running = list(threads.map(stack.enter_context, starting))
         yield running
 
 
-# ---- asking for work -----------------------------------------------------------------------------
+# ---- launching runs ------------------------------------------------------------------------------
 
 
 async def launch(store: SqlStore, job: str, count: int = 1) -> list[RunId]:
-    """So many new runs of a job, by their names."""
+    """Launch so many runs of a job; return their ids."""
     schedule = await store.schedules.find("default", job)
     assert schedule is not None
     ids, now = RandomIds(), SystemClock().now()
@@ -119,13 +119,13 @@ async def all_runs(store: SqlStore) -> list[Run]:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that another process will do, so there is nothing to await."""
+    """Poll for a condition that another process brings about."""
     while not await condition():  # noqa: ASYNC110 - what others do sets no event of ours
         await asyncio.sleep(0.05)
 
 
 async def postpone_task(store: SqlStore) -> None:
-    """A task that nobody could take is to be tried again in an hour."""
+    """Postpone the next try of an unroutable task by an hour."""
 
     async def unroutable_tasks() -> bool:
         return bool(await store.tasks.unroutable_tasks(after=(0, ""), limit=1))
@@ -156,11 +156,11 @@ async def wait_until_begun(witness: Path, job: str) -> None:
     await wait_until(begun)
 
 
-# ---- judging -------------------------------------------------------------------------------------
+# ---- checking ------------------------------------------------------------------------------------
 
 
 async def check_runs(store: SqlStore, witness: Path, *, once: frozenset[str] = frozenset()) -> dict[str, list[Attempt]]:
-    """Nothing was lost, and every start of a body has an attempt of its own, and a reason. The attempts of each run."""
+    """Check that no run was lost and every start has an attempt and a reason; return the attempts of each run."""
     runs = await all_runs(store)
     tasks = {task.task_id: task for task in await store.history.tasks(runs)}
     attempts: dict[str, list[Attempt]] = defaultdict(list)

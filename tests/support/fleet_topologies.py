@@ -1,4 +1,4 @@
-"""The shapes that a fleet can have: the same commands, with and without NATS and Redis."""
+"""The topologies of a fleet: the same commands, with and without NATS and Redis."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,13 +27,13 @@ TOPOLOGIES = [Topology(nats=nats, redis=redis) for nats in (False, True) for red
 
 @dataclass
 class RunningTopology:
-    """A shape that stands: what runs besides the processes, and how to start those."""
+    """A topology with its services running, and the commands that start processes."""
 
     shape: Topology
     url: str
     nats: Nats | None
     redis: Redis | None
-    #: What all processes are told besides.
+    #: More options for all processes.
     more: Mapping[str, str]
 
     def _environment(self, user: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ class RunningTopology:
 
     @contextmanager
     def worker(self, *arguments: str, **environment: str) -> Iterator[GnomonProcess]:
-        """`gnomon worker`, once it runs: on the database, or over NATS without knowing where that is."""
+        """`gnomon worker`, once it runs: on the database, or over NATS without its address."""
         told = {"--database", "--nats"} & set(arguments)
         place = ("--database", self.url) if self.nats is None and not told else ()
         command = [sys.executable, "-m", "gnomon", "worker", *place, "--import", "support.witness", *arguments]
@@ -61,7 +61,7 @@ class RunningTopology:
 
 @contextmanager
 def running_topology(shape: Topology, url: str, **environment: str) -> Iterator[RunningTopology]:
-    """The shape, with all that it needs besides PostgreSQL."""
+    """Start the services that the topology needs besides PostgreSQL."""
     with ExitStack() as stack:
         nats = stack.enter_context(nats_with_users()) if shape.nats else None
         redis = stack.enter_context(Redis()) if shape.redis else None

@@ -12,7 +12,7 @@ from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdi
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
 
-#: What a gate does, by name, and what is said about it.
+#: The behaviour of a gate by name, and the expected message.
 FaultTable = Mapping[str, tuple[Callable[[], Any], str]]
 #: Marks a test of what only a gate that answers at once makes possible.
 at_once = pytest.mark.parametrize("any_gate", [OpenGate], indirect=True, ids=["gate_at_once"])
@@ -138,7 +138,7 @@ async def hang_on() -> None:
 
 
 class Unspeakable(Exception):
-    """Cannot be shown."""
+    """An object whose repr fails."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -151,7 +151,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
     return fault
 
 
-#: What a gate may do instead of answering.
+#: Faults of a gate instead of an answer.
 BROKEN: FaultTable = {
     "raises": (_raise(RuntimeError("no\x00pe\nat all")), "the gate has raised RuntimeError: no pe at all"),
     "raises without a word": (_raise(ValueError()), "the gate has raised ValueError:"),
@@ -171,7 +171,7 @@ def _decided(*told: Any, **more: Any) -> Callable[[], Any]:  # noqa: ANN401 - an
     return lambda: GateDecision(*told, **more)
 
 
-#: Decisions that are none.
+#: Invalid decisions.
 NONSENSE: FaultTable = {
     "an unknown verdict": (_decided("maybe"), "the unknown verdict 'maybe'"),
     "a verdict as text": (_decided("allow"), "the unknown verdict 'allow'"),
@@ -193,7 +193,7 @@ def _released(**told: Any) -> Callable[[], Any]:  # noqa: ANN401
     return lambda: OutputRelease(**told)
 
 
-#: Releases that are none.
+#: Invalid releases.
 RELEASE_NONSENSE: FaultTable = {
     "an output of text": (_released(output="1"), "an output of type str"),
     "an output that is not JSON": (_released(output=b"{"), "an output that is not JSON"),

@@ -1,4 +1,4 @@
-"""`gnomon up`, `server` and `worker` in processes of their own, to be watched and killed."""
+"""`gnomon up`, `server` and `worker` as processes, for tests that read their output and kill them."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ _PATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))
 
 
 class GnomonProcess:
-    """A running `gnomon up`, and what it says."""
+    """A running gnomon process and its output."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -59,7 +59,7 @@ def up(
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[GnomonProcess]:
-    """The process, once it says that it runs; killed at the end if it still does."""
+    """Start `gnomon up`; yield it once it runs, and kill it at the end if it still does."""
     # Many of them run at once.
     quietly = () if "--port" in arguments else ("--no-api",)
     with _running("up", database, *arguments, *quietly, *_import_flags(imports), environment=environment) as running:
@@ -73,7 +73,7 @@ def worker(
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[GnomonProcess]:
-    """The same of a process that only executes."""
+    """Start `gnomon worker`, as `up` does."""
     with _running("worker", database, *arguments, *_import_flags(imports), environment=environment) as running:
         yield running
 
@@ -82,7 +82,7 @@ def worker(
 def server(
     database: Path | str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[GnomonProcess]:
-    """The same of one that only schedules, and answers whoever asks."""
+    """Start `gnomon server`, as `up` does."""
     open_to_all = {"GNOMON_AUTH__VERIFY_TOKENS": "false", "GNOMON_AUTH__ACCEPT_UNVERIFIED": "true"}
     said = {**open_to_all, **(environment or {})}
     with _running("server", database, "--port", "0", *arguments, environment=said) as running:

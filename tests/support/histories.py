@@ -1,4 +1,4 @@
-"""Histories told by hand, attempt by attempt: for trying the checker on what is right, and on what is not."""
+"""Builds histories by hand, attempt by attempt, to test the checker with correct and incorrect ones."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ _STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: RunSta
 
 
 class HistoryBuilder:
-    """One job whose runs are wanted by hand. Every sentence takes a second."""
+    """One job whose runs are triggered by hand. Every call takes a second."""
 
     def __init__(self, *, overlap: Overlap = Overlap.ALLOW, **workflow: Any) -> None:  # noqa: ANN401 - any field
         step = Step(name=ONLY_STEP, function="work", retry=workflow.pop("retry", None))
@@ -71,7 +71,7 @@ class HistoryBuilder:
     def run(
         self, name: str, *, queued: bool = False, force: bool = False, replay_of: str | None = None
     ) -> "HistoryBuilder":
-        """Someone wants a run."""
+        """Trigger a run."""
         moment, run_id = self._tell(), RunId(f"run_{name}")
         self.runs[name] = Run(
             run_id=run_id,
@@ -109,14 +109,14 @@ class HistoryBuilder:
         return self if queued else self.released(name)
 
     def released(self, name: str) -> "HistoryBuilder":
-        """It is the run's turn."""
+        """Release a queued run."""
         self.runs[name] = replace(self.runs[name], queued=False)
         interval = self.history.run_intervals[self.runs[name].run_id]
         interval.activated, interval.activated_ms = self._tell(), 1000 * self.seconds
         return self
 
     def cancelled(self, name: str) -> "HistoryBuilder":
-        """Someone asks for its end."""
+        """Request the cancellation of the run."""
         run = self.runs[name]
         self.history.cancelled.append(CancelRecord(self._tell(), run.run_id, self.now, 1000 * self.seconds))
         if self.tasks[name].state is not TaskState.RUNNING:
@@ -126,7 +126,7 @@ class HistoryBuilder:
     # ---- attempts ----------------------------------------------------------------------------
 
     def becomes(self, name: str, state: TaskState, **changes: Any) -> "HistoryBuilder":  # noqa: ANN401 - any field of the task
-        """The task is seen in another state; once it is over, so is its run."""
+        """Record another state of the task; a final one also ends its run."""
         task = self.tasks[name] = replace(self.tasks[name], state=state, **changes)
         self.history.states[task.task_id].append(state)
         if state in TERMINAL:
@@ -139,7 +139,7 @@ class HistoryBuilder:
         self.history.run_changes.append(RunEndRecord(0, SCHEDULE_UID, run.run_id, run.planned_at))
 
     def taken(self, name: str, worker: str = "w1") -> "HistoryBuilder":
-        """A worker is given the task."""
+        """Record that a worker takes the task."""
         fence = self.tasks[name].fence + 1
         self.becomes(name, TaskState.SCHEDULED).becomes(name, TaskState.RUNNING, fence=fence)
         held = self.tasks[name].task_id, fence
@@ -152,11 +152,11 @@ class HistoryBuilder:
         return self
 
     def begins(self, name: str, worker: str = "w1", fence: int | None = None) -> "HistoryBuilder":
-        """A body is seen to start."""
+        """Record the start of a body."""
         return self._witnessed(name, worker, fence, starts=True, result=None)
 
     def ends(self, name: str, result: Result | None, worker: str = "w1", fence: int | None = None) -> "HistoryBuilder":
-        """A body is seen to end."""
+        """Record the end of a body."""
         return self._witnessed(name, worker, fence, starts=False, result=result)
 
     def _witnessed(
@@ -180,7 +180,7 @@ class HistoryBuilder:
         delay_ms: int = 0,
         **changes: Any,  # noqa: ANN401
     ) -> "HistoryBuilder":
-        """The end of the newest attempt is reported, and counts."""
+        """Record an accepted report of the newest attempt."""
         before, held = self.tasks[name], (self.tasks[name].task_id, self.tasks[name].fence)
         counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
         moment, ended_at = self._tell(), self.now
@@ -189,7 +189,7 @@ class HistoryBuilder:
         return self
 
     def late(self, name: str, fence: int, result: Result, *, by: str = "w1", changed: bool = False) -> "HistoryBuilder":
-        """Someone reports an attempt that counts no more; unless it changes something."""
+        """Record a late report, which must have no effect."""
         before, moment = self.tasks[name], self._tell()
         if changed:
             self.becomes(name, TaskState.SUCCEEDED)
@@ -227,12 +227,12 @@ class HistoryBuilder:
         )
 
     def lapsed(self, name: str) -> "HistoryBuilder":
-        """The lease of the newest attempt is seen to be over."""
+        """Record that the lease of the newest attempt has expired."""
         self.history.lapsed[self.tasks[name].task_id, self.tasks[name].fence] = self._tell()
         return self
 
     def letter(self, name: str, *, resolved: bool = False) -> "HistoryBuilder":
-        """The task leaves a dead letter."""
+        """Record a dead letter of the task."""
         made = DeadLetter(
             dead_letter_id=f"dl_{name}",
             tenant="default",
@@ -253,14 +253,14 @@ class HistoryBuilder:
         return self
 
     def success(self, name: str, worker: str = "w1") -> "HistoryBuilder":
-        """All that it takes for a run that is ready."""
+        """Record a whole successful execution of a ready run."""
         self.taken(name, worker).begins(name, worker).ends(name, Result.SUCCEEDED, worker)
         return self.told(name, Result.SUCCEEDED, TaskState.SUCCEEDED, by=worker)
 
     # ---- the end -----------------------------------------------------------------------------
 
     def build(self) -> SimulationHistory:
-        """The history, with how everything stands."""
+        """The history with the final states."""
         going = [run for run in self.runs.values() if not run.over]
         schedule = Schedule(
             uid=SCHEDULE_UID, schedule_id="job", spec=self.spec, shard=0, mark_at=NOON, next_fire_at=None,

@@ -1,4 +1,4 @@
-"""A real HTTP server that remembers who called, and behaves as it is told."""
+"""An HTTP server that records requests and responds as the test sets it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 
 class HttpListener:
-    """What was asked for, in order, and how it answers."""
+    """The recorded requests in order, and the responses to come."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.agents: list[str] = []
-        #: The statuses of the next answers; 200 once there are none left.
+        #: The statuses of the next responses; 200 once there are none left.
         self.statuses: list[int] = []
-        #: It takes calls and never answers.
+        #: Accept requests and never respond.
         self.hangs = False
         self.called = asyncio.Condition()
         self.port = 0
@@ -23,18 +23,18 @@ class HttpListener:
         return f"http://127.0.0.1:{self.port}{path}"
 
     async def until(self, count: int) -> None:
-        """So many calls have come."""
+        """Wait until so many requests have come."""
         async with self.called:
             await self.called.wait_for(lambda: len(self.calls) >= count)
 
     def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a call."""
+        """Record a request and respond."""
         task = asyncio.get_running_loop().create_task(self._answer(reader, writer))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
     async def close_connections(self) -> None:
-        """No call goes on: what is still open when the loop ends would be blamed on whoever runs next."""
+        """Close open connections: a later test would be blamed for those left when the loop ends."""
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
