@@ -1,4 +1,4 @@
-"""PostgreSQL is lost for good, and another one that followed it takes its place."""
+"""PostgreSQL is lost for good, and a standby takes its place."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from support.postgres_standby import Standby
 
 
 async def with_synchronous_standby(chaos_run: ChaosFleet) -> None:
-    """Whatever anybody was told is there."""
+    """Fail over to a synchronous standby: every confirmed write is there."""
     async with _standby(chaos_run) as standby:
         await standby.make_synchronous()
         await chaos_run.wait_for_effects()
@@ -20,7 +20,7 @@ async def with_synchronous_standby(chaos_run: ChaosFleet) -> None:
 
 
 async def with_lost_tail(chaos_run: ChaosFleet) -> None:
-    """What was done last is forgotten: it may be done again, and what was promised last may be missing."""
+    """Fail over to a standby that lags: the last writes are lost, so work may be repeated and last runs be missing."""
     async with _standby(chaos_run) as standby:
         promised = set(chaos_run.promised)
         since = SystemClock().now()
@@ -44,7 +44,7 @@ async def _standby(chaos_run: ChaosFleet) -> AsyncIterator[Standby]:
 
 
 async def _promote(chaos_run: ChaosFleet, standby: Standby) -> None:
-    """Whoever looks for the database finds the other one."""
+    """Promote the standby and send all connections to it."""
     await standby.promote()
     for name in ("server-db", "worker-db"):
         chaos_run.proxies[name].retarget(standby.port)

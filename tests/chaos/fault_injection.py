@@ -1,6 +1,6 @@
-"""What can be done to a fleet: it is hurt, that lasts for as long as it takes to matter, and it heals.
+"""Faults for a fleet: each is injected, lasts long enough to matter, and is ended again.
 
-Whoever was killed is followed by another, as on a machine where somebody minds them.
+A killed process is replaced by a new one, as by a supervisor.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from support.postgres_small_disk import PostgresOnSmallDisk
 
 
 async def restart(chaos_run: ChaosFleet, *victims: LoggedProcess) -> None:
-    """Others are there in the place of those that have ended."""
+    """Start new processes in place of those that have ended."""
     servers = set(chaos_run.servers)
     await chaos_run.ready([chaos_run.start_server() if one in servers else chaos_run.start_worker() for one in victims])
 
@@ -54,7 +54,7 @@ async def all_killed(chaos_run: ChaosFleet, *, servers: bool, workers: bool) -> 
 
 
 async def servers_vanish(chaos_run: ChaosFleet) -> None:
-    """Their machines are gone: nobody tells PostgreSQL and NATS, for whom their connections go on for ever."""
+    """Make the machines of servers vanish: for PostgreSQL and NATS their connections stay open."""
     victims = list(chaos_run.servers)
     for name, between in chaos_run.proxies.items():
         if name.startswith("server-"):
@@ -99,7 +99,7 @@ async def all_frozen(chaos_run: ChaosFleet) -> None:
 
 
 async def a_server_stutters(chaos_run: ChaosFleet) -> None:
-    """It does something a tenth of the time."""
+    """Let a server run only a tenth of the time."""
     for _ in range(12):
         with chaos_run.servers[0].frozen():
             await asyncio.sleep(0.45)
@@ -159,13 +159,13 @@ async def pg_locked(chaos_run: ChaosFleet) -> None:
 
 
 async def pg_full(chaos_run: ChaosFleet) -> None:
-    """Nothing more can be written to its disk, until there is room again."""
+    """Fill the disk of PostgreSQL for a while."""
     assert isinstance(chaos_run.pg, PostgresOnSmallDisk)
     with chaos_run.pg.full():
         await asyncio.sleep(PAST_LEASE_SECONDS)
 
 
-# ---- wires ---------------------------------------------------------------------------------------
+# ---- connections ---------------------------------------------------------------------------------
 
 
 async def wire_fault(chaos_run: ChaosFleet, name: str, fault: Wire) -> None:
@@ -188,7 +188,7 @@ async def slow_wire(chaos_run: ChaosFleet, name: str, seconds: float) -> None:
 
 @contextlib.asynccontextmanager
 async def admin_client(chaos_run: ChaosFleet) -> AsyncIterator[Client]:
-    """A connection of somebody who may do everything."""
+    """A connection with all permissions."""
     assert chaos_run.nats is not None
     settings = NatsSettings(url=chaos_run.nats.url, user="admin", password=PASSWORDS["admin"])
     client = await connect(settings, Recorder(), name="admin")
@@ -219,7 +219,7 @@ async def nats_frozen(chaos_run: ChaosFleet) -> None:
 
 
 async def nats_wiped(chaos_run: ChaosFleet) -> None:
-    """It is killed, and comes back with nothing."""
+    """Kill NATS and start it again without its data."""
     assert isinstance(chaos_run.nats, Nats)
     chaos_run.nats.remove()
     chaos_run.nats.start()
@@ -255,7 +255,7 @@ async def stream_purged(chaos_run: ChaosFleet, stream: str) -> None:
 
 
 async def messages_duplicated_and_reordered(chaos_run: ChaosFleet) -> None:
-    """Whatever is said comes once more at once; what is kept comes once more later, in the opposite order."""
+    """Publish every message again at once, and stored ones once more later, in reverse order."""
     async with admin_client(chaos_run) as client:
         heard: list[Msg] = []
         questions = tuple(subject.rstrip("*") for subject in (subjects.HEARTBEATS, subjects.GRANTS))
@@ -278,7 +278,7 @@ async def messages_duplicated_and_reordered(chaos_run: ChaosFleet) -> None:
 
 
 def message_headers(message: Msg) -> dict[str, str]:
-    """What was sent twice has the same name twice; only we can tell that it is a copy, and do not copy it again."""
+    """The headers of a copy: the same message id, and a mark by which the test does not copy it again."""
     return {**(message.headers or {}), "Copy": "1"}
 
 
@@ -334,7 +334,7 @@ async def clocks_differ(chaos_run: ChaosFleet) -> None:
 
 
 async def skewed_server_does_not_lead(chaos_run: ChaosFleet) -> None:
-    """Of two servers only the one leads whose clock is about right."""
+    """Check that of two servers only the one with a correct clock leads."""
     await chaos_run.wait_until_decided(PAST_LEASE_SECONDS)
     holders = {who for held in chaos_run.holders.values() for who in held}
     assert len(holders) == 1, holders

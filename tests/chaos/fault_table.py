@@ -1,4 +1,4 @@
-"""The table of faults: what is done to a fleet under load, by its number among the faults that we promise about."""
+"""The table of faults for a fleet under load, each with its number in the documented matrix of faults."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,22 +26,22 @@ class FaultCase:
     """One fault."""
 
     name: str
-    #: Its number in the matrix of faults; several, if it is what they have in common.
+    #: Its number in the matrix of faults; several, if it covers them together.
     number: str
     shape: ChaosTopology
     hurt: InjectFault
-    #: Guarantees, beside those that are judged in every trial.
+    #: Guarantees besides those that every test checks.
     proves: tuple[str, ...]
-    #: Among the few that every run of the tests has.
+    #: Whether it is among the few that every run of the tests includes.
     short: bool = False
-    #: On a disk of its own that can be full, which only root can have.
+    #: Needs a disk that can be filled, which only root can mount.
     small_disk: bool = False
-    #: On a server that no other test has, as it does not come back.
+    #: Needs a server of its own, because it does not come back.
     own_pg: bool = False
 
 
 def _processes(shape: ChaosTopology, where: str, *, short: frozenset[str] = frozenset()) -> list[FaultCase]:
-    """What can happen to processes of ours, wherever tasks go."""
+    """Faults of gnomon processes, in every topology."""
     rows: list[tuple[str, str, InjectFault, tuple[str, ...]]] = [
         ("a server is killed", "F01 F02", do.a_server_killed, ("C1", "C3")),
         ("a server is killed again and again", "F12", do.a_server_killed_again_and_again, ("S10", "S17")),
@@ -64,7 +64,7 @@ def _processes(shape: ChaosTopology, where: str, *, short: frozenset[str] = froz
 
 
 def _database(shape: ChaosTopology, where: str, *, short: frozenset[str] = frozenset()) -> list[FaultCase]:
-    """What can happen to PostgreSQL."""
+    """Faults of PostgreSQL."""
     rows = [
         ("PostgreSQL is killed", "F40", do.pg_killed, ("C7", "C8")),
         ("PostgreSQL is stopped for longer than leases last", "F40 F41", do.pg_stopped, ("C7", "S10")),
@@ -82,7 +82,7 @@ def _database(shape: ChaosTopology, where: str, *, short: frozenset[str] = froze
 def _wires(
     shape: ChaosTopology, wire: str, number: str, *, slow: float, short: frozenset[str] = frozenset()
 ) -> list[FaultCase]:
-    """What can happen to a wire."""
+    """Faults of a connection."""
     between = f"the wire {wire}"
     rows = [
         (f"{between} is cut", partial(do.wire_fault, name=wire, fault=Wire.CUT)),
@@ -99,7 +99,7 @@ def _wires(
 
 
 def _bus() -> list[FaultCase]:
-    """What can happen to NATS and to what it keeps."""
+    """Faults of NATS and its stored messages."""
     rows: list[tuple[str, str, InjectFault]] = [
         ("NATS is killed", "F52", do.nats_killed),
         ("NATS is stopped for longer than leases last", "F61", do.nats_stopped),
@@ -156,7 +156,7 @@ def _redis() -> list[FaultCase]:
 
 
 def _clocks_of_workers() -> list[FaultCase]:
-    """An hour ahead and an hour behind: a worker is told how long it has, and never until when."""
+    """An hour ahead and an hour behind: a worker gets durations, never deadlines."""
     return [
         FaultCase(
             name=f"the clocks of workers are two hours apart, and one is frozen past its lease {where}",
@@ -185,7 +185,7 @@ def _failing_over() -> list[FaultCase]:
 
 
 def _pooled() -> list[FaultCase]:
-    """Behind a pooler that deals out sessions by the transaction."""
+    """Behind a pooler in transaction mode."""
     rows = [
         ("a server is killed", "F01 F48", do.a_server_killed),
         ("a worker is frozen past its lease", "F09 F48", do.a_worker_frozen),

@@ -1,4 +1,4 @@
-"""What can be too much for those that a fleet shares, though nobody has died: no room left, and no agreement."""
+"""Faults of shared services that stay alive: exhausted resources, and two lease stores that disagree."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,14 @@ from chaos.fault_injection import admin_client, restart
 from gnomon.core import subjects
 from support.chaos_fleet import LEASE_MS, PAST_LEASE_SECONDS, ChaosFleet, wait_until
 
-#: More than PostgreSQL gives to all together.
+#: More connections than PostgreSQL allows.
 _CONNECTIONS = 100
 _A_FEW = 1
 _TERMS = "SELECT shard, term FROM shard ORDER BY shard"
 
 
 async def no_connection_left(chaos_run: ChaosFleet) -> None:
-    """Strangers take every connection that is to be had; those who lead have theirs, and go on leading."""
+    """Other clients take every free connection; leaders keep theirs and continue to lead."""
     async with _connections_exhausted(chaos_run) as stranger:
         before = await stranger.fetch(_TERMS)
         await chaos_run.wait_until_decided(PAST_LEASE_SECONDS + LEASE_MS / 1000)
@@ -26,7 +26,7 @@ async def no_connection_left(chaos_run: ChaosFleet) -> None:
 
 @contextlib.asynccontextmanager
 async def _connections_exhausted(chaos_run: ChaosFleet) -> AsyncIterator[asyncpg.Connection]:
-    """One of so many that there is room for nobody else."""
+    """Hold all free connections."""
     async with contextlib.AsyncExitStack() as stack:
         one = await asyncpg.connect(chaos_run.database)
         stack.push_async_callback(one.close)
@@ -38,7 +38,7 @@ async def _connections_exhausted(chaos_run: ChaosFleet) -> AsyncIterator[asyncpg
 
 
 async def stream_full(chaos_run: ChaosFleet, stream: str) -> None:
-    """The stream has room for hardly anything, and says so to everybody who has more."""
+    """Limit the stream to very few messages, so that it refuses more."""
     async with admin_client(chaos_run) as client:
         js = client.jetstream()
         config = (await js.stream_info(stream)).config
@@ -51,9 +51,9 @@ async def stream_full(chaos_run: ChaosFleet, stream: str) -> None:
 
 
 async def redelivered_forever(chaos_run: ChaosFleet) -> None:
-    """A stranger takes work and gives it back at once, until it was given to somebody as often as may be.
+    """Another client takes work and returns it at once, until it reaches the limit of deliveries.
 
-    Nobody else takes any meanwhile: all workers stand still.
+    All workers are frozen meanwhile.
     """
     async with admin_client(chaos_run) as client:
         js = client.jetstream()
@@ -73,7 +73,7 @@ async def redelivered_forever(chaos_run: ChaosFleet) -> None:
 
 
 async def duplicate_worker_ids(chaos_run: ChaosFleet) -> None:
-    """Servers that ask different keepers of leases both think that they lead; one of them then goes."""
+    """Two servers with different lease stores both believe that they lead; then one of them ends."""
     await chaos_run.wait_until_decided(PAST_LEASE_SECONDS)
     chaos_run.servers[0].kill()
     await chaos_run.wait_until_decided(PAST_LEASE_SECONDS)

@@ -1,4 +1,4 @@
-"""Every fault of the table, done to a real fleet under load: it costs time, and nothing is lost or done twice for it.
+"""Every fault of the table, done to a real fleet under load: it costs time, and nothing is lost or done twice.
 
 `make chaos` runs all of them, `make test` the short ones.
 """
@@ -15,7 +15,7 @@ from support.fleet_checker import violations
 from support.postgres_server import Postgres, postgres
 from support.postgres_small_disk import PostgresOnSmallDisk
 
-#: What is judged after every fault, whichever it was.
+#: The guarantees that are checked after every fault.
 ALWAYS = ("S1", "S2", "S4", "S5", "S7", "S9", "S13", "S14", "S15", "S17", "C3")
 
 

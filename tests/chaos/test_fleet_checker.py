@@ -1,4 +1,4 @@
-"""The judge of a trial: it has nothing to say about a quiet one, and notices whatever is wrong."""
+"""The checker of fault tests: it accepts a run without faults, and detects every violation."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 async def chaos_run(tmp_path: Path) -> AsyncIterator[ChaosFleet]:
-    """One that is over, and in which nothing was hurt."""
+    """A finished run without faults."""
     pg = postgres(18)
     async with chaos_fleet(tmp_path, ChaosTopology(servers=1, workers=1), pg, await pg.fresh()) as chaos_run:
         await chaos_run.trigger_runs(2)

@@ -36,7 +36,7 @@ from support.postgres_server import Postgres
 #: A fault that lasts longer than this costs leases.
 LEASE_MS = 2_000
 PAST_LEASE_SECONDS = 3.0
-#: Short leases, so that losses are noticed soon; generous timeouts, because the machine may be busy.
+#: Short leases, so that losses are noticed soon; and no worker counts as overloaded, however busy the machine is.
 _QUICK = {
     "GNOMON_WORKER__LEASE_MS": str(LEASE_MS),
     "GNOMON_WORKER__POLL_SECS": "5",
@@ -254,7 +254,7 @@ class ChaosFleet:
                 self.promised.add(done.run_id)
 
     async def generate_load(self, stop: asyncio.Event) -> None:
-        """Generate a little load until cancelled, and record the holders of shards meanwhile."""
+        """Generate a little load until `stop` is set, and record the holders of shards meanwhile."""
         while not stop.is_set():
             await self.trigger_runs()
             with contextlib.suppress(Unavailable):

@@ -11,7 +11,7 @@ import gnomon
 
 @gnomon.function("leaky")
 async def logs_its_secret(ctx: gnomon.Context, token: str) -> None:
-    """Says its secret in every way it knows, and fails with it."""
+    """Logs, prints and returns its secret in every way, and fails with it."""
     raw = token.encode()
     forms = [
         token,

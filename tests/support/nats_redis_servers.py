@@ -1,4 +1,4 @@
-"""NATS and Redis out of wheels, on ports and in folders of their own: never a server that is somebody else's."""
+"""NATS and Redis from wheels, on ports and in folders of their own: never a server that exists already."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.server_process import ServerProcess
 
-#: Where there is no program of Redis to be had, its imitation speaks the same over TCP.
+#: Where no Redis program is installed, an imitation with the same protocol is used.
 _IMITATION = """
 import sys
 from fakeredis import TcpFakeServer
@@ -19,14 +19,14 @@ TcpFakeServer(("127.0.0.1", int(sys.argv[1])), server_type="redis").serve_foreve
 
 
 class BusServer(ServerProcess):
-    """What NATS and Redis have in common."""
+    """The common base of NATS and Redis."""
 
     prefix = "gnomon-bus-"
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
 
 
 class Nats(BusServer):
@@ -38,7 +38,7 @@ class Nats(BusServer):
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
     def _command(self, folder: Path) -> Sequence[str]:
@@ -49,11 +49,11 @@ class Nats(BusServer):
 
 
 class Redis(BusServer):
-    """A Redis server that writes everything down, so that it survives being killed."""
+    """A Redis server that persists every write, so that it survives being killed."""
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def _command(self, folder: Path) -> Sequence[str]:
@@ -66,7 +66,7 @@ class Redis(BusServer):
 
 
 def _program(name: str) -> str:
-    """The program that a wheel has put beside our interpreter, or one on the path."""
+    """The program that a wheel has installed beside the interpreter, or one on the path."""
     ours = Path(sysconfig.get_path("scripts")) / name
     found = str(ours) if os.access(ours, os.X_OK) else shutil.which(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""A NATS server with the users of the shipped configuration, and an administrator to look behind the scenes."""
+"""A NATS server with the users of the shipped configuration, and an administrator for tests."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ _ADMIN = f"{{ user: admin, password: {PASSWORDS['admin']} }}"
 
 
 class NatsCluster:
-    """Three servers that keep every stream together."""
+    """Three servers that replicate every stream."""
 
     def __init__(self) -> None:
         ports = [free_port() for _ in range(3)]
@@ -28,7 +28,7 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        """Where clients find any of them."""
+        """The addresses for clients."""
         return ",".join(node.url for node in self.nodes)
 
     def __enter__(self) -> Self:

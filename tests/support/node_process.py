@@ -1,4 +1,4 @@
-"""A node in a process of its own, to be killed: `python node_process.py URL [TTL_MS]`. Says "ready" once it runs."""
+"""A node as a process, for tests that kill it: `python node_process.py URL [TTL_MS]`. Prints "ready" once it runs."""
 
 import asyncio
 import signal

@@ -1,7 +1,7 @@
-"""A pooler that deals out connections to PostgreSQL by the transaction, as pgbouncer does if it is told to.
+"""A pooler for PostgreSQL in transaction mode, like pgbouncer's.
 
-It is as unkind as it may be: every transaction goes to another session than the one before, and nothing is reset in
-between. So whatever somebody leaves on a session is missing next time, or meets somebody else.
+It is as strict as possible: every transaction uses another session than the one before, and nothing is reset in
+between. So state that a client leaves on a session is missing next time, or disturbs another client.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from support.tcp_relay import TcpRelay
 
 _CANCEL, _ENCRYPT = 80877102, (80877103, 80877104)
-#: What asks for an answer that ends with "ready for query", and what that is.
+#: The messages that are answered with "ready for query", and that answer.
 _ASKING, _READY = b"QSF", b"Z"
 _LEAVING = b"X"
 _IDLE = b"I"
@@ -22,34 +22,34 @@ Message = tuple[bytes, bytes]
 
 @dataclass(eq=False)
 class _Session:
-    """A connection to the server, which whoever has a transaction has for so long."""
+    """A connection to the server, lent to a client for one transaction."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    #: What the server said when it was made, and by which name it can be told to stop.
+    #: The server's messages at startup, and the key for cancel requests.
     greeting: list[Message]
     key: bytes
 
 
 @dataclass(eq=False)
 class _Client:
-    """Somebody who thinks to have a connection of their own."""
+    """A client connection."""
 
     writer: asyncio.StreamWriter
     session: _Session | None = None
-    #: How many answers are still to come, and whether something was said that has no end yet.
+    #: How many answers are still to come, and whether a message is incomplete.
     asked: int = 0
     open: bool = False
     answering: "asyncio.Task[None] | None" = field(default=None)
 
 
 class Pooler(TcpRelay):
-    """In front of a server."""
+    """A pooler in front of a server."""
 
     def __init__(self, port: int, *, sessions: int = 6) -> None:
         super().__init__(port)
         self._most = sessions
-        #: By what clients say when they connect: whose sessions, and of which database.
+        #: The sessions by the startup message of clients, which names user and database.
         self._free: dict[bytes, asyncio.Queue[_Session | None]] = {}
         self._clients: dict[bytes, _Client] = {}
         self._numbers = itertools.count(1)
@@ -57,7 +57,7 @@ class Pooler(TcpRelay):
         self.dealt = 0
 
     def through(self, url: str) -> str:
-        """The address by which somebody comes to the same database through here."""
+        """The address of the same database through this pooler."""
         return url.replace(f":{self._to}/", f":{self.port}/")
 
     # ---- inside ------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Pooler(TcpRelay):
             await client.session.writer.drain()
 
     async def _answer(self, startup: bytes, session: _Session, client: _Client) -> None:
-        """What the server says goes to the client, until the transaction is over and the session is free."""
+        """Forward the server's messages to the client until the transaction has ended and the session is free."""
         try:
             while True:
                 kind, body = await _message(session.reader)
@@ -139,7 +139,7 @@ class Pooler(TcpRelay):
             client.writer.transport.abort()
 
     async def _session(self, startup: bytes) -> _Session:
-        """The one that was not used for longest; one that has died, or never was, is made."""
+        """The least recently used session; create one that is missing or dead."""
         session = await self._free[startup].get()
         if session is not None and not session.reader.at_eof() and not session.writer.is_closing():
             return session
@@ -180,7 +180,7 @@ def _abort(session: _Session) -> None:
 
 
 async def _startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What a client says first, after it was told that nothing is encrypted here."""
+    """The startup message of a client, after encryption was refused."""
     while True:
         [length] = struct.unpack("!I", await reader.readexactly(4))
         said = await reader.readexactly(length - 4)

@@ -1,4 +1,4 @@
-"""PostgreSQL out of a wheel, on a port and in a folder of its own: for tests and benchmarks, never somebody else's."""
+"""PostgreSQL from a wheel, on a port and in a folder of its own, for tests and benchmarks."""
 
 import asyncio
 import atexit
@@ -17,7 +17,7 @@ from support.server_process import ServerProcess
 VERSIONS = {16: "pginstall", 18: "pginstall18"}
 _NOBODY = 65534
 _USER = "gnomon"
-#: A crash must be a crash: fsync stays on. What is small is small because many servers share a small machine.
+#: fsync stays on, so that crashes are realistic. Sizes are small, because many servers share a small machine.
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -30,7 +30,7 @@ _SETTINGS = {
 
 
 class Postgres(ServerProcess):
-    """A server of one version. Started when it is first asked for something, and ended with this process."""
+    """A server of one version. It starts on first use and ends with this process."""
 
     ends_by = signal.SIGINT
     prefix = "gnomon-pg-"
@@ -49,7 +49,7 @@ class Postgres(ServerProcess):
         atexit.register(self.remove)
 
     def start_if_ended(self) -> None:
-        """It runs again, should it have given up by itself."""
+        """Start it again if it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         self.start()
@@ -72,7 +72,7 @@ class Postgres(ServerProcess):
 
     @contextlib.asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
-        """The address of a database like a fresh one, for a while. It is emptied and used again: that costs less."""
+        """Lend the address of an empty database. It is emptied and reused, which is cheaper than a new one."""
         url = self._spare.pop() if self._spare else await self.fresh()
         yield url
         from gnomon.adapters.sql.schema import metadata
@@ -92,7 +92,7 @@ class Postgres(ServerProcess):
         return self.url(name)
 
     async def run(self, sql: str, *, url: str | None = None) -> list[Any]:
-        """What a statement gives back, on a connection of its own and outside of any transaction."""
+        """Run a statement on a connection of its own, outside of any transaction; return its rows."""
         import asyncpg
 
         self.start()
@@ -126,7 +126,7 @@ _SERVERS: dict[int, Postgres] = {}
 
 
 def postgres(version: int) -> Postgres:
-    """The server of that version which this process shares, started."""
+    """The shared server of that version, started."""
     server = _SERVERS.setdefault(version, Postgres(version))
     server.start()
     return server

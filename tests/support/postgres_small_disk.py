@@ -1,4 +1,4 @@
-"""PostgreSQL on a disk that can be full: a small one in memory, which only root can have."""
+"""PostgreSQL on a small file system in memory that can be filled. Only root can mount it."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _PORTION = 1 << 16
 
 
 class PostgresOnSmallDisk(Postgres):
-    """A server whose folder is a disk of its own."""
+    """A server whose folder is a file system of its own."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
@@ -23,12 +23,12 @@ class PostgresOnSmallDisk(Postgres):
 
     @staticmethod
     def possible() -> bool:
-        """Whether we may have a disk of our own."""
+        """Whether this process may mount a file system."""
         return os.geteuid() == 0 and shutil.which("mount") is not None
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
-        """For a while nothing more can be written; then there is room again, and it runs."""
+        """Fill the disk for a while; then free it and make sure that the server runs."""
         assert self._disk is not None
         filler = self._disk / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
@@ -38,11 +38,11 @@ class PostgresOnSmallDisk(Postgres):
             yield
         finally:
             filler.unlink()
-            # It gives up when its log cannot be written; whoever minds it starts it again.
+            # The server ends when its log cannot be written; start it again, as a supervisor would.
             self.start_if_ended()
 
     def remove(self) -> None:
-        """Neither it nor its disk is left."""
+        """Remove the server and its disk."""
         super().remove()
         if self._disk is not None:
             subprocess.run([_program("umount"), "--lazy", str(self._disk)], check=True)

@@ -1,4 +1,4 @@
-"""A PostgreSQL that follows another one, and can take its place."""
+"""A standby of a PostgreSQL server that can be promoted."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ _PATIENCE = 30.0
 
 
 class Standby(Postgres):
-    """A server of the newest version that has, sooner or later, all that another one has."""
+    """A server of the newest version that replicates another one."""
 
     def __init__(self, version: int, primary: Postgres) -> None:
         super().__init__(version)
@@ -21,13 +21,13 @@ class Standby(Postgres):
         folder = super()._make_folder()
         shutil.rmtree(folder / "data")
         copied = [str(self._bin / "pg_basebackup"), "-D", str(folder / "data"), "-h", "127.0.0.1", "-U", "gnomon"]
-        # With all that it needs to follow from there.
+        # With the configuration that a standby needs.
         copied += ["-p", str(self._primary.port), "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]
         subprocess.run(copied, check=True, capture_output=True, cwd=folder, **self.run_by)
         return folder
 
     async def wait_until_caught_up(self) -> None:
-        """All that the other has had when this is called is here, too."""
+        """Wait until all present data of the primary is here."""
         [[reached]] = await self._primary.run("SELECT pg_current_wal_lsn()::text")
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -37,7 +37,7 @@ class Standby(Postgres):
             assert time.monotonic() < deadline, "it does not follow"
 
     async def make_synchronous(self) -> None:
-        """From now on the other tells nobody that something is written before it is here as well."""
+        """Let the primary confirm commits only once they are here as well."""
         await self._primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
         await self._primary.run("SELECT pg_reload_conf()")
         deadline = time.monotonic() + _PATIENCE
@@ -45,5 +45,5 @@ class Standby(Postgres):
             assert time.monotonic() < deadline, "they do not agree"
 
     async def promote(self) -> None:
-        """It takes the other's place: it can be written to."""
+        """Promote the standby, so that it accepts writes."""
         await self.run("SELECT pg_promote()")

@@ -1,4 +1,4 @@
-"""Which metrics a query of Prometheus uses, and which labels: enough to see that there are such."""
+"""Extracts the metrics and labels of a Prometheus query, to check that they exist."""
 
 import re
 

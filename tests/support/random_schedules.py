@@ -102,6 +102,6 @@ def field(dice: random.Random, name: str) -> str:
 
 
 def seeded_rounds(seed: object, count: int) -> Iterator[random.Random]:
-    """Dice for `count` rounds, times the effort asked for; the same ones in every run."""
+    """Random generators for `count` rounds, times the configured effort; the same ones in every run."""
     for number in range(count * EFFORT):
         yield random.Random(f"{seed}:{number}")

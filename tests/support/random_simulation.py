@@ -32,7 +32,7 @@ MINUTE = 60_000
 
 HOUR = 60 * MINUTE
 
-#: Beginnings from which a day and a half leads through a change of the clocks somewhere.
+#: Start times from which a day and a half includes a clock change in some zone.
 STARTS = [
     datetime(2026, 3, 7, 18, 0, 13, tzinfo=UTC),
     datetime(2026, 10, 31, 12, 31, 7, tzinfo=UTC),
@@ -92,7 +92,7 @@ def _instant(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).isoformat()
 
 
-#: What jobs run: how failures are tried again, how often a body may start, and what is left of those that fail.
+#: The definitions that jobs run: retries, delivery guarantees and dead letters.
 WORKFLOWS = (
     _workflow("plain"),
     _workflow(
@@ -103,7 +103,7 @@ WORKFLOWS = (
     _workflow("once-and-gone", delivery=Delivery.AT_MOST_ONCE),
     _workflow("poison"),
 )
-#: Most bodies succeed; what lasts longer than its timeout is ended by that.
+#: Most bodies succeed; those that take longer than their timeout are ended by it.
 USUAL_WORKLOAD = WorkloadModel(
     durations=(10, 500, 20_000, 90_000, 1_000_000),
     endings={Result.SUCCEEDED: 80, Result.FAILED: 12, Result.GAVE_UP: 3, Result.SNOOZED: 5},
@@ -178,7 +178,7 @@ class FailingGate(RandomGate):
 
 
 class RandomSimulation:
-    """A simulation with operators who keep changing their minds."""
+    """A simulation with operators who change jobs all the time."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class RandomSimulation:
         self.simulation.after(self.dice.randrange(6 * HOUR), self._set_the_clock)
 
     async def _define_late(self) -> None:
-        """Jobs have been asking for it since the beginning; workers learn how to run it later still."""
+        """Register a definition late, and its function on workers later still; jobs refer to it from the start."""
         await self.simulation.define(_workflow("late"))
         self.simulation.functions.discard("late")
 
@@ -251,13 +251,13 @@ class RandomSimulation:
                 await simulation.delete(self.uids[name])
                 self.uids[name] = await simulation.register(self._request(name))
         except (NotFound, FieldError):
-            # It is gone, or there is more to run than may.
+            # The job is gone, or the backfill is larger than allowed.
             pass
         self.simulation.wake()
         self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
 
     async def _choice(self, name: str) -> ResumeChoice:
-        """Which of the swallowed ticks run; not so many beside each other that workers have no room for others."""
+        """The skipped ticks to run, with a limited concurrency that leaves slots for others."""
         since = ResumeChoice(ResumePolicy.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
         few = [ResumeChoice(), ResumeChoice(), ResumeChoice(ResumePolicy.LATEST), since]
         if (await self.simulation.registrar.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
@@ -265,7 +265,7 @@ class RandomSimulation:
         return self.dice.choice(few)
 
     async def _add_exception(self, name: str) -> None:
-        """One coming tick, or one that was such a moment ago, is skipped or moved; or that is undone."""
+        """Skip or move one coming or recent tick, or undo that."""
         registrar, dice, view = self.simulation.registrar, self.dice, await self.simulation.registrar.get(name)
         told = [one.planned_at for one in view.schedule.spec.exceptions]
         at = dice.choice([*view.next_runs, *told, self.simulation.clock.now()])
@@ -279,14 +279,14 @@ class RandomSimulation:
             else:
                 await registrar.skip(name, at, move_to=move_to, actor="operator")
 
-        # There is no such tick, or no such place, any more.
+        # The tick, or its new time, is no longer possible.
         with suppress(FieldError):
             await self.simulation.persist(act)
 
     async def _edit_at_random(self) -> None:
-        """Operators want runs, want them gone, and try again what has failed."""
+        """Trigger runs, cancel runs, and replay dead letters."""
         act = self.dice.choice([self._trigger, self._trigger, self._cancel, self._cancel, self._replay])
-        # Someone else deleted the job, or another run of it is under way.
+        # The job was deleted, or another run of it is under way.
         with suppress(NotFound, Refused):
             await act()
         self.simulation.wake()
@@ -329,7 +329,7 @@ async def simulate(
     batch: int | None = None,
     failing_gate: bool = False,
 ) -> RandomSimulation:
-    """A world of that seed, after so many hours."""
+    """Run the simulation of that seed for so many hours."""
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
     world = RandomSimulation(store(clock.now), clock, seed, chances=chances, failing_gate=failing_gate)
     world.simulation.batch = batch or world.simulation.batch
@@ -339,7 +339,7 @@ async def simulate(
 
 
 class NewestFirst(MemoryRules):
-    """Lets the newest run go on that waits, not the oldest."""
+    """Releases the newest waiting run instead of the oldest."""
 
     def release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
         before = [one for one in self.open_runs(schedule.uid) if one.queued]

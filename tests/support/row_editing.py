@@ -1,4 +1,4 @@
-"""Rows that no service would write, planted in any store."""
+"""Writes rows into any store that no service would write."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -59,7 +59,7 @@ def transactions_of(store: Store) -> Transactions:
 
 
 def sql_row_editor(store: Store) -> EditRow:
-    """The same for a store on SQL."""
+    """Edits rows of a store on SQL."""
 
     async def plant(table: str, key: str, name: str, column: str | None, value: object) -> None:
         found = schema.metadata.tables[table]

@@ -1,4 +1,4 @@
-"""A task in the hands of a worker, for tests that need one."""
+"""A running task, for tests that need one."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def running_assignment(
     retry: RetryPolicy | None = None,
     **said: Any,  # noqa: ANN401 - any field of the workflow
 ) -> Assignment:
-    """A running task with so much behind it."""
+    """A running task after so many failures and losses."""
     run = Run(
         run_id=RunId("run_1"),
         tenant="default",

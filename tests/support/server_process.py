@@ -1,4 +1,4 @@
-"""Servers of others that tests start for themselves: each a process with a folder and a port of its own."""
+"""Third-party servers that tests start: each a process with a folder and a port of its own."""
 
 import contextlib
 import ctypes
@@ -22,41 +22,41 @@ _FIRST_PORT, _PORTS = 12_000, 20_000
 
 
 class ServerProcess(ABC):
-    """A process that keeps its folder and its port over its deaths. It ends with us."""
+    """A process that keeps its folder and port across restarts. It ends with this process."""
 
-    #: What lets it end in good order, and how its folder is called.
+    #: The signal for a graceful stop, and the name of its folder.
     ends_by: ClassVar[signal.Signals] = signal.SIGTERM
     prefix: ClassVar[str] = "gnomon-daemon-"
-    #: Who it is run by, if not by us.
+    #: The user that runs it, if not the current one.
     run_by: Mapping[str, Any] = {}
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        #: Where its folder is made, if not where all temporary ones are.
+        #: The parent of its folder, if not the default for temporary ones.
         self._within: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
     @abstractmethod
     def _command(self, folder: Path) -> Sequence[str]:
-        """What starts it."""
+        """The command that starts it."""
 
     @property
     def pid(self) -> int:
-        """The number of its process; if it has many, of the parent of all others."""
+        """The id of its process; if it has several, of their parent."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def log(self) -> Path:
-        """Where it writes what it has to say."""
+        """The path of its log."""
         assert self._folder is not None
         return self._folder / "log"
 
-    # ---- its life ----------------------------------------------------------------------------
+    # ---- lifecycle ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """It runs, and answers."""
+        """Start it and wait until it answers."""
         if self._process is not None:
             return
         if self._folder is None:
@@ -64,7 +64,7 @@ class ServerProcess(ABC):
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(self._folder),
-                # A group of its own, so that an interrupt from the keyboard reaches us first, and we end it.
+                # A group of its own, so that an interrupt from the keyboard reaches this process first, which ends it.
                 start_new_session=True,
                 stdout=log,
                 stderr=log,
@@ -74,20 +74,20 @@ class ServerProcess(ABC):
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """It has ended in good order."""
+        """Stop it gracefully."""
         self._end(self.ends_by)
 
     def kill(self) -> None:
-        """It has been cut off, as by a loss of power to the process; what it stored is still there."""
+        """Kill it; its stored data stays."""
         self._end(signal.SIGKILL)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """For a while it is there, and takes connections, but does nothing and answers nobody."""
+        """Freeze it for a while: the kernel accepts connections, but nothing is answered."""
         frozen = [self.pid, *_children(self.pid)]
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
-        # Its threads may go on for a moment, and answer.
+        # Its threads may run and answer for a moment.
         os.waitpid(self.pid, os.WUNTRACED)
         try:
             yield
@@ -97,7 +97,7 @@ class ServerProcess(ABC):
                     os.kill(pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Neither it nor its folder is left."""
+        """Kill it and remove its folder."""
         self.kill()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -113,7 +113,7 @@ class ServerProcess(ABC):
     # ---- inside ------------------------------------------------------------------------------
 
     def _make_folder(self) -> Path:
-        """A new folder, with all that the server needs in it."""
+        """Create a new folder with the files that the server needs."""
         self.port = self.port or free_port()
         return Path(tempfile.mkdtemp(prefix=self.prefix, dir=self._within))
 
@@ -133,7 +133,7 @@ class ServerProcess(ABC):
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
             return
-        # A child would go on for a moment and answer: they die with their parent, and it is over when they are gone.
+        # A child would run and answer for a moment: wait until all children are gone, too.
         children = _children(self._process.pid) if how is signal.SIGKILL else []
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(how)
@@ -156,7 +156,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process is there and not merely waiting to be buried."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -164,13 +164,13 @@ def _alive(pid: int) -> bool:
 
 
 def _die_with_parent() -> None:
-    """In the child: it is to stop when we are gone, even by a signal that leaves us no last word."""
+    """In the child: end when the parent ends, even if it is killed."""
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def free_port() -> int:
-    """One that nobody has at this moment, below those that the system gives to connections by itself."""
+    """A port that is free at this moment, below the ephemeral range."""
     while True:
         port = _FIRST_PORT + secrets.randbelow(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """`gnomon` on a machine whose clock is wrong: `python skewed_clock_process.py MILLISECONDS server --database ...`.
 
-The clock on the wall is wrong wherever the program asks for it; the one that nobody sets goes on as it does.
+The wall clock is wrong wherever the program reads it; the monotonic clock is right.
 """
 
 import sys
@@ -11,7 +11,7 @@ from gnomon.cli import main
 
 
 def skew(offset_ms: int) -> None:
-    """From now on the clock is wrong by so much."""
+    """Make the wall clock wrong by so much."""
 
     class WrongClock(SystemClock):
         def now(self) -> int:
@@ -20,7 +20,7 @@ def skew(offset_ms: int) -> None:
         def until(self, at: int) -> float:
             return at / 1000 - time.time() - offset_ms / 1000
 
-    # Whoever has the name of the clock already would go on with the right one, so the clock itself is made wrong.
+    # Modules may have imported the clock's name already, so the clock itself is made wrong.
     for name in ("now", "until"):
         setattr(SystemClock, name, vars(WrongClock)[name])
 

@@ -1,4 +1,4 @@
-"""Two stores that must come to the same, whatever is done to both."""
+"""Two stores that must agree after the same operations."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from gnomon.ports.store import Store
 
 
 class StorePair:
-    """Two stores that are told and asked the same."""
+    """Calls two stores with the same arguments and compares the results."""
 
     def __init__(self, memory: Store, sql: Store) -> None:
         self.memory, self.sql = memory, sql
@@ -24,7 +24,7 @@ class StorePair:
 
 
 async def full_snapshot(store: Store, schedules: Iterable[Schedule]) -> list[Any]:
-    """All that can be seen of a store."""
+    """All data that the ports show of a store."""
     runs = list(await store.executions.list_runs(RunQuery(limit=1000)))
     tasks = await store.history.tasks(runs)
     events = await store.events.page("default", limit=1000)

@@ -1,4 +1,4 @@
-"""Doing the work of dispatchers and workers by hand, on any store."""
+"""The steps of dispatchers and workers by hand, on any store."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def workflow(name: str = "report", **changes: Any) -> Workflow:  # noqa: ANN401 
 
 
 def admission(task: Task, *, schedule_uid: ScheduleUid | None = None, **changes: Any) -> Admission:  # noqa: ANN401
-    """The task may run, unless the changes say something else."""
+    """An admission that allows the task, with these changes."""
     allowed = Admission(
         task_id=task.task_id,
         run_id=task.run_id,
@@ -35,13 +35,13 @@ def admission(task: Task, *, schedule_uid: ScheduleUid | None = None, **changes:
 
 
 def admission_request(waiting: ReadyTask) -> AdmissionRequest:
-    """What a gate was asked about the only step of a run."""
+    """The request to a gate for the only step of a run."""
     definition = workflow()
     return AdmissionRequest(waiting=waiting, workflow=definition, step=definition.steps[0], input={})
 
 
 def assignment_of(taken: ReadyTask, definition: Workflow | None = None) -> Assignment:
-    """What a worker has in hand."""
+    """The assignment of a taken task."""
     definition = definition or workflow()
     return Assignment(task=taken.task, run=taken.run, workflow=definition, step=definition.steps[0], input={})
 
@@ -54,13 +54,13 @@ def completion_of(
     definition: Workflow | None = None,
     **told: Any,  # noqa: ANN401
 ) -> TaskCompletion:
-    """What follows from how the attempt ended."""
+    """The completion of an attempt with this result."""
     outcome = AttemptOutcome(result=result, **told)
     return complete_attempt(assignment_of(taken, definition), outcome, now=now, limits=GiveUpLimits())
 
 
 async def take_task(store: Store, worker: str, run: Run, *, now: int, begin: bool = True) -> ReadyTask:
-    """The only task of the run, past the gate and in the hands of the worker."""
+    """Admit the only task of the run and let the worker take it."""
     [task] = await store.history.tasks([run])
     await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid)], now=now)
     taken = await store.attempts.take(worker, limit=1000, lease_ms=LEASE, now=now, begin=begin)
@@ -69,7 +69,7 @@ async def take_task(store: Store, worker: str, run: Run, *, now: int, begin: boo
 
 
 async def finish_run(store: Store, run: Run, *, result: Result = Result.SUCCEEDED, now: int) -> bool:
-    """The only task of the run is done, and so is the run. False if it had ended before."""
+    """End the only task of the run and thereby the run; False if it had ended before."""
     [task] = await store.history.tasks([run])
     if task.state not in (TaskState.PENDING, TaskState.SCHEDULED):
         return False
@@ -83,5 +83,5 @@ async def runs_of(store: Store, schedule: Schedule) -> list[Run]:
 
 
 def routed_workflow(name: str, route: RoutingRequirements | None, function: str = "reports.make") -> Workflow:
-    """A workflow with one step that says where it is to go."""
+    """A workflow with one step that has routing fields."""
     return Workflow(workflow_id=name, version=1, steps=(Step(name=ONLY_STEP, function=function, route=route),))

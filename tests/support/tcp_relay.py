@@ -1,4 +1,4 @@
-"""What stands between clients and a server: a port of its own, on a thread of its own."""
+"""The base of proxies between clients and a server: a port of its own, on a thread of its own."""
 
 import asyncio
 import threading
@@ -10,10 +10,10 @@ _PATIENCE = 10.0
 
 
 class TcpRelay(ABC):
-    """Whoever connects to its port is dealt with on its own loop, so that a test may be busy with something else."""
+    """Handles connections to its port on its own event loop, so that the loop of the test may be busy."""
 
     def __init__(self, port: int) -> None:
-        #: Where the server is.
+        #: The port of the server.
         self._to = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=type(self).__name__.lower(), daemon=True)
@@ -22,9 +22,9 @@ class TcpRelay(ABC):
 
     @abstractmethod
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody is here, and stays until this is over."""
+        """Handle a connection until it ends."""
 
-    # ---- its life ----------------------------------------------------------------------------
+    # ---- lifecycle ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -41,7 +41,7 @@ class TcpRelay(ABC):
     # ---- inside ------------------------------------------------------------------------------
 
     def _run_on_loop(self, what: Coroutine[Any, Any, None]) -> None:
-        """It has been done on the thread of its own."""
+        """Run a coroutine on the thread of the relay."""
         asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
 
     async def _listen(self) -> None:
@@ -49,7 +49,7 @@ class TcpRelay(ABC):
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
-        """Nobody comes any more, and nobody is left."""
+        """Stop listening and end all connections."""
         if self._server is not None:
             self._server.close()
         mine = asyncio.current_task()
@@ -60,6 +60,6 @@ class TcpRelay(ABC):
 
 
 async def _run_pending_callbacks() -> None:
-    """Transports let go of their sockets in turns of their own, which a loop that is stopped would not give them."""
+    """Run pending callbacks: transports close their sockets in later iterations of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The faulty wire of the fault tests does what it says."""
+"""The proxy of the fault tests injects the faults that it promises."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ from support.fault_proxy import FaultProxy, WireFault
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that says back what it hears."""
+    """The port of an echo server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer(conn: socket.socket) -> None:
@@ -44,7 +44,7 @@ def wire(echo: int) -> Iterator[FaultProxy]:
 
 @contextmanager
 def dialled(wire: FaultProxy) -> Iterator[socket.socket]:
-    """A connection that goes through to the other end."""
+    """A connection through the proxy."""
     with socket.create_connection(("127.0.0.1", wire.port), timeout=10) as client:
         client.sendall(b"?")
         client.recv(1024)

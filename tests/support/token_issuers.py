@@ -36,7 +36,7 @@ def okp(name: str = "o1") -> OKPKey:
 
 
 def public_jwk(key: AnyKey, kid: str | None = None, **more: object) -> dict[str, Any]:
-    """The key as an issuer shows it."""
+    """The key as an issuer publishes it."""
     shown: dict[str, Any] = dict(key.as_dict(private=False))
     return shown | ({} if kid is None else {"kid": kid}) | more
 
@@ -48,7 +48,7 @@ def token_part(said: object) -> str:
 
 
 def claims(**changes: object) -> dict[str, Any]:
-    """What a good token says; a change to None leaves a claim away."""
+    """The claims of a valid token; a change to None omits a claim."""
     usual: dict[str, Any] = {
         "iss": ISSUER,
         "sub": "ada",
@@ -67,7 +67,7 @@ def signature(key: AnyKey, algorithm: str, signed: str) -> bytes:
 def token(
     said: object = None, *, key: AnyKey | None = None, alg: str = "RS256", kid: str | None = "r1", **header: object
 ) -> str:
-    """A token that says this, signed as the header says."""
+    """A token with these claims, signed as the header says."""
     named = {"alg": alg} | ({} if kid is None else {"kid": kid}) | header
     signed = f"{token_part(named)}.{token_part(claims() if said is None else said)}"
     return f"{signed}.{token_part(signature(key or rsa(), alg, signed))}"
@@ -77,12 +77,12 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class KeyServer:
-    """An issuer's HTTP server, as good or bad as the test wants it."""
+    """An issuer's HTTP server with the faults that a test sets."""
 
     def __init__(self, *keys: Mapping[str, Any]) -> None:
         self.keys = list(keys)
         self.requests = 0
-        #: What is done instead of answering with the keys.
+        #: The fault instead of a response with the keys.
         self.instead: Answer | None = None
         self.asked = asyncio.Event()
 
@@ -115,7 +115,7 @@ class KeyServer:
 
 
 def answer(body: bytes, status: str = "200 OK", *headers: str) -> Answer:
-    """The server answers this."""
+    """Set the response of the server."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
 
     async def write(writer: asyncio.StreamWriter) -> None:

@@ -16,7 +16,7 @@ class UncheckedTaskTable(TaskTable):
 
 
 def unchecked(make: StoreFactory) -> StoreFactory:
-    """The same stores, which may break the table of transitions."""
+    """The same stores without the check of transitions."""
 
     def make_unchecked(now: Callable[[], int]) -> MemoryStore:
         store = make(now)

@@ -1,4 +1,4 @@
-"""A job and everybody around it, for telling what happened and asking why."""
+"""A job with all services, for tests that let something happen and ask why."""
 
 import re
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ _EVERYTHING = frozenset(range(SHARDS))
 
 
 class FixedGate(Gate):
-    """Rules as a test says."""
+    """Decides as the test sets it."""
 
     def __init__(self, ruled: GateDecision) -> None:
         self._ruled = ruled
@@ -67,10 +67,10 @@ class WhyScenario:
         self.runner = self.crew.runner
         self.explainer = Explainer(store, clock)
 
-    # ---- what happens ------------------------------------------------------------------------
+    # ---- actions -----------------------------------------------------------------------------
 
     async def job(self, schedule: str | None = "* * * * *", **said: Any) -> None:  # noqa: ANN401 - as in a jobs file
-        """Ada writes the job like this."""
+        """Register or change the job, as the actor ada."""
         told: dict[str, Any] = {"name": _NAME, "actor": "ada", **said}
         actor = told.pop("actor")
         if "steps" not in told and "dag" not in told:
@@ -80,7 +80,7 @@ class WhyScenario:
         await self.jobs.apply([read_job(told, Defaults(), now=self.clock.now())], actor=actor)
 
     async def run_until(self, time: str) -> None:
-        """The scheduler decides what is due, and whoever works lives on, up to that time."""
+        """Decide due ticks and renew leases up to that time."""
         at = instant(time)
         while True:
             await self.crew.worker.step()
@@ -92,24 +92,24 @@ class WhyScenario:
             if left <= 0:
                 return
             soon = left if due is None else min(left, due - self.clock.now())
-            # Whoever has something in hand must be heard of before the lease is over.
+            # A worker with running tasks must renew its leases in time.
             self.clock.advance(min(soon, 10_000) if self.runner.started else soon)
 
     async def outage_until(self, time: str) -> None:
-        """Nobody decides anything up to that time."""
+        """Let the time pass without any decision."""
         self.clock.advance(instant(time) - self.clock.now())
 
     async def run_until_idle(self) -> None:
-        """Everything that is ready is begun."""
+        """Start everything that is ready."""
         await self.crew.run_until_idle()
 
     async def finish_attempts(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
-        """Everything that was begun ends like this."""
+        """End everything that was started with this result."""
         self.runner.end_all(result, **told)
         await self.crew.worker.step()
 
     async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
-        """What is ready is begun now and ends like this at that time."""
+        """Start everything that is ready now, and end it at that time with this result."""
         await self.run_until_idle()
         await self.run_until(time)
         await self.finish_attempts(result, **told)
@@ -118,28 +118,28 @@ class WhyScenario:
         return (await self.launcher.trigger(_NAME, actor=said.pop("actor", "bob"), **said)).run_id
 
     def set_gate_decision(self, ruled: GateDecision) -> None:
-        """From now on the gate rules like this."""
+        """Set the decision of the gate."""
         self.crew = ExecutionHarness(store=self.store, clock=self.clock, gate=FixedGate(ruled))
         self.runner = self.crew.runner
 
     def flags(self, **flags: object) -> None:
-        """A crew with other settings."""
+        """Use services with other settings."""
         named = {name.replace("_", ".", 1): value for name, value in flags.items()}
         self.crew = ExecutionHarness(store=self.store, clock=self.clock, flags=named)
         self.runner = self.crew.runner
 
     def set_worker_functions(self, *functions: str) -> None:
-        """All that the worker can run."""
+        """Set the functions of the worker."""
         self.runner = FakeRunner(*functions)
         self.crew.worker = self.crew.new_worker("w1", self.runner)
 
-    # ---- asking ------------------------------------------------------------------------------
+    # ---- questions ---------------------------------------------------------------------------
 
     async def why(self, at: str | None = None, last: int = 1) -> JobExplanation:
         return await (self.explainer.last(_NAME, last) if at is None else self.explainer.at(_NAME, at))
 
     async def told(self, at: str | None = None) -> list[str]:
-        """Every sentence of the answer, runs named by their planned times."""
+        """Every sentence of the explanation, with runs named by their planned times."""
         answer = await self.why(at)
         coming = () if answer.coming is None else (answer.coming,)
         about = coming if at is None and not answer.explanations else answer.explanations
@@ -159,7 +159,7 @@ class WhyScenario:
 
 
 def sentences(one: SubjectExplanation) -> list[str]:
-    """What an explanation says, line by line."""
+    """The lines of an explanation."""
     return [one.sentence, *one.waits]
 
 

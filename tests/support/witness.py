@@ -1,4 +1,4 @@
-"""Functions that leave a trace of their own in a file, so that nobody has to believe the scheduler.
+"""Functions that record their starts and ends in a file, independently of the scheduler.
 
 Each line is `start|stop|end job run fence attempt pid`. Lines are short and appended in one write, so they never mix.
 """
@@ -22,7 +22,7 @@ def _append_line(what: str, ctx: gnomon.Context, name: str | None = None) -> Non
 
 @gnomon.function("witness/coroutine")
 async def coroutine(ctx: gnomon.Context) -> None:
-    """Leaves a start and an end."""
+    """Records a start and an end."""
     _append_line("start", ctx)
     _append_line("end", ctx)
 
@@ -37,7 +37,7 @@ def thread(ctx: gnomon.Context, seconds: float = 0.01) -> None:
 
 @gnomon.function("witness/step")
 def one_step(ctx: gnomon.Context, name: str) -> str:
-    """A step of a graph, which leaves its own name."""
+    """A step of a graph, which records its own name."""
     _append_line("start", ctx, name)
     time.sleep(0.005)
     _append_line("end", ctx, name)
@@ -56,14 +56,14 @@ def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
 
 @gnomon.function("witness/patient")
 async def patient(ctx: gnomon.Context) -> None:
-    """Goes on for long, and stops when asked to."""
+    """Runs for long, and stops when asked to."""
     _append_line("start", ctx)
     await asyncio.sleep(600)
 
 
 @gnomon.function("witness/first-waits")
 async def first_waits(ctx: gnomon.Context) -> None:
-    """Goes on for long the first time, and says when it was made to stop; any other time it is done at once."""
+    """Runs for long the first time and records its cancellation; later it ends at once."""
     _append_line("start", ctx)
     if ctx.fence == 1:
         try:
@@ -76,7 +76,7 @@ async def first_waits(ctx: gnomon.Context) -> None:
 
 @gnomon.function("witness/stubborn")
 def stubborn(ctx: gnomon.Context) -> None:
-    """Goes on for long, in a process of its own, and cannot be asked to stop."""
+    """Runs for long in a process of its own, and ignores requests to stop."""
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -85,7 +85,7 @@ def stubborn(ctx: gnomon.Context) -> None:
 
 
 def read_witness(path: Path) -> list[tuple[str, str, str, int, int, int]]:
-    """What was witnessed, in order: what, job, run, fence, attempt, pid."""
+    """The recorded lines in order: what, job, run, fence, attempt, pid."""
     if not path.exists():
         return []
     lines = [line.split() for line in path.read_text().splitlines()]
