@@ -26,7 +26,7 @@ from report import table, write_section
 _CONNECTIONS = 32
 _WARM_SECONDS = 3
 _BEAT = "import gnomon\n\n\n@gnomon.function('beat')\nasync def beat(): pass\n"
-#: What is asked for, again and again.
+#: The pages to request.
 _QUESTIONS = {
     "100 of all jobs": "/v1/jobs?limit=100",
     "100 of all executions": "/v1/executions?limit=100",
@@ -35,9 +35,9 @@ _QUESTIONS = {
     "100 of all jobs, each another page": "/v1/jobs?limit=100",
     "100 of all executions, each another page": "/v1/executions?limit=100",
 }
-#: Whoever asks for the same at once shares an answer, so that this is asked for, too.
+#: Concurrent requests for the same page share a response, so different pages are requested, too.
 _OWN_PAGES = ("100 of all jobs, each another page", "100 of all executions, each another page")
-#: How often each connection asks: as often as it can, or at a pace.
+#: How often each connection sends a request: as often as possible, or at a rate.
 _PACES = {"at once again": 0.0, "4 times a second": 0.25}
 _COPIES = """
 WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n < ? - 1)
@@ -53,17 +53,17 @@ _CHANGED = {
 
 
 async def fill(settings: Settings, path: Path, *, jobs: int, fires: int, executions: int) -> None:
-    """A file with so many jobs, some that fire every second, and so much history."""
+    """Create a database with so many jobs, some that fire every second, and so much history."""
     said = [{"name": f"job-{n:05}", "function": "beat", "schedule": "0 3 29 2 *"} for n in range(jobs)]
     said += [
         {"name": f"beat-{n:05}", "function": "beat", "schedule": "* * * * * *", "overlap": "allow"}
         for n in range(fires)
     ]
-    async with Operations.open(settings) as office:
+    async with Operations.open(settings) as operations:
         now = int(time() * 1000)
-        await office.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
-        template = (await office.launcher.trigger("job-00000", actor="bench")).run_id
-        await office.executions.cancel(template, actor="bench")
+        await operations.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
+        template = (await operations.launcher.trigger("job-00000", actor="bench")).run_id
+        await operations.executions.cancel(template, actor="bench")
     with sqlite3.connect(path) as file:
         columns = [row[1] for row in file.execute("PRAGMA table_info(run)")]
         values = ", ".join(_CHANGED.get(column, column) for column in columns)
@@ -72,7 +72,7 @@ async def fill(settings: Settings, path: Path, *, jobs: int, fires: int, executi
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a scheduler on the file."""
+    """Start a scheduler on the file; yield its address."""
     (folder / "beat.py").write_text(_BEAT)
     command = [sys.executable, "-m", "gnomon", "up", "--database", "gnomon.db", "--import", "beat", "--port", "0"]
     environment = {
@@ -93,7 +93,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 async def pages(address: str, path: str) -> list[str]:
-    """The addresses of a page for each connection, one after the other."""
+    """The paths that each connection requests, one after the other."""
     found = [path]
     async with aiohttp.ClientSession() as session:
         while len(found) < _CONNECTIONS:
@@ -103,9 +103,9 @@ async def pages(address: str, path: str) -> list[str]:
 
 
 class PollingClient(asyncio.Protocol):
-    """One connection that asks for the same page again and again, and reads no more than it must.
+    """One connection that requests the same page again and again, and parses as little as possible.
 
-    A whole client would take the time that it measures from the server, on a machine of two cores.
+    On a machine of two cores, a full client would compete with the server that it measures.
     """
 
     def __init__(self, path: str, every: float, until: float, took: list[float]) -> None:
@@ -118,7 +118,7 @@ class PollingClient(asyncio.Protocol):
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the first time."""
+        """Send the first request."""
         self._transport = cast("asyncio.Transport", transport)
         self._ask()
 
@@ -127,7 +127,7 @@ class PollingClient(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes, and ask again when it is all there."""
+        """Count the bytes of the response, and send the next request when it is complete."""
         if not self._missing:
             self._head += data
             end = self._head.find(b"\r\n\r\n")
@@ -152,9 +152,9 @@ class PollingClient(asyncio.Protocol):
 
 
 async def asked(address: str, paths: list[str], seconds: float, every: float = 0.0) -> list[float]:
-    """How long each answer took, in milliseconds, while so many asked at once, all for one page or each for its own.
+    """The latency of each response in milliseconds, with so many connections, all for one page or each for its own.
 
-    They ask again as soon as they have an answer, or every so many seconds.
+    They send the next request after each response, or every so many seconds.
     """
     took: list[float] = []
     host, port = address.removeprefix("http://").split(":")
@@ -170,7 +170,7 @@ async def asked(address: str, paths: list[str], seconds: float, every: float = 0
 
 
 def lateness(path: Path, since: int) -> float:
-    """By how many milliseconds the latest of a hundred starts was late, of those planned since then."""
+    """The 99th percentile of the lateness of starts since then, in milliseconds."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
         query = "SELECT started_at - planned_at FROM run WHERE schedule_id LIKE 'beat-%' AND started_at IS NOT NULL"
         late = sorted(row[0] for row in file.execute(f"{query} AND planned_at > ?", (since,)))
@@ -178,7 +178,7 @@ def lateness(path: Path, since: int) -> float:
 
 
 def measure(jobs: int, fires: int, executions: int, seconds: float) -> list[list[str]]:
-    """A row for each question, and how late fires were."""
+    """A row for each page, with the lateness of fires."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -187,7 +187,7 @@ def measure(jobs: int, fires: int, executions: int, seconds: float) -> list[list
         asyncio.run(fill(settings, path, jobs=jobs, fires=fires, executions=executions))
         middle = int(time() * 1000) - executions // 2
         with served(folder) as address:
-            # What was due while nobody was there is made up for first, and late for another reason.
+            # Ticks from before the start are caught up first, and are late for another reason.
             sleep(_WARM_SECONDS)
             for question, where in _QUESTIONS.items():
                 page = where.format(middle=middle)

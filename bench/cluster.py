@@ -53,7 +53,7 @@ async def runs_a_second(shape: str, chosen: argparse.Namespace, profile: str | N
 
 
 def peer(python: Path, script: str, count: int) -> float:
-    """The same of a peer, on the same server."""
+    """Runs a second of a peer, on the same server."""
     url = asyncio.run(postgres(18).empty())
     path = Path(__file__).parent / "peers" / script
     done = subprocess.run(  # noqa: S603 - our own scripts
@@ -63,7 +63,7 @@ def peer(python: Path, script: str, count: int) -> float:
 
 
 def runs(chosen: argparse.Namespace) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     figures = {
         f"gnomon on {SHAPES[shape]}, with history": asyncio.run(runs_a_second(shape, chosen)) for shape in chosen.shapes
     }
@@ -103,7 +103,7 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
         tasks = {task.task_id: task.run_id for task in await node.store.history.tasks(kept)}
         begun = await node.store.executions.payloads(list(tasks), "output")
         taken = {one.task_id: one.dispatched_at for one in await node.store.executions.attempts(list(tasks))}
-    # The first second is the warming up.
+    # The first second is for warming up.
     in_order = sorted(taken, key=lambda name: asked[tasks[name]])[rate:]
     stamps = {name: float(begun[name] or b"nan") for name in in_order}
     sent = sent_at(heard)
@@ -115,13 +115,13 @@ async def lateness(shape: str, rate: int, seconds: int, slots: int) -> tuple[lis
 
 
 def sent_at(orders: list[bytes]) -> dict[str, float]:
-    """When the orders were written, by their tasks."""
+    """The times when the messages were sent, by task."""
     read = [json.loads(one) for one in orders]
     return {one["data"]["task_id"]: datetime.fromisoformat(one["timestamp"]).timestamp() for one in read}
 
 
 def starts(chosen: argparse.Namespace) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     rows = []
     for shape in chosen.shapes:
         asked, taken, sent = asyncio.run(lateness(shape, chosen.rate, chosen.seconds, chosen.slots))
@@ -144,7 +144,7 @@ def starts(chosen: argparse.Namespace) -> None:
 
 
 def storms(chosen: argparse.Namespace) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     rows = []
     for shape in chosen.shapes:
         found: Storm = asyncio.run(storm(shape, chosen.schedules, chosen.slots))
@@ -158,11 +158,11 @@ def storms(chosen: argparse.Namespace) -> None:
     write_section("Cluster: a storm, and the API meanwhile", f"{table(titles, rows)}\n\n{note}")
 
 
-# ---- what a run costs ----------------------------------------------------------------------------
+# ---- costs of a run ------------------------------------------------------------------------------
 
 
 def costs(chosen: argparse.Namespace) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     for shape in chosen.shapes:
         body = asyncio.run(cost_of_a_run(shape, chosen.count, chosen.slots, chosen.jobs))
         write_section(f"Cluster: where the time goes on {SHAPES[shape]}", body)

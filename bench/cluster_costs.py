@@ -1,4 +1,4 @@
-"""Where the time of a run goes: processor time of each process, every statement that PostgreSQL was asked, bytes."""
+"""The costs of a run: processor time of each process, statements of PostgreSQL, bytes written."""
 
 from time import perf_counter
 
@@ -10,7 +10,7 @@ _SHOWN = 16
 
 
 async def cost_of_a_run(shape: str, count: int, slots: int, jobs: int) -> str:
-    """Tables of what the runs took, divided by how many they were."""
+    """Tables of the costs per run."""
     async with cluster(shape, slots=slots, logged=True) as up:
         names = await register(up.node, "note", jobs)
         await launch_runs(up.node, names, 200)

@@ -35,7 +35,7 @@ _WORKER = Path(__file__).parent / "cluster_worker.py"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is up, and the numbers of its processes."""
+    """A running cluster, with its process ids."""
 
     node: Node
     account: ResourceUsage
@@ -45,7 +45,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A worker in a process of its own, once it runs."""
+    """Start a worker process; yield it once it runs."""
     command = [sys.executable, str(_WORKER), kind]
     process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own script
     assert process.stdout is not None
@@ -62,9 +62,9 @@ def worker(kind: str, environment: dict[str, str]) -> Iterator["subprocess.Popen
 async def worker_settings(
     shape: str, slots: int, *, used: bool = True
 ) -> AsyncIterator[tuple[str, Nats | None, dict[str, str]]]:
-    """The address of a database, NATS if there is one, and what a worker has to be told of them.
+    """The address of a database, NATS if there is one, and the settings of a worker for them.
 
-    One that was used before is as full of what was removed as one in use would be, were it never cleaned up.
+    A reused database contains dead rows, like a production database that is never vacuumed.
     """
     async with postgres(18).database() if used else _new_database() as url:
         with Nats() if shape == "nats" else contextlib.nullcontext() as bus:
@@ -80,7 +80,7 @@ async def _new_database() -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def with_account(url: str, *, logged: bool) -> AsyncIterator[ResourceUsage]:
-    """The account of a database, on which everything is logged if that is wanted."""
+    """The resource usage of a database, with statement logging if wanted."""
     account = ResourceUsage(postgres(18), url)
     if logged:
         await account.log_everything()
@@ -92,7 +92,7 @@ async def with_account(url: str, *, logged: bool) -> AsyncIterator[ResourceUsage
 
 @contextlib.asynccontextmanager
 async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncIterator[Cluster]:
-    """A server that does not execute, and a worker that does and is known to it."""
+    """Start a server that does not execute, and a worker; yield them once the worker is registered."""
     async with worker_settings(shape, slots) as (url, bus, told), with_account(url, logged=logged) as account:
         settings = {"database.url": url, "worker.slots": slots, "metrics.enabled": False}
         if bus is not None:
@@ -113,7 +113,7 @@ async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def recorded_messages(bus: Nats | None) -> AsyncIterator[list[bytes]]:
-    """What is sent to workers meanwhile, as anybody on the bus can hear it; nothing, if there is none."""
+    """Record the messages to workers on the bus meanwhile; none without a bus."""
     heard: list[bytes] = []
     if bus is None:
         yield heard
@@ -131,13 +131,13 @@ async def recorded_messages(bus: Nats | None) -> AsyncIterator[list[bytes]]:
 
 
 async def wait_until_known(store: Any) -> None:  # noqa: ANN401 - a store of any kind
-    """A worker has been heard of."""
+    """Wait until a worker is registered."""
     while not await store.workers.alive():
         await asyncio.sleep(0.02)
 
 
 async def register(node: Node, function: str, jobs: int = 1) -> list[str]:
-    """There are so many jobs that call the function; their names."""
+    """Register so many jobs that call the function; return their names."""
     names = [f"note-{number:03}" for number in range(jobs)]
     said = [{"name": name, "function": function, "overlap": "allow"} for name in names]
     await job_service_of(node).apply([read_job(one, Defaults(), now=NOW) for one in said], actor="bench")
@@ -145,7 +145,7 @@ async def register(node: Node, function: str, jobs: int = 1) -> list[str]:
 
 
 async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -> list[RunId]:
-    """So many runs are asked for, a thousand at a time, of one job after the other."""
+    """Launch so many runs, a thousand at a time, of one job after the other."""
     schedules = [await node.store.schedules.find("default", name) for name in jobs]
     asked: list[RunId] = []
     for lot, first in enumerate(range(0, count, _BATCH)):
@@ -160,13 +160,13 @@ async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -
 
 
 async def trigger_runs(node: Node, job: str, count: int) -> list[RunId]:
-    """So many runs are asked for, each by itself and all at once, as those do who ask the API."""
+    """Trigger so many runs concurrently, each by itself, as clients of the API do."""
     asking = (node.launcher.trigger(job, actor="bench", source=Source.API) for _ in range(count))
     return [done.run_id for done in await asyncio.gather(*asking)]
 
 
 async def until_over(node: Node, jobs: list[str]) -> None:
-    """No run of these is under way."""
+    """Wait until none of these runs is under way."""
     for name in jobs:
         while (found := await node.store.schedules.find("default", name)) and found.active_runs:
             await asyncio.sleep(0.02)

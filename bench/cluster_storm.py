@@ -1,4 +1,4 @@
-"""Very many schedules due in the same second: how soon all is decided and over, and how the API is meanwhile."""
+"""Very many schedules due in the same second: time until all are decided and ended, and API latency meanwhile."""
 
 import asyncio
 import contextlib
@@ -24,15 +24,15 @@ _PER_SECOND = 20
 _QUIET_SECONDS = 3
 
 
-#: Both are told by an index, or by the first row that is found: asking often costs those who work little.
+#: Both read an index, or the first row found, so that polling costs little.
 _DECIDED = "SELECT NOT EXISTS (SELECT FROM schedule WHERE next_fire_at <= $1)"
 _OVER = "SELECT NOT EXISTS (SELECT FROM run WHERE completed_at IS NULL)"
 
 
 class Storm(NamedTuple):
-    """After how many seconds all was decided and over, and how many milliseconds answers took before and meanwhile.
+    """Seconds until all was decided and ended, and API latencies in milliseconds before and meanwhile.
 
-    What could not be decided within its grace has not been run.
+    Ticks that were not decided within their grace have not run.
     """
 
     runs: int
@@ -44,7 +44,7 @@ class Storm(NamedTuple):
 
 @contextlib.contextmanager
 def served(environment: dict[str, str]) -> Iterator[str]:
-    """The address of a `gnomon server`."""
+    """Start a `gnomon server`; yield its address."""
     command = [sys.executable, "-m", "gnomon", "server", "--port", "0"]
     told = {
         **os.environ,
@@ -57,7 +57,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
     with subprocess.Popen(command, env=told, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program
         assert process.stdout is not None
         address = next(line.split()[-1] for line in process.stdout if "answering on" in line)
-        # What it says of each run is read by nobody.
+        # Its output of each run is discarded.
         reading = asyncio.get_running_loop().run_in_executor(None, process.stdout.read)
         try:
             yield address
@@ -68,7 +68,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 
 async def storm(shape: str, count: int, slots: int) -> Storm:
-    """The storm, from the moment that all are due."""
+    """Measure the storm, from the moment that all are due."""
     async with worker_settings(shape, slots, used=False) as (url, bus, told):
         due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10 + count // 2000)
         await _register(url, count, due)
@@ -81,9 +81,9 @@ async def storm(shape: str, count: int, slots: int) -> Storm:
 async def _register(url: str, count: int, due: datetime) -> None:
     cron = f"{due.second} {due.minute} {due.hour} * * *"
     said = [{"name": f"job-{number:06}", "function": "note", "schedule": cron} for number in range(count)]
-    async with Operations.open(load(flags={"database.url": url})) as office:
+    async with Operations.open(load(flags={"database.url": url})) as operations:
         now = round(time() * 1000)
-        await office.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
+        await operations.jobs.apply([read_job(one, Defaults(), now=now) for one in said], actor="bench")
 
 
 async def _watched(url: str, address: str, due: float) -> Storm:
@@ -104,14 +104,14 @@ async def _watched(url: str, address: str, due: float) -> Storm:
 
 
 async def _until(conn: "asyncpg.Connection[asyncpg.Record]", question: str, *given: int) -> float:
-    """When it was so."""
+    """Wait until the condition holds; return the time."""
     while not await conn.fetchval(question, *given):
         await asyncio.sleep(0.25)
     return time()
 
 
 async def _asked(address: str, stop: asyncio.Event) -> list[tuple[float, float]]:
-    """When each request was sent, whatever had become of those before it, and how many milliseconds it took."""
+    """The send time of each request, independent of earlier ones, and its latency in milliseconds."""
     took: list[tuple[float, float]] = []
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
 

@@ -14,7 +14,7 @@ from node_setup import FUNCTIONS, NullEvents
 
 @FUNCTIONS.function("stamp")
 async def stamp() -> float:
-    """Says when it began."""
+    """Records when it began."""
     return time()
 
 

@@ -112,7 +112,7 @@ def distinct(count: int) -> list[str]:
 
 
 def parse_and_memory() -> str:
-    """What making a schedule costs in time and in memory."""
+    """The time and memory that a schedule costs to create."""
     texts = distinct(100_000)
     gc.collect()
     began = perf_counter_ns()

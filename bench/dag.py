@@ -43,7 +43,7 @@ WIDE: dict[str, Any] = {
 
 
 async def measured(kind: str, said: dict[str, Any], act: Callable[[Node], Awaitable[Any]]) -> Any:  # noqa: ANN401
-    """What comes of acting on a running node that has the job."""
+    """Run an action on a running node that has the job; return its result."""
     async with node_on(kind, STEP_EVENTS) as node:
         await job_service_of(node).apply([read_job(said, Defaults(), now=NOW)], actor="bench")
         stop = asyncio.Event()
@@ -57,7 +57,7 @@ async def measured(kind: str, said: dict[str, Any], act: Callable[[Node], Awaita
 
 
 async def over(node: Node, run_id: RunId) -> None:
-    """The run is over."""
+    """Wait until the run has ended."""
     while not (run := await node.store.executions.find_run(run_id)) or not run.over:
         await asyncio.sleep(0.001)
     assert run.status == "completed", run
@@ -95,7 +95,7 @@ async def side_by_side(node: Node, count: int) -> float:
 
 
 def peer(script: str) -> dict[str, float]:
-    """What a peer needs."""
+    """The time that a peer needs."""
     here = Path(__file__).parent
     python = here.parent / ".venv" / "peers" / "bin" / "python"
     done = subprocess.run(  # noqa: S603 - our own scripts

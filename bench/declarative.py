@@ -96,7 +96,7 @@ async def interrupted(path: str, tasks: int) -> dict[str, float]:
 
 
 async def idle(path: str, tasks: int) -> dict[str, float]:
-    """All tasks kept and none due: what two minutes cost."""
+    """All tasks kept and none due: the cost of two minutes."""
 
     async def body() -> None: ...
 

@@ -45,7 +45,7 @@ async def ours_each_second(seconds: int) -> list[float]:
 
 
 def apscheduler_each_second(make_store: Callable[[], Any], seconds: int) -> list[float]:
-    """The same with APScheduler 3."""
+    """The same measurement with APScheduler 3."""
     scheduler = _apscheduler(make_store())
     scheduler.start()
     scheduler.add_job(noted, "cron", second="*")
@@ -65,7 +65,7 @@ def _apscheduler(store: Any) -> BackgroundScheduler:  # noqa: ANN401 - the peer 
 
 
 def each_second(seconds: int) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     rows = [["gnomon on SQLite", quantiles(asyncio.run(ours_each_second(seconds)))]]
     with tempfile.TemporaryDirectory() as folder:
         stores = {
@@ -105,7 +105,7 @@ async def our_storm(count: int, ahead: int) -> tuple[list[float], float]:
 
 
 def apscheduler_storm(make_store: Callable[[], Any], count: int, ahead: int) -> tuple[list[float], float]:
-    """The same with APScheduler 3."""
+    """The same measurement with APScheduler 3."""
     scheduler = _apscheduler(make_store())
     scheduler.start()
     due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=ahead)
@@ -120,7 +120,7 @@ def apscheduler_storm(make_store: Callable[[], Any], count: int, ahead: int) -> 
 
 
 def storms(sizes: list[int]) -> None:
-    """Measure and keep."""
+    """Measure and write the section."""
     rows = []
     for size in sizes:
         late, registering = asyncio.run(our_storm(size, ahead=5 + size // 2500))

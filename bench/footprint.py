@@ -1,4 +1,4 @@
-"""What an idle `gnomon up` costs: memory and processor, with many jobs registered and nothing due."""
+"""Memory and processor time of an idle `gnomon up`, with many jobs registered and nothing due."""
 
 import argparse
 import os

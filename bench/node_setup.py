@@ -1,4 +1,4 @@
-"""A node of ours for measuring: real store, real clock, functions that only note when they began."""
+"""A node for measurements: real store, real clock, functions that only record when they began."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ PLANNED_AT: list[float] = []
 
 
 class StepEvents:
-    """What was announced about steps: told after the commit that makes it true."""
+    """Collects the events of steps, which are emitted after the commit."""
 
     def __init__(self) -> None:
         self._succeeded: dict[tuple[object, object], asyncio.Event] = {}
@@ -37,7 +37,7 @@ class StepEvents:
             self._of(facts["run"], facts["step"]).set()
 
     async def succeeded(self, run_id: str, step: str) -> None:
-        """The step of the run has succeeded, durably."""
+        """Wait until the step of the run has succeeded and is committed."""
         await self._of(run_id, step).wait()
 
     def _of(self, run: object, step: object) -> asyncio.Event:
@@ -45,7 +45,7 @@ class StepEvents:
 
 
 class NullEvents:
-    """Nobody listens."""
+    """Discards all events."""
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""
@@ -53,13 +53,13 @@ class NullEvents:
 
 @FUNCTIONS.function("note")
 async def note() -> None:
-    """The smallest body: it only says that it began."""
+    """The smallest body: it only records that it began."""
     STARTED_AT.append(time())
 
 
 @asynccontextmanager
 async def node_on(kind: str, events: Events | None = None, **flags: object) -> AsyncIterator[Node]:
-    """A node on a fresh SQLite file or PostgreSQL database, and who listens to it."""
+    """A node on a fresh SQLite file or PostgreSQL database, and its event sink."""
     STARTED_AT.clear()
     if kind == "SQLite":
         with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ async def _opened(url: str, flags: dict[str, object], events: Events | None) -> 
 
 
 def job_service_of(node: Node) -> JobService:
-    """The book of the node's jobs."""
+    """The job service of the node."""
     return JobService(node.store.jobs, node.store.schedules, node.store.history, SystemClock(), RandomIds())
 
 
@@ -99,6 +99,6 @@ def quantiles(values: list[float], unit: str = "ms") -> str:
 
 @FUNCTIONS.function("note-any")
 async def note_any(**given: object) -> None:
-    """The same for a body that is given something."""
+    """The same for a body with an input."""
     del given
     STARTED_AT.append(time())

@@ -1,4 +1,4 @@
-"""Keeping the last results: each benchmark owns one section of RESULTS.md and replaces it whole."""
+"""Writes RESULTS.md: each benchmark owns one section and replaces it."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a run costs: processor time of each process, statements and round trips, bytes written."""
+"""Resource usage of runs: processor time of each process, statements and round trips, bytes written."""
 
 import os
 import re
@@ -10,19 +10,19 @@ from support.postgres_server import Postgres
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOGGED = re.compile(r"duration: ([\d.]+) ms  (parse|bind|execute|statement)[^:]*: (.*)")
 _TABLES = ("schedule", "tick", "run", "task", "attempt", "payload")
-#: Only what is said to this database is logged, without what it was given.
+#: Logs the statements of this database only, without their parameters.
 _LOG_ALL = {"log_min_messages": "log", "log_min_duration_statement": "0", "log_parameter_max_length": "0"}
 
 
 def processor_seconds(pid: int) -> float:
-    """How long a process has computed so far, with all that it has started; for our own, without."""
+    """The processor time of a process with its children; of this process, without them."""
     spent = 0
     for one in (pid, *(() if pid == os.getpid() else _children(pid))):
         try:
             numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        # In user and system mode, then the same of its children that have ended.
+        # User and system time, then the same of its ended children.
         spent += sum(map(int, numbers[11 : 13 if pid == os.getpid() else 15]))
     return spent / _TICKS
 
@@ -35,7 +35,7 @@ def _children(pid: int) -> list[int]:
 
 
 class ResourceUsage:
-    """What was spent on one database between two moments."""
+    """The resources used on one database since a moment."""
 
     def __init__(self, server: Postgres, url: str) -> None:
         self._server, self._url = server, url
@@ -44,16 +44,16 @@ class ResourceUsage:
         self._wal = 0
 
     async def log_everything(self) -> None:
-        """Every statement of connections that are made from now on is logged with the time that it took."""
+        """Log every statement of new connections with its duration."""
         for name, value in _LOG_ALL.items():
             await self._server.run(f"ALTER DATABASE {self._name} SET {name} = {value}")
 
     async def log_nothing(self) -> None:
-        """Connections that are made from now on are as they were."""
+        """Stop logging the statements of new connections."""
         await self._server.run(f"ALTER DATABASE {self._name} RESET ALL")
 
     async def open(self) -> None:
-        """From here on it counts."""
+        """Start to measure."""
         self._read = self._server.log.stat().st_size
         self._wal = await self._position()
 
@@ -66,7 +66,7 @@ class ResourceUsage:
         return int(position)
 
     def statements(self) -> dict[str, tuple[int, float]]:
-        """How often each was said since then, and how many milliseconds the server took over it altogether."""
+        """The count of each statement since then, and its total time in milliseconds."""
         with self._server.log.open(errors="replace") as log:
             log.seek(self._read)
             lines = log.read().replace("\n\t", " ").splitlines()
@@ -80,7 +80,7 @@ class ResourceUsage:
         return found
 
     async def bytes_a_row(self) -> dict[str, tuple[int, int]]:
-        """For each table how many rows it has, and how many bytes each takes with its share of the indexes."""
+        """The number of rows of each table, and the bytes per row including indexes."""
         found = {}
         for name in _TABLES:
             asked = f"SELECT count(*), pg_total_relation_size('{name}') FROM {name}"  # noqa: S608 - our own names
@@ -91,7 +91,7 @@ class ResourceUsage:
 
 
 def shortened(statement: str) -> str:
-    """The statement, so short that it can be recognised in a table."""
+    """The statement, shortened for a table."""
     plain = " ".join(statement.split())
     plain = re.sub(r"^(SELECT) .{40,}? (FROM )", r"\1 … \2", plain)
     plain = re.sub(r"\$\d+::(\w+\[\])", r"\1", plain).replace("|", "/")

@@ -57,7 +57,7 @@ async def postgres_store() -> AsyncIterator[SqlStore]:
 
 
 class ElectorIgnoringClockSkew(Elector):
-    """Leads although our clock, which we have moved, is not the store's."""
+    """Leads although the clock of this process was moved and differs from the store's."""
 
     def _clock_is_off(self, skew: int) -> bool:
         del skew
@@ -74,7 +74,7 @@ async def storm(store: SqlStore, count: int) -> tuple[float, float]:
     began = perf_counter()
     await registrar.upsert_all(requests, actor="bench")
     registering = perf_counter() - began
-    # What only the registering needed is not there in a process that ticks.
+    # A process that ticks does not have the objects of the registration.
     del requests
     gc.collect()
 
@@ -92,14 +92,14 @@ async def storm(store: SqlStore, count: int) -> tuple[float, float]:
 
 
 class NoWork(BaseExecutor):  # type: ignore[misc]  # the peer has no types
-    """Takes every job and does nothing with it: only the scheduler is measured."""
+    """Accepts every job and does nothing: only the scheduler is measured."""
 
     def _do_submit_job(self, job: Any, run_times: Any) -> None:  # noqa: ANN401, ARG002 - the peer's types
         self._run_job_success(job.id, [])
 
 
 def nothing() -> None:
-    """What the peers' jobs would do."""
+    """The body of the peers' jobs."""
 
 
 def apscheduler_storm(make_store: Callable[[], Any]) -> tuple[float, float]:
@@ -146,7 +146,7 @@ async def ticking(store: SqlStore, count: int, period_s: int, seconds: float) ->
     events = Recorder()
     elector = Elector(store.shards, clock, events, LeaderSettings(), holder="bench")
     ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
-    # What came due while the schedules were registered is caught up first; then the time counts.
+    # Ticks that came due during the registration are caught up first; then the measurement starts.
     await ticker.step()
     while (await store.ledger.next_due_at(shards=frozenset(range(256))) or 0) < clock.now() - 100:
         await ticker.step()

@@ -26,7 +26,7 @@ async def no_connection_left(chaos_run: ChaosFleet) -> None:
 
 @contextlib.asynccontextmanager
 async def _connections_exhausted(chaos_run: ChaosFleet) -> AsyncIterator[asyncpg.Connection]:
-    """Hold all free connections."""
+    """Hold all free connections; yield one of them."""
     async with contextlib.AsyncExitStack() as stack:
         one = await asyncpg.connect(chaos_run.database)
         stack.push_async_callback(one.close)
@@ -42,11 +42,11 @@ async def stream_full(chaos_run: ChaosFleet, stream: str) -> None:
     async with admin_client(chaos_run) as client:
         js = client.jetstream()
         config = (await js.stream_info(stream)).config
-        room = config.max_msgs
+        limit = config.max_msgs
         config.max_msgs = _A_FEW
         await js.update_stream(config)
         await asyncio.sleep(PAST_LEASE_SECONDS)
-        config.max_msgs = room
+        config.max_msgs = limit
         await js.update_stream(config)
 
 

@@ -1,4 +1,4 @@
-"""What every store must write down about those who change something: one suite, inherited by each adapter's tests."""
+"""The contract of stores for the audit trail: one suite, inherited by the tests of each adapter."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ class AuditContract:
     """Tests for any store. `store` is a fresh one."""
 
     async def entries(self, store: Store, **query: object) -> list[AuditEntry]:
-        """The oldest first."""
+        """The entries of the trail, oldest first."""
         found = await store.audit.page(AuditQuery(**query))  # type: ignore[arg-type]
         return [kept.entry for kept in reversed(found)]
 
@@ -39,10 +39,10 @@ class AuditContract:
         assert not await store.schedules.add([made], actor="ada", tzdata="")
         return made
 
-    async def triggered(self, store: Store, job: Schedule, name: str = "a", **wish: object) -> Run:
+    async def triggered(self, store: Store, job: Schedule, name: str = "a", **fields: object) -> Run:
         run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, user_id="bob")
-        run = replace(run, replay_of=wish.pop("replay_of", None))
-        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **wish)], now=NOON)  # type: ignore[arg-type]
+        run = replace(run, replay_of=fields.pop("replay_of", None))
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **fields)], now=NOON)  # type: ignore[arg-type]
         return run
 
     async def dead_letter(self, store: Store, job: Schedule, name: str = "a") -> str:
@@ -52,7 +52,7 @@ class AuditContract:
         await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, definition=definition)])
         return (await store.dead_letters.page("default", unresolved=True))[-1].dead_letter_id
 
-    # ---- what is written ---------------------------------------------------------------------
+    # ---- entries -----------------------------------------------------------------------------
 
     @pytest.mark.req("H-23")
     async def test_what_was_not_allowed_is_written_down_by_itself(self, store: Store) -> None:
@@ -137,9 +137,9 @@ class AuditContract:
         job = await self.job(store)
         verdict = verdict_before_edit(job, now=LATER)
         edit = ScheduleEdit(verdict, edited_schedule(verdict, replace(job.spec, workflow_version=2), now=LATER))
-        wish = JobChangeset(workflows=[workflow(version=2)], added=[minutely("new", mark=LATER)], edits=[edit])
+        changeset = JobChangeset(workflows=[workflow(version=2)], added=[minutely("new", mark=LATER)], edits=[edit])
 
-        assert await store.jobs.apply(wish, now=LATER, actor="bob", tzdata="")
+        assert await store.jobs.apply(changeset, now=LATER, actor="bob", tzdata="")
 
         assert (await self.told(store))[1:] == [
             ("bob", "deploy", "workflow", "report"),
@@ -158,9 +158,9 @@ class AuditContract:
 
     async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: Store) -> None:
         await self.job(store)
-        wish = JobChangeset(workflows=[workflow()], added=[minutely("new"), minutely("report")])
+        changeset = JobChangeset(workflows=[workflow()], added=[minutely("new"), minutely("report")])
 
-        assert not await store.jobs.apply(wish, now=LATER, actor="bob", tzdata="")
+        assert not await store.jobs.apply(changeset, now=LATER, actor="bob", tzdata="")
 
         assert len(await self.entries(store)) == 1
 
@@ -255,8 +255,8 @@ class AuditContract:
 
     async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
         listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)
-        wish = JobChangeset(workflows=[workflow()], added=[listener])
-        await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[workflow()], added=[listener])
+        await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         [entry] = await store.events.emit(event(1), now=NOON)
         run = await store.executions.find_run(RunId(str(entry.run_id)))
         assert run is not None
@@ -268,7 +268,7 @@ class AuditContract:
         actions = [action for _, action, _, _ in await self.told(store)]
         assert actions == ["deploy", "register", "emit", "trigger"]
 
-    # ---- looking -----------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     async def test_entries_can_be_narrowed_down(self, store: Store) -> None:
         job = await self.job(store)

@@ -1,4 +1,4 @@
-"""What every store must do about backfills: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for backfills: one suite, inherited by the tests of each adapter."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ PAST = [FIRST + minute * MINUTE for minute in range(5)]
 
 
 def backfill(name: str = "bf_1", **changes: Any) -> Backfill:  # noqa: ANN401 - any field
-    """Of the minutes from ten to six minutes before noon."""
+    """A backfill of the minutes from ten to six minutes before noon."""
     schedule = minutely()
     asked = Backfill(
         backfill_id=name,

@@ -1,4 +1,4 @@
-"""What every store must do with events from outside: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for external events: one suite, inherited by the tests of each adapter."""
 
 from typing import Any
 
@@ -37,8 +37,8 @@ class ExternalEventContract:
         made = replace(minutely(name, trigger=trigger, **spec), next_fire_at=None)
         definition = workflow(made.spec.workflow_id, input={"base": 1})
         have = await store.jobs.workflow("default", definition.workflow_id)
-        wish = JobChangeset(workflows=[] if have else [definition], added=[made])
-        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[] if have else [definition], added=[made])
+        assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         found = await store.schedules.find("default", name)
         assert found == made
         return made
@@ -135,7 +135,7 @@ class ExternalEventContract:
         assert await store.events.next_batch_at() is None
         assert (await self.only(store, event(3), now=NOON + 2)).kind is EventEffectKind.GATHERED
 
-        # No run is given more than it asked for, however late someone comes to start it.
+        # No run gets more events than its batch allows, however late it starts.
         assert await store.events.next_batch_at() == NOON + 10_002
         [run] = await runs_of(store, job)
         given = msgspec.json.decode(await store.executions.payload(run.run_id, "input") or b"")

@@ -1,4 +1,4 @@
-"""What every store must do to be looked after: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for invariant checks: one suite, inherited by the tests of each adapter."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ Advance = Callable[[int], None]
 
 
 class InvariantContract:
-    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock that decides when leases expire."""
 
     async def watched(self, store: Store, name: str = "watched", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, **changes)

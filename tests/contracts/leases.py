@@ -1,4 +1,4 @@
-"""What every keeper of leases does."""
+"""The contract of lease stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ async def taken(leases: Leases, key: str, owner: str, *, ttl_ms: int = TTL) -> i
 
 @pytest.mark.req("C-11", "R-15")
 class LeaseContract:
-    """Subclasses provide `leases`, and `let_pass`, which returns once so much time has passed at the keeper."""
+    """Subclasses provide `leases`, and `let_pass`, which returns once so much time has passed at the lease store."""
 
     async def test_one_at_a_time_has_it(self, leases: Leases) -> None:
         await taken(leases, "k", "a")

@@ -1,4 +1,4 @@
-"""What the way to workers and back must do: one suite, inherited by the tests of each adapter."""
+"""The contract of the message bus: one suite, inherited by the tests of each adapter."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ ACK_WAIT_MS = 1_000
 MAX_DELIVER = 3
 #: Lets time pass on the bus.
 LetPass = Callable[[int], Awaitable[None]]
-#: How many messages are kept for people.
+#: How many dead letters there are.
 DeadMessages = Callable[[], Awaitable[Sequence[bytes]]]
 
 
@@ -33,7 +33,7 @@ class MessagingContract:
         await server.prepare(["default", "gpu"])
 
     async def pulled(self, worker: WorkerBus, count: int) -> list[InboundMessage]:
-        """As many as there must be, however they come."""
+        """Pull until so many messages have come."""
         found: list[InboundMessage] = []
         while len(found) < count:
             found += await worker.pull(limit=count - len(found), wait_ms=2_000)
@@ -182,7 +182,7 @@ class MessagingContract:
 
         assert await server.under_way("default") == 2
 
-    # ---- and back ----------------------------------------------------------------------------
+    # ---- to servers --------------------------------------------------------------------------
 
     async def test_reports_come_in_the_order_in_which_a_worker_made_them(
         self, server: ServerBus, worker: WorkerBus

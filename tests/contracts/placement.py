@@ -1,4 +1,4 @@
-"""What every store must do with places: who is given which task, what waits for whom, and who is there."""
+"""The contract of stores for placement: which worker gets which task, and the registry of workers."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ ANYWHERE = Placement()
 
 
 class PlacementContract:
-    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock that decides when leases expire."""
 
     @pytest.fixture
     async def owner(self, store: Store) -> Schedule:
@@ -28,7 +28,7 @@ class PlacementContract:
         return made
 
     async def put(self, store: Store, owner: Schedule, name: str, where: Placement | None, **more: Any) -> Task:  # noqa: ANN401 - of an admission
-        """A task that was let through, and waits there."""
+        """An admitted task with that placement."""
         run = new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         [task] = await store.history.tasks([run])
@@ -38,11 +38,11 @@ class PlacementContract:
     async def handed(
         self, store: Store, worker: str = "w1", reach: TakeFilter = DEFAULT_TAKE_FILTER, limit: int = 10
     ) -> list[str]:
-        """The runs whose tasks the worker is given, without what their names begin with."""
+        """The runs whose tasks the worker takes, without the prefix of their ids."""
         taken = await store.attempts.take(worker, limit=limit, lease_ms=LEASE, now=NOON, reach=reach)
         return [one.run.run_id.removeprefix("run_") for one in taken]
 
-    # ---- who is given what -------------------------------------------------------------------
+    # ---- taking ------------------------------------------------------------------------------
 
     @pytest.mark.req("R-10")
     async def test_a_worker_is_given_what_was_placed_in_its_pool(self, store: Store, owner: Schedule) -> None:
@@ -137,7 +137,7 @@ class PlacementContract:
             map(str, range(20))
         )
 
-    # ---- what is on its way ------------------------------------------------------------------
+    # ---- in flight ---------------------------------------------------------------------------
 
     async def test_what_is_on_its_way_is_counted_by_who_has_it_and_where_it_waits(
         self, store: Store, owner: Schedule
@@ -181,7 +181,7 @@ class PlacementContract:
 
         assert sum(len(one) for one in done) == 5
 
-    # ---- who is there ------------------------------------------------------------------------
+    # ---- workers -----------------------------------------------------------------------------
 
     @pytest.mark.req("R-18")
     async def test_all_that_a_worker_says_of_itself_is_kept(self, store: Store) -> None:
@@ -215,7 +215,7 @@ class PlacementContract:
 
         assert first.seen_at <= second.seen_at < 1 << 60
 
-    # ---- what waits for whom is gone ---------------------------------------------------------
+    # ---- recall ------------------------------------------------------------------------------
 
     async def test_what_waits_for_a_worker_that_is_gone_or_stops_is_placed_again(
         self, store: Store, owner: Schedule, advance: Advance

@@ -1,4 +1,4 @@
-"""What every store must do about what is old: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for retention: one suite, inherited by the tests of each adapter."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,14 +26,14 @@ from support.row_editing import EditRow
 from support.task_steps import completion_of, finish_run, runs_of, take_task, workflow
 
 Advance = Callable[[int], None]
-#: Everything of the first hour is old.
+#: Everything of the first hour has expired.
 LATER = NOON + 2 * HOUR
 OLD = RetentionHorizons(NOON + HOUR, NOON + HOUR)
 CALLER = Workflow(workflow_id="caller", version=1, steps=(Step(name="sub", workflow="report"),))
 
 
 class RetentionContract:
-    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges turns by."""
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock that decides when leases expire."""
 
     @pytest.fixture
     async def kept(self, store: Store) -> Schedule:
@@ -192,8 +192,8 @@ class RetentionContract:
         """A run of a job, and the run that its only step waits for."""
         job = minutely("caller", trigger=OnDemand())
         job = replace(job, spec=replace(job.spec, workflow_id="caller", first_steps=("sub",)), next_fire_at=None)
-        wish = JobChangeset(workflows=[CALLER, workflow()], added=[job])
-        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[CALLER, workflow()], added=[job])
+        assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         outer = new_requested_run(RunId("run_outer"), job, source=Source.MANUAL, now=NOON)
         await store.runs.launch([LaunchRequest(run=outer, first_steps=("sub",))], now=NOON)
         [waiting] = await store.tasks.waiting(NOON, limit=10)
@@ -366,7 +366,7 @@ class RetentionContract:
         assert await store.retention.remove(lot, limit=10)
         assert await store.dead_letters.page("default") == []
 
-    # ---- turns -------------------------------------------------------------------------------
+    # ---- singleton leases --------------------------------------------------------------------
 
     @pytest.mark.req("R-07")
     async def test_a_turn_is_one_holders_until_it_ends(self, store: Store, advance: Advance) -> None:

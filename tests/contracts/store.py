@@ -1,4 +1,4 @@
-"""What every store must do: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for schedules, the ledger, overlap and shards, inherited by the tests of each adapter."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,12 +65,12 @@ class ManualClock:
         self.now = NOON
 
     def advance(self, by: int) -> None:
-        """It is so much later."""
+        """Move the clock forward."""
         self.now += by
 
 
 class StoreContract:
-    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock that decides when leases expire."""
 
     @pytest.fixture
     async def terms(self, store: Store) -> Terms:
@@ -85,7 +85,7 @@ class StoreContract:
         return found
 
     async def decided(self, store: Store, schedule: Schedule, *, now: int, terms: Terms) -> Verdict:
-        """Plan from what stands in the store, and carry it out."""
+        """Plan from the schedule in the store, and apply the verdict."""
         verdict = plan(await self.current(store, schedule), now=now)
         assert await store.ledger.decide([verdict], now=now, terms=terms) == {schedule.uid}
         return verdict

@@ -1,6 +1,6 @@
-"""What every store must do about runs that wait in vain: one suite, inherited by the tests of each adapter.
+"""The contract of stores for stuck runs: one suite, inherited by the tests of each adapter.
 
-Rows that no service would write are planted by `plant`, which each adapter has its own way to do.
+`plant` writes rows that no service would write; each adapter has its own.
 """
 
 import pytest
@@ -44,8 +44,8 @@ class StuckRunsContract:
         said = replace(made.spec, workflow_id=graph.workflow_id, first_steps=graph.first_steps)
         made = replace(made, spec=said, next_fire_at=None)
         others = [] if graph.workflow_id == "report" else [workflow()]
-        wish = JobChangeset(workflows=[graph, *others], added=[made])
-        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[graph, *others], added=[made])
+        assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         return made
 
     async def begun(self, store: Store, job: Schedule, name: str = "a", *, now: int = NOON) -> Run:
@@ -96,7 +96,7 @@ class StuckRunsContract:
         assert await self.stuck_runs(store) == {"run_a": StuckReason.NOT_ENDED}
         assert await store.invariants.repair_runs([run.run_id], now=LATER) == [run.run_id]
         assert await self.status(store, run) is RunStatus.COMPLETED
-        # What waited for it goes on.
+        # The steps that waited for it continue.
         found = await store.executions.find_run(waits.run_id)
         assert found is not None
         assert not found.queued

@@ -1,4 +1,4 @@
-"""What every store must do with tasks, attempts, runs and jobs: one suite, inherited by the tests of each adapter."""
+"""The contract of stores for tasks, attempts, runs and jobs: one suite, inherited by the tests of each adapter."""
 
 import asyncio
 from collections.abc import Callable
@@ -50,7 +50,7 @@ Advance = Callable[[int], None]
 
 
 class TaskContract:
-    """Tests for any store. `store` is a fresh one, `advance` moves the clock it judges leases by."""
+    """Tests for any store. `store` is a fresh one, `advance` moves the clock that decides when leases expire."""
 
     @pytest.fixture
     async def schedule(self, store: Store) -> Schedule:
@@ -60,7 +60,7 @@ class TaskContract:
 
     @pytest.fixture
     async def run(self, store: Store, schedule: Schedule) -> Run:
-        """A run of a tick at one past noon."""
+        """A run of the tick at 12:01."""
         await self.tick(store, schedule, 1)
         [made] = await runs_of(store, schedule)
         return made
@@ -72,9 +72,9 @@ class TaskContract:
         now = NOON + minute * MINUTE
         assert await store.ledger.decide([plan(found, now=now)], now=now, terms=terms)
 
-    async def launched(self, store: Store, schedule: Schedule, name: str, **wish: object) -> LaunchOutcome:
+    async def launched(self, store: Store, schedule: Schedule, name: str, **fields: object) -> LaunchOutcome:
         run = new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON)
-        [became] = await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **wish)], now=NOON)  # type: ignore[arg-type]
+        [became] = await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **fields)], now=NOON)  # type: ignore[arg-type]
         return became
 
     async def found(self, store: Store, run: Run) -> Run:
@@ -176,7 +176,7 @@ class TaskContract:
         later = [
             admission(second, available_at=NOON + 2 * HOUR, routings=2, **waits),
             admission(first, available_at=NOON + 3 * HOUR, routings=1, **waits),
-            # Not turned away: its tenant has too much on its way.
+            # Not unroutable: its tenant has too many tasks in flight.
             admission(limited, available_at=NOON + HOUR, **waits),
         ]
         await store.tasks.admit(later, now=NOON)
@@ -736,7 +736,7 @@ class TaskContract:
         assert await store.runs.cancel(run.run_id, reason="no", now=NOON) is CancelOutcome.OVER
         assert await store.runs.cancel(RunId("run_none"), reason="no", now=NOON) is CancelOutcome.UNKNOWN
 
-    # ---- looking -----------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     @pytest.mark.req("H-10")
     async def test_runs_are_listed_newest_first_in_pages(self, store: Store, schedule: Schedule) -> None:
@@ -872,8 +872,8 @@ class TaskContract:
         )
 
     async def test_a_workflow_comes_back_as_it_was_applied(self, store: Store, definition: Workflow) -> None:
-        wish = JobChangeset(workflows=[definition, replace(definition, version=2, description="new")])
-        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[definition, replace(definition, version=2, description="new")])
+        assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
 
         assert await store.jobs.workflow("default", "report", 1) == definition
         assert await store.jobs.workflow("default", "report") == replace(definition, version=2, description="new")
@@ -885,18 +885,18 @@ class TaskContract:
 
     async def test_a_version_that_is_taken_voids_the_whole_wish(self, store: Store, definition: Workflow) -> None:
         await store.jobs.apply(JobChangeset(workflows=[definition]), now=NOON, actor="ada", tzdata="")
-        wish = JobChangeset(workflows=[replace(definition, version=2), definition], added=[minutely()])
+        changeset = JobChangeset(workflows=[replace(definition, version=2), definition], added=[minutely()])
 
-        assert not await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert not await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         assert await store.jobs.workflow("default", "report", 2) is None
         assert await store.schedules.find("default", "report") is None
 
     async def test_a_name_that_is_taken_voids_the_whole_wish(self, store: Store, definition: Workflow) -> None:
         await store.schedules.add([minutely()], actor="ada", tzdata="")
         taken = replace(minutely(), uid=ScheduleUid("sch_another"))
-        wish = JobChangeset(workflows=[definition], added=[minutely("fresh"), taken])
+        changeset = JobChangeset(workflows=[definition], added=[minutely("fresh"), taken])
 
-        assert not await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert not await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         assert await store.schedules.find("default", "fresh") is None
         assert await store.jobs.workflow("default", "report") is None
 
@@ -904,9 +904,9 @@ class TaskContract:
         verdict = verdict_before_edit(schedule, now=NOON)
         changed = edited_schedule(verdict, replace(schedule.spec, workflow_version=2), now=NOON)
         on_demand = minutely("asked", trigger=OnDemand(), delete_after_run=True)
-        wish = JobChangeset(added=[on_demand], edits=[ScheduleEdit(verdict, changed)])
+        changeset = JobChangeset(added=[on_demand], edits=[ScheduleEdit(verdict, changed)])
 
-        assert await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="2026a")
+        assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="2026a")
 
         assert await store.schedules.find("default", schedule.schedule_id) == changed
         assert await store.schedules.find("default", "asked") == on_demand
@@ -914,14 +914,14 @@ class TaskContract:
 
     async def test_schedules_are_removed_together_with_what_is_added(self, store: Store, schedule: Schedule) -> None:
         now = NOON + MINUTE
-        wish = JobChangeset(added=[minutely("new")], removed=[verdict_before_edit(schedule, now=now)])
+        changeset = JobChangeset(added=[minutely("new")], removed=[verdict_before_edit(schedule, now=now)])
 
-        assert await store.jobs.apply(wish, now=now, actor="ada", tzdata="")
+        assert await store.jobs.apply(changeset, now=now, actor="ada", tzdata="")
 
         assert await store.schedules.find("default", schedule.schedule_id) is None
         assert await store.schedules.find("default", "new") is not None
         assert [one.actor for one in await store.history.revisions(schedule.uid)] == ["ada", "ada"]
-        # What was due has been decided before.
+        # Due ticks have been decided before.
         assert [
             tick.decision.planned_at for tick in await store.history.ticks(schedule.uid, before=1 << 62, limit=9)
         ] == [now]
@@ -931,9 +931,9 @@ class TaskContract:
     ) -> None:
         verdict = verdict_before_edit(schedule, now=NOON)
         await self.launched(store, schedule, "a")
-        wish = JobChangeset(workflows=[definition], added=[minutely("new")], removed=[verdict])
+        changeset = JobChangeset(workflows=[definition], added=[minutely("new")], removed=[verdict])
 
-        assert not await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert not await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         assert await store.schedules.find("default", schedule.schedule_id) is not None
         assert await store.schedules.find("default", "new") is None
         assert await store.jobs.workflow("default", "report") is None
@@ -944,8 +944,10 @@ class TaskContract:
         verdict = verdict_before_edit(schedule, now=NOON)
         changed = edited_schedule(verdict, replace(schedule.spec, workflow_version=2), now=NOON)
         await self.launched(store, schedule, "a")
-        wish = JobChangeset(workflows=[definition], added=[minutely("new")], edits=[ScheduleEdit(verdict, changed)])
+        changeset = JobChangeset(
+            workflows=[definition], added=[minutely("new")], edits=[ScheduleEdit(verdict, changed)]
+        )
 
-        assert not await store.jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+        assert not await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         assert await store.schedules.find("default", "new") is None
         assert await store.jobs.workflow("default", "report") is None

@@ -1,4 +1,4 @@
-"""What was seen before, in memory and in Redis: one contract; and doing without what is shared while it is away."""
+"""Deduplication in memory and in Redis keeps one contract; and continues locally while Redis is unavailable."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -88,7 +88,7 @@ class DeduplicatorContract(ABC):
             await guard.give_up("results", name)
 
 
-# ---- those who keep it ---------------------------------------------------------------------------
+# ---- adapters ------------------------------------------------------------------------------------
 
 
 class TestInMemory(DeduplicatorContract):
@@ -147,7 +147,7 @@ class TestInRedis(DeduplicatorContract):
             await guard.begin("results", "1")
 
 
-# ---- while what is shared is away ----------------------------------------------------------------
+# ---- while Redis is unavailable ------------------------------------------------------------------
 
 
 class RedisClientProcess:

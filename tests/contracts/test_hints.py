@@ -1,4 +1,4 @@
-"""Hints by PostgreSQL and by NATS: heard by others soon, and nothing is worse off without them."""
+"""Hints over PostgreSQL and NATS: other processes receive them soon, and lost ones do no harm."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ PATIENCE = 20
 
 
 class HintListener:
-    """What was heard, counted."""
+    """Counts the hints received."""
 
     def __init__(self) -> None:
         self.heard: Counter[HintTopic] = Counter()
@@ -31,7 +31,7 @@ class HintListener:
         self._more.set()
 
     async def until(self, *topics: HintTopic) -> None:
-        """Return when all of these were heard."""
+        """Wait until all of these topics were received."""
         async with asyncio.timeout(PATIENCE):
             while not all(self.heard[topic] for topic in topics):
                 self._more.clear()
@@ -39,7 +39,7 @@ class HintListener:
 
 
 async def listening(hints: Hints) -> HintListener:
-    """An ear that hears already."""
+    """A listener that receives already."""
     ear = HintListener()
     await hints.listen(ear)
     await ear.until(*HintTopic)
@@ -48,7 +48,7 @@ async def listening(hints: Hints) -> HintListener:
 
 
 async def tell_until_heard(hints: Hints, topic: HintTopic, ear: HintListener) -> None:
-    """Tell it until it was heard: one may be lost, above all the first."""
+    """Send the hint until it is received: one may be lost, above all the first."""
     async with asyncio.timeout(PATIENCE):
         while not ear.heard[topic]:
             hints.tell(topic)
@@ -58,7 +58,7 @@ async def tell_until_heard(hints: Hints, topic: HintTopic, ear: HintListener) ->
 class HintContract(ABC):
     @abstractmethod
     def voice(self) -> Hints:
-        """Another one of those who can hear each other."""
+        """Another connected Hints object."""
 
     @pytest.fixture
     async def one(self) -> AsyncIterator[Hints]:
@@ -184,12 +184,12 @@ class TestNatsHints(HintContract):
         assert set(ear.heard) == {HintTopic.READY}
 
 
-# ---- when what carries them fails ----------------------------------------------------------------
+# ---- when the server fails -----------------------------------------------------------------------
 
 
 @pytest.fixture(params=["postgresql", "nats"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[Postgres | Nats]:
-    """One that may be killed."""
+    """A server that the test may kill."""
     with Postgres(18) if request.param == "postgresql" else Nats() as server:
         if isinstance(server, Postgres):
             await server.empty("hints")

@@ -1,4 +1,4 @@
-"""Leases in memory, in NATS and in Redis keep one contract; and what the loss of their keeper costs."""
+"""Leases in memory, in NATS and in Redis keep one contract; and survive or lose leases with their server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -44,7 +44,7 @@ class TestMemoryLeases(VirtualClockContract):
 
 
 class RealServerContract(LeaseContract):
-    """With nothing but real time."""
+    """The contract in real time."""
 
     @pytest.fixture
     def let_pass(self) -> LetPass:
@@ -97,11 +97,11 @@ class TestRedisLeases(RealServerContract):
         return redis_leases
 
 
-# ---- when their keeper fails ---------------------------------------------------------------------
+# ---- when the server fails -----------------------------------------------------------------------
 
 
 async def renewed(leases: Leases, token: int) -> bool:
-    """Whether the lease is still held, once somebody answers."""
+    """Whether the lease is still held, once the server answers."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -111,7 +111,7 @@ async def renewed(leases: Leases, token: int) -> bool:
 
 
 async def survives_a_kill(server: Nats | Redis, leases: Leases) -> None:
-    """What is held cannot be had nor renewed while the server is away, and is held as before when it is back."""
+    """Check that a lease can neither be acquired nor renewed while the server is down, and is held afterwards."""
     token = await taken(leases, "k", "a", ttl_ms=60_000)
     server.kill()
     with pytest.raises(Unavailable):
@@ -127,7 +127,7 @@ async def survives_a_kill(server: Nats | Redis, leases: Leases) -> None:
 
 
 async def nobody_holds(leases: Leases, token: int) -> None:
-    """Whoever held it has lost it, learns of that, and others can have it."""
+    """Check that the holder has lost the lease, notices that, and others can acquire it."""
     assert await leases.renew("k", token, ttl_ms=TTL) is None
     assert not await leases.release("k", token)
     await taken(leases, "k", "b")
@@ -180,7 +180,7 @@ async def test_redis_may_be_killed_and_what_it_kept_is_still_held() -> None:
     with Redis() as server:
         client = create_client(sections.RedisSettings(url=server.url, timeout_ms=3000))
         leases = RedisLeases(client, "test:")
-        # What the server had learnt it has forgotten, scripts included.
+        # The server has lost all data, scripts included.
         await survives_a_kill(server, leases)
         await client.aclose()
 

@@ -1,4 +1,4 @@
-"""The way to workers in memory keeps the contract."""
+"""The message bus in memory keeps the contract."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The way to workers over a real NATS server keeps the contract, with the users of the shipped configuration."""
+"""The message bus over a real NATS server keeps the contract, with the users of the shipped configuration."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -53,7 +53,7 @@ async def connected(nats: Nats, user: str) -> AsyncIterator[Client]:
 
 
 async def emptied(client: Client) -> None:
-    """No stream is left, so that each test has its own."""
+    """Delete all streams, so that each test creates its own."""
     for name in (subjects.WORK, subjects.REPORTS, subjects.DEAD):
         try:
             await client.jetstream().delete_stream(name)
@@ -200,7 +200,7 @@ async def test_a_killed_server_loses_nothing_and_pulling_goes_on_when_it_is_back
             while not await published(server, "after"):  # noqa: ASYNC110 - until it is back
                 await asyncio.sleep(0.05)
 
-            # What was there before may have been given to others, and a server that was killed may not know.
+            # Earlier messages may have been delivered to others, and a killed server may not know.
             assert (await pulled_again(worker)).doubtful
             await server.close()
 
@@ -215,7 +215,7 @@ async def pulled_again(worker: NatsWorkerBus) -> InboundMessage:
             await asyncio.sleep(0.05)
 
 
-# ---- who may do what -----------------------------------------------------------------------------
+# ---- permissions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.req("H-21")
@@ -327,7 +327,7 @@ async def test_the_scheduler_may_take_leases_and_hear_hints(nats: Nats) -> None:
     assert token is not None
     assert await leases.acquire("reconciler", "node_2", ttl_ms=5_000) is None
     while not heard.is_set():
-        # It listens when it is connected; what is told before is missed.
+        # It listens once it is connected; earlier hints are missed.
         hints[1].tell(HintTopic.WORK)
         await asyncio.sleep(0.02)
 

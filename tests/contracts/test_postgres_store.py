@@ -21,7 +21,7 @@ from support.pooler import Pooler
 from support.postgres_server import postgres
 from support.row_editing import EditRow, WriteState, sql_row_editor, sql_state_writer
 
-#: Everything that ends by the clock of the store.
+#: All columns that expire by the clock of the store.
 ENDS = {
     "shard": "lease_until",
     "node": "seen_until",
@@ -58,7 +58,7 @@ class PostgresContract(
         await store.close()
 
     def through(self, url: str) -> str:
-        """How the store comes to the database."""
+        """The address that the store uses: direct, or through a pooler."""
         return url
 
     @pytest.fixture
@@ -71,14 +71,14 @@ class PostgresContract(
 
     @pytest.fixture
     def advance(self, url: str) -> Callable[[int], None]:
-        """Nobody moves the clock of a server, so everything that ends is moved towards it instead."""
+        """Move all expiry times back, because the clock of a server cannot be moved."""
 
         async def move(by: int) -> None:
             for table, end in ENDS.items():
                 await postgres(self.version).run(f"UPDATE {table} SET {end} = {end} - {by}", url=url)  # noqa: S608 - our own names
 
         def advance(by: int) -> None:
-            # The test holds the loop, so another one does it.
+            # The test blocks its event loop, so another one does it.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, move(by)).result()
 

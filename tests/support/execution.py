@@ -169,8 +169,8 @@ class ExecutionHarness:
         """Register a job that runs on request."""
         said: dict[str, Any] = {"trigger": OnDemand(), "overlap": Overlap.ALLOW} | spec
         made = minutely(**said)
-        wish = JobChangeset(workflows=[definition or workflow()], added=[made])
-        assert await self.store.jobs.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        changeset = JobChangeset(workflows=[definition or workflow()], added=[made])
+        assert await self.store.jobs.apply(changeset, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:

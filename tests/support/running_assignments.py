@@ -18,7 +18,7 @@ def running_assignment(
     retry: RetryPolicy | None = None,
     **said: Any,  # noqa: ANN401 - any field of the workflow
 ) -> Assignment:
-    """A running task after so many failures and losses."""
+    """A running task after so many attempts, losses and routings."""
     run = Run(
         run_id=RunId("run_1"),
         tenant="default",
