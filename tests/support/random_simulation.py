@@ -115,7 +115,7 @@ class RandomGate(Gate):
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
-        #: What it did when it was asked, if it may fail.
+        #: Its faults, counted by kind, if it may fail.
         self.did: Counter[str] = Counter()
 
     async def admit(self, request: AdmissionRequest) -> GateDecision:

@@ -63,8 +63,8 @@ class WhyScenario:
         self.gatherer = EventBatcher(store.events, clock, events, lease=SoleNode(), on_ready=lambda: None)
         elector = Elector(store.shards, clock, events, LeaderSettings(), holder="node", alone=True)
         self.ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
-        self.crew = ExecutionHarness(store=store, clock=clock)
-        self.runner = self.crew.runner
+        self.harness = ExecutionHarness(store=store, clock=clock)
+        self.runner = self.harness.runner
         self.explainer = Explainer(store, clock)
 
     # ---- actions -----------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class WhyScenario:
         """Decide due ticks and renew leases up to that time."""
         at = instant(time)
         while True:
-            await self.crew.worker.step()
+            await self.harness.worker.step()
             due = await self.store.ledger.next_due_at(shards=_EVERYTHING)
             while due is not None and due <= self.clock.now():
                 await self.ticker.step()
@@ -101,12 +101,12 @@ class WhyScenario:
 
     async def run_until_idle(self) -> None:
         """Start everything that is ready."""
-        await self.crew.run_until_idle()
+        await self.harness.run_until_idle()
 
     async def finish_attempts(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """End everything that was started with this result."""
         self.runner.end_all(result, **told)
-        await self.crew.worker.step()
+        await self.harness.worker.step()
 
     async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
         """Start everything that is ready now, and end it at that time with this result."""
@@ -119,19 +119,19 @@ class WhyScenario:
 
     def set_gate_decision(self, ruled: GateDecision) -> None:
         """Set the decision of the gate."""
-        self.crew = ExecutionHarness(store=self.store, clock=self.clock, gate=FixedGate(ruled))
-        self.runner = self.crew.runner
+        self.harness = ExecutionHarness(store=self.store, clock=self.clock, gate=FixedGate(ruled))
+        self.runner = self.harness.runner
 
     def flags(self, **flags: object) -> None:
         """Use services with other settings."""
         named = {name.replace("_", ".", 1): value for name, value in flags.items()}
-        self.crew = ExecutionHarness(store=self.store, clock=self.clock, flags=named)
-        self.runner = self.crew.runner
+        self.harness = ExecutionHarness(store=self.store, clock=self.clock, flags=named)
+        self.runner = self.harness.runner
 
     def set_worker_functions(self, *functions: str) -> None:
         """Set the functions of the worker."""
         self.runner = FakeRunner(*functions)
-        self.crew.worker = self.crew.new_worker("w1", self.runner)
+        self.harness.worker = self.harness.new_worker("w1", self.runner)
 
     # ---- questions ---------------------------------------------------------------------------
 

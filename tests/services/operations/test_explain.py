@@ -868,7 +868,7 @@ async def nobody_knows_the_function(timeline: WhyScenario) -> None:
 async def no_worker_is_alive(timeline: WhyScenario) -> None:
     await timeline.job(None)
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -940,7 +940,7 @@ async def in_the_queue_behind_a_run_that_came_later(timeline: WhyScenario) -> No
     await timeline.trigger(force=True)
     await timeline.run_until_idle()
     timeline.runner.end(begun[0])
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
 
 
 @asked(
@@ -952,8 +952,8 @@ async def put_off_by_the_gate(timeline: WhyScenario) -> None:
     timeline.set_gate_decision(GateDecision(GateVerdict.LATER, "the budget of today is spent", after_ms=60_000))
     await timeline.job(None)
     await timeline.trigger()
-    await timeline.crew.worker.step()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.worker.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -965,8 +965,8 @@ async def waiting_for_an_approval(timeline: WhyScenario) -> None:
     timeline.set_gate_decision(GateDecision(GateVerdict.ASK, "it deletes data"))
     await timeline.job(None)
     await timeline.trigger()
-    await timeline.crew.worker.step()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.worker.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -977,8 +977,8 @@ async def denied(timeline: WhyScenario) -> None:
     timeline.set_gate_decision(GateDecision(GateVerdict.DENY, "it deletes data"))
     await timeline.job(None)
     await timeline.trigger()
-    await timeline.crew.worker.step()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.worker.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -995,7 +995,7 @@ async def no_slot_is_free(timeline: WhyScenario) -> None:
     await timeline.run_until_idle()
     timeline.clock.advance(1000)
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -1119,9 +1119,9 @@ async def paused_after_its_only_run_had_failed(timeline: WhyScenario) -> None:
 )
 async def nobody_is_left_to_take_it(timeline: WhyScenario) -> None:
     await timeline.job(None)
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
     await timeline.outage_until("12:10")
 
 
@@ -1132,9 +1132,9 @@ async def nobody_is_left_to_take_it(timeline: WhyScenario) -> None:
 )
 async def somebody_could_take_it(timeline: WhyScenario) -> None:
     await timeline.job(None)
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -1144,9 +1144,9 @@ async def somebody_could_take_it(timeline: WhyScenario) -> None:
 )
 async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
 
 
 @asked(
@@ -1159,7 +1159,7 @@ async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
 )
 async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
     await timeline.job(None, topic="video")
-    timeline.crew.dispatcher.router.use_pools(Pools(topics={"mail": ("default",)}))
+    timeline.harness.dispatcher.router.use_pools(Pools(topics={"mail": ("default",)}))
     await timeline.trigger()
     await timeline.run_until_idle()
 
@@ -1171,10 +1171,10 @@ async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
 )
 async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.store.workers.register(card("w2", pool="gpu"), ttl_ms=60_000)
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
     await timeline.store.workers.deregister("w2")
 
 
@@ -1185,10 +1185,10 @@ async def all_of_its_pool_have_gone(timeline: WhyScenario) -> None:
 )
 async def the_only_one_that_may_take_it_has_gone(timeline: WhyScenario) -> None:
     await timeline.job(None, labels={"node.zone": "eu"})
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.store.workers.register(card("w2", labels={"node.zone": "eu"}), ttl_ms=60_000)
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
     await timeline.store.workers.deregister("w2")
 
 
@@ -1203,9 +1203,9 @@ def card(name: str, **said: Any) -> WorkerInfo:  # noqa: ANN401 - any field of a
 )
 async def handed_out_and_not_begun(timeline: WhyScenario) -> None:
     await timeline.job(None)
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
     await timeline.trigger()
-    await timeline.crew.dispatcher.step()
+    await timeline.harness.dispatcher.step()
     await timeline.store.attempts.take("w2", limit=1, lease_ms=30_000, now=timeline.clock.now(), begin=False)
 
 
@@ -1222,7 +1222,7 @@ async def to_be_tried_again_after_its_worker_was_lost(timeline: WhyScenario) -> 
     await timeline.trigger()
     await timeline.run_until_idle()
     await timeline.outage_until("12:02")
-    await timeline.crew.reconciler.step()
+    await timeline.harness.reconciler.step()
 
 
 @asked(
@@ -1238,7 +1238,7 @@ async def somebody_has_learnt_the_function_since(timeline: WhyScenario) -> None:
     await timeline.trigger()
     await timeline.run_until_idle()
     timeline.set_worker_functions("reports.new")
-    await timeline.crew.worker.step()
+    await timeline.harness.worker.step()
 
 
 # ---- the table -----------------------------------------------------------------------------------
