@@ -14,6 +14,9 @@ from gnomon.config.settings import load
 from gnomon.core.health import HealthCondition
 from gnomon.runners.registry import Functions
 from gnomon.services.execution.worker import Worker
+from gnomon.services.maintenance.audit_sealer import AuditSealer
+from gnomon.services.maintenance.invariant_checker import InvariantChecker
+from gnomon.services.maintenance.run_repairer import RunRepairer
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import wait_until
 
@@ -81,3 +84,14 @@ async def test_an_unexpected_error_of_the_clock_makes_the_clock_ill(
     monkeypatch.setattr("gnomon.app.node.sync_clock", lambda *_, **__: broken())
     async with running(tmp_path) as node:
         await wait_until(lambda: ill(node, "clock"))
+
+
+@pytest.mark.parametrize(
+    ("service", "component"), [(AuditSealer, "sealer"), (RunRepairer, "mender"), (InvariantChecker, "warden")]
+)
+async def test_maintenance_services_are_ill_under_the_names_of_their_leases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: type[object], component: str
+) -> None:
+    monkeypatch.setattr(service, "step", lambda _: broken())
+    async with running(tmp_path) as node:
+        await wait_until(lambda: ill(node, component))

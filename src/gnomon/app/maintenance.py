@@ -72,10 +72,10 @@ class Maintenance:
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops of the services, until `stop` is set."""
         return [
-            run_loop("audit_sealer", self._audit_sealer.step, stop=stop, events=self._events),
+            run_loop("sealer", self._audit_sealer.step, stop=stop, events=self._events),
             self._delayed_cleaner(stop),
-            run_loop("run_repairer", self._run_repairer.step, stop=stop, events=self._events),
-            run_loop("invariant_checker", self._invariant_checker.step, stop=stop, events=self._events),
+            run_loop("mender", self._run_repairer.step, stop=stop, events=self._events),
+            run_loop("warden", self._invariant_checker.step, stop=stop, events=self._events),
         ]
 
     async def _delayed_cleaner(self, stop: asyncio.Event) -> None:
