@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gnomon.adapters.gate import OpenGate
 from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.launch import LaunchOutcome
@@ -562,6 +563,48 @@ async def test_a_worker_stops_though_the_gate_hangs_and_loses_no_ending() -> Non
     assert LIMIT_MS / 1000 <= harness.clock.elapsed() - began < LIMIT_MS / 1000 + 1
     assert [(await harness.now(one)).status for one in (bad, good)] == [RunStatus.COMPLETED] * 2
     assert harness.worker.in_hand == 0
+
+
+@faults({"raises": BROKEN["raises"], "hangs": BROKEN["hangs"]})
+async def test_a_faulty_event_sink_costs_no_ending(
+    fault: Callable[[], Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del said
+    harness = ExecutionHarness(gate=FaultyOutputs(fault))
+
+    def emit(name: str, **_: object) -> None:
+        if name == "output_unchecked":
+            raise OSError("the log is full")
+
+    monkeypatch.setattr(harness.events, "emit", emit)
+    [run] = await ended(harness, "bad")
+    await work_for(harness, LIMIT_MS + 1000)
+
+    assert (await harness.now(run)).status is RunStatus.COMPLETED
+    assert harness.worker.in_hand == 0
+
+
+async def test_a_completion_that_fails_unexpectedly_costs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ExecutionHarness(gate=OpenGate())
+    running, ending = await run_of(harness, "running"), await run_of(harness, "ending")
+    await harness.run_until_idle()
+    [first] = [ref for ref, one in harness.runner.started.items() if one.run.run_id == ending.run_id]
+    harness.runner.end(first, output=b"1")
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as defect:
+        defect.setattr("gnomon.services.execution.worker.complete_attempt", broken)
+        for _ in range(0, 2 * harness.settings.worker.lease_ms, 1_000):
+            with pytest.raises(RuntimeError, match="a defect"):
+                await harness.worker.step()
+            await harness.reconciler.step()
+            harness.clock.advance(1_000)
+    await harness.worker.step()
+
+    assert (await task_of(harness, running)).state is TaskState.RUNNING
+    assert (await harness.now(ending)).status is RunStatus.COMPLETED
 
 
 async def test_an_output_that_was_released_too_late_counts_for_nothing() -> None:

@@ -13,6 +13,7 @@ batch that the dispatcher reads, and hide all tasks behind them.
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
@@ -353,7 +354,8 @@ class OutputGate:
 
     def _failed(self, finished: Finished, reason: str) -> AttemptOutcome:
         task, outcome = finished.assignment.task, finished.outcome
-        self._events.emit("output_unchecked", task=task.task_id, run=task.run_id, reason=reason)
+        with suppress(Exception):  # a faulty event sink must not cost the outcome
+            self._events.emit("output_unchecked", task=task.task_id, run=task.run_id, reason=reason)
         line = LogLine(self._clock.now(), "warning", f"the output was stored unchecked: {reason}")
         return replace(outcome, logs=(*outcome.logs, line))
 

@@ -114,9 +114,12 @@ class Worker:
     async def step(self) -> float:
         """Report ended attempts, take and start tasks. Returns how many seconds to wait before the next step."""
         self._finished += self._runner.finished()
-        await self._release()
         try:
-            await self._renew_leases()
+            try:
+                await self._release()
+            finally:
+                # An error in one completion must not cost the leases of all other attempts.
+                await self._renew_leases()
             if self._to_start:
                 # Tasks that were taken with their admission are started before anything else is asked for.
                 await self._start()
