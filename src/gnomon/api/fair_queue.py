@@ -61,7 +61,7 @@ class RequestPacer:
 
 
 class ReadSlots:
-    """A semaphore, first in first out, that lets a waiter in after a maximum wait in any case."""
+    """A FIFO semaphore that admits a waiter after a maximum wait even if no slot is free."""
 
     def __init__(self) -> None:
         self._active = 0

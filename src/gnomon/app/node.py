@@ -41,7 +41,7 @@ _POLL_SECONDS = 1.0
 
 
 class Node:
-    """One process's share: a store, a registrar for operators, and the services that decide, dispatch and execute."""
+    """One scheduler process: a store, a registrar for operators, and the services that decide, dispatch and execute."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -57,7 +57,7 @@ class Node:
         changes: ChangeStream | None = None,
         address: str | None = None,
     ) -> None:
-        """`lock` is that of the database file, None on a server; the other arguments are those of `open`."""
+        """`lock`: the lock of the SQLite file; None for a database server. The other arguments are those of `open`."""
         store, alone = opened.store, lock is not None
         self.store, self.settings = store, settings
         self._opened, self._lock = opened, lock

@@ -92,7 +92,7 @@ async def migrate_database(settings: Settings) -> str:
 
 
 def create_database_in_child(url: str) -> None:
-    """Create a missing database file, with the newest schema, in a child process: its memory is never ours.
+    """Create a missing database file, with the newest schema, in a child process, which frees the migration's memory.
 
     Only from a process without threads, which a fork would leave behind; other processes create the file when they
     open it. Opening it also reports errors that the child ignores.

@@ -137,7 +137,7 @@ def _never_started_outcome(attempt: RunningAttempt, reason: str) -> AttemptOutco
 
 
 class AttemptTable:
-    """The attempts that are unreported, that occupy a slot and that overrun, and the outcomes of the finished ones.
+    """Three sets of attempts: unreported, occupying a slot, overrunning; plus the finished outcomes.
 
     All threads use it without a lock: an entry is popped from a dictionary once, and only the thread that popped it
     acts on it.

@@ -145,7 +145,10 @@ def _imported(module: str) -> tuple[Mapping[str, Any], bool]:
 
 
 def _read(module: str, load: Callable[[], Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """The global names of the module, and whether it loaded to its end; it may stop at the call that starts Gnomon."""
+    """The global names of the module, and whether it loaded completely.
+
+    Loading stops at the call that starts Gnomon.
+    """
     try:
         return load(), True
     except LoadingStopped as marker:

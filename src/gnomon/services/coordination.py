@@ -85,7 +85,7 @@ _RENEW_FRACTION = 0.25
 
 
 class Singleton(Protocol):
-    """The right to do what one node of several is enough for."""
+    """The right to run a service that only one node should run."""
 
     @property
     def retry_seconds(self) -> float:
@@ -98,7 +98,7 @@ class Singleton(Protocol):
 
 
 class SoleNode:
-    """The singleton of a process that no other shares its store with: always ours, at no cost."""
+    """The singleton of a process that shares its store with no other: always held, at no cost."""
 
     retry_seconds = 0.0
 

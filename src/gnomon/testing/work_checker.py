@@ -255,7 +255,10 @@ def _justified(case: TaskHistory, history: SimulationHistory) -> Iterator[Findin
 
 
 def _fenced(case: TaskHistory) -> Iterator[Finding]:
-    """K8: fencing tokens grow, only the highest counts, it ends once, and a late report changes nothing."""
+    """K8: fencing tokens increase; only the attempt with the highest token counts; it ends once.
+
+    A late report changes nothing.
+    """
     fences = [one.held[1] for one in case.grants]
     if fences != sorted(set(fences)):
         yield "K8", f"granted with the fencing tokens {fences}"

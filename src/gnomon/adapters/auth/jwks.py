@@ -59,7 +59,7 @@ class KeyRing:
         return len(self._keys)
 
     def find_key(self, kid: str | None, algorithm: str) -> PublicKey | None:
-        """The only key with that kid, if one is given, and that algorithm; None if there are none or several."""
+        """The key with this algorithm (and this kid, if given); None unless exactly one matches."""
         found = [one for one in self._keys if algorithm in one.algorithms and (kid is None or one.kid == kid)]
         return found[0] if len(found) == 1 else None
 

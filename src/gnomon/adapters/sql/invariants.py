@@ -136,7 +136,7 @@ def repair_runs(conn: sa.Connection, run_ids: Collection[RunId], now: int) -> Se
 
 
 def _outcome(conn: sa.Connection, task: Task, run: Run, graph: Workflow, now: int) -> AttemptOutcome:
-    """The outcome of a step whose items, or whose sub-run, have ended."""
+    """The outcome of a step, once all its items or its sub-run have ended."""
     if not waits_for_run(task, graph):
         return fan_out_outcome(conn, task, run)
     below = _found(conn, [sub_run_id(task)])[sub_run_id(task)]

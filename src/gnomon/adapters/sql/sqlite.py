@@ -180,7 +180,7 @@ class SqliteTransactions:
                 return
 
     def _next(self) -> _SqliteWrite | None:
-        """The next write; None to stop. After many changed rows, an idle moment before it is used for a checkpoint."""
+        """The next write; None to stop. If many rows have changed, it checkpoints while no write is waiting."""
         if self._changed - self._checkpointed >= _CHECKPOINT_ROWS:
             try:
                 return self._pending_writes.get(timeout=_QUIET_SECONDS)

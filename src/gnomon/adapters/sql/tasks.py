@@ -216,7 +216,7 @@ def _keep_inputs(conn: sa.Connection, given: Sequence[tuple[str, bytes]]) -> Non
 def _reject(
     conn: sa.Connection, over: Sequence[tuple[Admission, TaskId | None]], counters: ConcurrencyCounters, now: int
 ) -> None:
-    """End the tasks that were admitted into a terminal state; each comes with the task of which it is an item."""
+    """End tasks whose admission was a rejection. Each is paired with its parent task, if it is an item of a fan-out."""
     names: list[str] = sorted({one.run_id for one, _ in over})
     runs = {run.run_id: run for run in map(run_of, bulk.fetch_rows(conn, _RUNS, names))}
     end_tasks(conn, [EndedTask(one, runs[one.run_id], one.note, now, parent) for one, parent in over], counters)

@@ -186,7 +186,7 @@ class FireTimeFinder:
         self._last_day = ~FIRST_DAY if mirrored else LAST_DAY
 
     def first_from(self, day: int, second: int) -> int:
-        """The first matching second of wall time from `second` of `day` on; NEVER past the calendar's end.
+        """The first matching second of wall time at or after `second` of `day`; NEVER if the calendar has none.
 
         `second` may lie outside the day. Day and second are separate arguments because CPython is twice as fast
         on numbers below 2**30, which a count of seconds since 1970 exceeds.

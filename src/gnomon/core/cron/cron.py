@@ -109,7 +109,7 @@ class Cron:
         return self._first_after(second - 1) == second
 
     def count(self, *, after: datetime, until: datetime) -> int:
-        """How many fires lie after `after` and up to `until`, without walking along them."""
+        """How many fires lie after `after` and up to `until`, computed without enumerating them."""
         start, end = second_of(after) + 1, second_of(until) + 1
         total = 0
         while start < end:

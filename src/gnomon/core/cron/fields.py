@@ -71,7 +71,7 @@ class Fields:
 
     @property
     def either_day(self) -> bool:
-        """Whether day of month or weekday suffices; otherwise both must match."""
+        """True if a date matches when either day of month or weekday matches; False if both must match."""
         return not (self.day.starred or self.weekday.starred)
 
 

@@ -100,7 +100,7 @@ class ClockSet(Seen):
 
 @dataclass(frozen=True, slots=True)
 class Excused(Seen):
-    """Until now a test made the state fail, so that no task could be started in time."""
+    """Marks the end of a test-injected failure of the state, during which tasks could not start in time."""
 
 
 @dataclass(frozen=True, slots=True)

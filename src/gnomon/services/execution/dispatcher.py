@@ -2,34 +2,36 @@
 
 Commit coalescing: tick, admission and take in one commit.
 
-Purpose. A task passes three writes before it starts: the ticker writes the decision that creates it (PENDING), the
-dispatcher admits it (SCHEDULED), and a worker takes it. In the plain path each service finds the work of the one before
-it in the store: three polls, three commits. The fast path is `write_and_admit`. The ticker, the launcher, the worker
-and the result consumer call it with a write and with the tasks that this write will create. The dispatcher prepares
-these tasks, routes them and asks the gate, and then starts three writes at the same moment, in this order: the write of
-the caller, the admissions, and the take of the worker in this process (`TaskTaker.take_with_admission`). The store runs
-them in the order in which they were started and in one transaction (see adapters/sql/transactions.py): the admission
-finds the new tasks, and the take finds the admissions.
+Purpose. A task passes three writes before it starts. The ticker writes the decision that creates it (PENDING). The
+dispatcher admits it (SCHEDULED). A worker takes it (take = a worker, or the publisher to remote workers, assigns an
+admitted task to itself). In the plain path each service finds the work of the one before it in the store: three polls,
+three commits. The fast path is `write_and_admit`. The ticker, the launcher, the worker and the result consumer call it
+with a write and with the tasks that this write will create. The dispatcher prepares these tasks, asks the gate and
+routes them. Then it submits three writes one after another without waiting between them: the write of the caller, the
+admissions, and the take of the worker in this process (`TaskTaker.take_with_admission`). The store runs them in the
+order in which they were submitted and in one transaction (see adapters/sql/transactions.py): the admission finds the
+new tasks, and the take finds the admissions.
 
-Why. A commit costs a flush to disk, whatever it writes, and three of them in a row bound both the throughput of a node
-and the delay between a tick and the start of its task. Here there is one, and no loop has to wait for its next poll.
-The taker also finds the admitted requests in its AdmissionCache, and reads nothing again.
+Why. A commit costs a flush to disk, whatever it writes: three commits in a row limit the throughput of a node and delay
+the start of a task. The fast path needs only one commit, and no loop has to wait for its next poll. The taker also
+finds the admitted requests in its AdmissionCache, and reads nothing again.
 
-Requirements. It is an optimisation, and must never be more:
+Requirements. The fast path only saves time. Removing it must not change any result:
 
 - Only tasks that the gate allows at once (`Gate.admit_now`) and that a worker can take are admitted in this way. All
   others are left to `step`, which is woken, and which asks the gate without waiting for it.
 - A failed admission or take is not a failure of the write. The caller gets the result of its own write, and a step
-  finds what is left. If the write itself fails, the admissions find no tasks and are void.
+  finds the tasks that are left. If the caller's write fails, the admissions match no task and change nothing.
 - `_admit` waits until all three writes are done, even if one fails: no caller continues while one of its writes may
   still be carried out. The cache counts an admission as pending until then (`add_pending`, `confirm_written`), so
-  that a worker does not conclude from an early take that there is nothing to take.
+  that a worker whose take runs before the admission is written does not record that nothing is left to take, and does
+  not skip its next take.
 - In a storm (more than 100 decisions at once) the ticker does not use it: reading the tasks in bulk is cheaper.
 
-Without it. Nothing but speed: with `write_and_admit` absent everywhere, every task is still found by
-a step of the dispatcher and a step of the worker. The simulations run in that way. A version that returned before the
-take was written, or that reported a failed admission as a failed write, would break more: a launch that was committed
-would look refused, and its caller would start it again.
+Without the fast path, Gnomon is only slower: a step of the dispatcher and a step of the worker still find every task.
+The simulations run in that way. A version that returned before the take was written, or that reported a failed
+admission as a failed write, would be incorrect: a committed launch would look failed, and its caller would launch it
+again.
 """
 
 import asyncio

@@ -130,7 +130,7 @@ class GateCalls(Generic[Asked, Answer]):
         return list(self._answers.values())
 
     def settle(self, keys: Iterable[AttemptRef]) -> None:
-        """The answers to these are stored: forget them."""
+        """Forget these answers: the caller has stored or kept them."""
         for key in keys:
             if self._answers.pop(key, None) is not None:
                 self._unsettled.discard(key)
@@ -280,7 +280,7 @@ class AdmissionGate:
         return await self.calls.collect()
 
     def settle(self, decided: Iterable[Decided]) -> None:
-        """These decisions are stored."""
+        """Forget these decisions: the caller has stored them."""
         self.calls.settle(_request_key(request) for request, _ in decided)
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ class OutputGate:
         return await self.calls.collect()
 
     def settle(self, attempts: Iterable[AttemptRef]) -> None:
-        """The outcomes of these attempts are stored, or kept by the caller."""
+        """Forget these outcomes: the caller has stored or kept them."""
         self.calls.settle(attempts)
 
     def close(self) -> None:
