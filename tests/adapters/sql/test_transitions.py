@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from itertools import product
@@ -112,6 +113,41 @@ async def test_one_change_that_is_refused_keeps_all_others_from_being_written(st
         await store.transactions.write(lambda conn: write_changes(conn, WRITE, changes))
 
     assert await states_of(store, tasks) == [TaskState.PENDING, TaskState.SUCCEEDED]
+
+
+async def test_a_statement_for_tasks_that_change_alike_is_compiled_once(store: SqlStore) -> None:
+    """A plain comparison of the state with a parameter concerns partial indexes: SQLite would plan it every time."""
+    tasks = await tasks_in(store, [TaskState.PENDING] * 8)
+    changes = [StateChange(task.task_id, TaskState.PENDING, TaskState.PENDING, ()) for task in tasks]
+
+    def compiled(conn: sa.Connection) -> list[int]:
+        driver = conn.connection.dbapi_connection
+        assert driver is not None
+        actions: list[int] = []
+
+        def authorize(action: int, *_: object) -> int:
+            actions.append(action)
+            return sqlite3.SQLITE_OK
+
+        # SQLite asks the authorizer when it compiles a statement. To set one expires the statements compiled before.
+        driver.set_authorizer(authorize)
+        try:
+            write_changes(conn, WRITE, changes)
+            assert sqlite3.SQLITE_UPDATE in actions
+            actions.clear()
+            write_changes(conn, WRITE, changes)
+        finally:
+            driver.set_authorizer(None)
+        return actions
+
+    assert sqlite3.SQLITE_UPDATE not in await store.transactions.write(compiled)
+
+
+def test_tasks_that_change_alike_are_not_searched_by_their_state() -> None:
+    # Without current statistics PostgreSQL would read all SCHEDULED tasks to cancel a few of them.
+    assert WRITE.rows.alike.postgresql == (
+        "UPDATE task SET state = $1 WHERE task_id = ANY ($2::text[]) AND state || '' = $3"
+    )
 
 
 @pytest.mark.parametrize("state", list(TaskState))

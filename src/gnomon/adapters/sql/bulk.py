@@ -147,10 +147,16 @@ def _json(keys: list[str]) -> str:
 # ---- by rows -------------------------------------------------------------------------------------
 
 
-def update_statement(table: sa.Table, new: Sequence[str], *, by: Sequence[str]) -> BulkUpdate:
-    """The statement that sets the columns `new` where the columns `by` are equal; a row holds both, in this order."""
+def update_statement(
+    table: sa.Table, new: Sequence[str], *, by: Sequence[str], unindexed: Collection[str] = ()
+) -> BulkUpdate:
+    """The statement that sets the columns `new` where the columns `by` are equal; a row holds both, in this order.
+
+    No index is used on the columns `unindexed` of the key, which are texts. A comparison of a column that a partial
+    index has in its condition with a parameter makes SQLite compile the statement again each time it is executed.
+    """
     update = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in new)}"  # noqa: S608 - our own names
-    others = "".join(f" AND {name} = ?" for name in by[1:])
+    others = "".join(f" AND {name} || '' = ?" if name in unindexed else f" AND {name} = ?" for name in by[1:])
     names = [f"new_{name}" for name in new] + [f"by_{name}" for name in by]
     return BulkUpdate(
         f"{update} WHERE {by[0]} = ?{others}",

@@ -63,7 +63,9 @@ class StateUpdate(NamedTuple):
 
 def state_update(*also: str) -> StateUpdate:
     """The statement that sets the state and these columns of tasks that are still in the state they were read in."""
-    return StateUpdate(bulk.update_statement(schema.task, ("state", *also), by=("task_id", "state")))
+    return StateUpdate(
+        bulk.update_statement(schema.task, ("state", *also), by=("task_id", "state"), unindexed=("state",))
+    )
 
 
 def write_changes(conn: sa.Connection, update: StateUpdate, changes: Sequence[StateChange]) -> None:
