@@ -8,8 +8,10 @@ from gnomon.core.runs.admission import (
     AdmissionRequest,
     GateDecision,
     GateVerdict,
+    OutputRelease,
     ReadyTask,
     admission_for,
+    check_release,
     launch_failed_admission,
     merged_input,
 )
@@ -34,6 +36,17 @@ def test_what_is_allowed_and_can_be_run_is_scheduled() -> None:
         admission_for(request(), GateDecision(GateVerdict.ALLOW), None, now=NOW, limits=GiveUpLimits()).state
         is TaskState.SCHEDULED
     )
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\n", "\x00\x1b"])
+def test_output_that_is_held_back_without_a_readable_reason_is_not_released(reason: str) -> None:
+    released = check_release(b"1", OutputRelease(output=b"1", quarantine=reason))
+
+    assert released.quarantine == "the gate gave no reason"
+
+
+def test_output_that_is_released_has_no_reason() -> None:
+    assert check_release(b"1", OutputRelease(output=b"1")).quarantine is None
 
 
 @pytest.mark.req("R-04")

@@ -76,6 +76,10 @@ def test_output_that_is_held_back_is_quarantined() -> None:
     assert (ended.state, ended.error) == (TaskState.OUTPUT_QUARANTINED, "too much")
 
 
+def test_output_is_held_back_even_if_the_reason_is_empty() -> None:
+    assert after(running_assignment(), Result.SUCCEEDED, quarantine="").state is TaskState.OUTPUT_QUARANTINED
+
+
 @pytest.mark.req("H-08")
 @pytest.mark.guarantee("S12")
 def test_three_attempts_are_one_and_two_retries() -> None:

@@ -22,6 +22,7 @@ _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _SHORTEST_LATER_MS, _LONGEST_LATER_MS = 100, 7 * 24 * 60 * MINUTE_MS
 #: How many characters of a gate's reason are kept, and how many of a value that it should not have returned.
 _LONGEST_REASON, _LONGEST_SHOWN = 500, 60
+_NO_REASON = "the gate gave no reason"
 
 
 class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
@@ -118,7 +119,10 @@ def check_release(output: bytes | None, answer: object) -> OutputRelease:
         raise ValueError(f"it returned {type(answer).__name__}, not a release")  # noqa: TRY004 - an invalid answer
     if problem := _release_problem(output, answer):
         raise ValueError(problem)
-    return replace(answer, quarantine=clean_reason(answer.quarantine)) if answer.quarantine else answer
+    if answer.quarantine is None:
+        return answer
+    # A reason without any printable character still holds the output back.
+    return replace(answer, quarantine=clean_reason(answer.quarantine) or _NO_REASON)
 
 
 def _release_problem(output: bytes | None, answer: OutputRelease) -> str | None:

@@ -163,7 +163,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
 def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
     match outcome.result:
         case Result.SUCCEEDED:
-            after = _NextState(TaskState.OUTPUT_QUARANTINED if outcome.quarantine else TaskState.SUCCEEDED)
+            after = _NextState(TaskState.SUCCEEDED if outcome.quarantine is None else TaskState.OUTPUT_QUARANTINED)
         case Result.SNOOZED if _may_start_again(held):
             after = _NextState(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
         case Result.CANCELLED:
