@@ -12,7 +12,7 @@ from gnomon.adapters.sql import SqlStore, open_sqlite, schema
 from gnomon.adapters.sql.sqlite import PRAGMAS, SqliteTransactions
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.scheduling.elector import Elector
@@ -42,7 +42,9 @@ class LoadedNode:
         elector = Elector(store.shards, clock, events, settings.leader, holder="node", alone=True)
         self.ticker = Ticker(store.ledger, elector, clock, events, settings.ticker, on_runs_created=lambda: None)
         place = FolderArchive(archive)
-        self.cleaner = Cleaner(store.retention, store.jobs, place, clock, events, settings=settings, lease=SoleNode())
+        self.cleaner = Cleaner(
+            store.retention, store.jobs, place, clock, events, settings=settings, lease=AlwaysHeldSingleton()
+        )
 
     async def register(self) -> None:
         said = [

@@ -15,7 +15,7 @@ from gnomon.config.settings import load
 from gnomon.core.cron import Cron
 from gnomon.core.model import DAY_MS, RunStatus
 from gnomon.ports.runs import RunQuery
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.maintenance.backfiller import Backfiller
@@ -75,7 +75,13 @@ async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Concurrent
     settings = load(flags={"reconciler.batch": 7})
     reconcilers = [
         Reconciler(
-            one, WorkflowCache(one.jobs), fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None
+            one,
+            WorkflowCache(one.jobs),
+            fleet.clock,
+            fleet.events,
+            settings,
+            lease=AlwaysHeldSingleton(),
+            on_ready=lambda: None,
         )
         for one in fleet.stores
     ]
@@ -95,7 +101,9 @@ async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: Conc
     fleet.clock.advance(120_000)
     settings = load(flags={"reconciler.batch": 7}).reconciler
     menders = [
-        RunRepairer(one.invariants, fleet.clock, fleet.events, settings, lease=SoleNode(), on_ready=lambda: None)
+        RunRepairer(
+            one.invariants, fleet.clock, fleet.events, settings, lease=AlwaysHeldSingleton(), on_ready=lambda: None
+        )
         for one in fleet.stores
     ]
 
@@ -112,7 +120,8 @@ async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -
     await fleet.plant("schedule", "schedule_id", "report", "active_runs", 17)
     settings = load().alive
     wardens = [
-        InvariantChecker(one.invariants, fleet.clock, fleet.events, settings, lease=SoleNode()) for one in fleet.stores
+        InvariantChecker(one.invariants, fleet.clock, fleet.events, settings, lease=AlwaysHeldSingleton())
+        for one in fleet.stores
     ]
 
     await asyncio.gather(*(one.step() for one in wardens))
@@ -135,7 +144,7 @@ async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Con
             fleet.clock,
             fleet.events,
             settings=settings,
-            lease=SoleNode(),
+            lease=AlwaysHeldSingleton(),
         )
         for one in fleet.stores
     ]
@@ -159,7 +168,9 @@ async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_
     desk = BackfillService(fleet.store.backfills, fleet.store.schedules, fleet.clock, RandomIds())
     await desk.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
     backfillers = [
-        Backfiller(one.backfills, one.history, fleet.clock, fleet.events, lease=SoleNode(), on_ready=lambda: None)
+        Backfiller(
+            one.backfills, one.history, fleet.clock, fleet.events, lease=AlwaysHeldSingleton(), on_ready=lambda: None
+        )
         for one in fleet.stores
     ]
     ran: list[int] = []

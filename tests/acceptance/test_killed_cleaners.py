@@ -15,7 +15,7 @@ from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.task_steps import LEASE, admission, completion_of
@@ -66,7 +66,13 @@ asyncio.run(main())
 def cleaner(store: SqlStore, archive: Path) -> Cleaner:
     place, settings = FolderArchive(archive), load(flags=FLAGS)
     return Cleaner(
-        store.retention, store.jobs, place, VirtualClock(LATER), Recorder(), settings=settings, lease=SoleNode()
+        store.retention,
+        store.jobs,
+        place,
+        VirtualClock(LATER),
+        Recorder(),
+        settings=settings,
+        lease=AlwaysHeldSingleton(),
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gnomon.api.fair_queue import ReadSlots, RequestCoalescer, RequestPacer
+from gnomon.api.fair_queue import FairReadSemaphore, RequestCoalescer, RequestPacer
 from gnomon.api.route import Reply
 from gnomon.api.routes import ROUTES
 from gnomon.errors import Refused
@@ -204,7 +204,7 @@ class ActiveRequests:
     """The holders of slots, and the event that releases them."""
 
     def __init__(self) -> None:
-        self.slots = ReadSlots()
+        self.slots = FairReadSemaphore()
         self.inside: list[int] = []
         self.leave, self.full = asyncio.Event(), asyncio.Event()
 

@@ -8,7 +8,7 @@ import pytest
 from gnomon.adapters.archive import NoArchive
 from gnomon.adapters.memory import MemoryStore
 from gnomon.errors import StoreUnavailable, Unavailable
-from gnomon.services.coordination import LeasedSingletons, Singleton, SingletonLease, SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton, LeasedSingletons, Singleton, SingletonLease
 from gnomon.services.loop import Backoff
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.maintenance.backfiller import Backfiller
@@ -89,7 +89,7 @@ async def test_whoever_goes_on_asking_keeps_it_and_whoever_falls_silent_is_succe
 
 
 async def test_the_only_node_asks_nobody() -> None:
-    assert await SoleNode().ours()
+    assert await AlwaysHeldSingleton().ours()
 
 
 # ---- turns by leases -----------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
-from gnomon.services.coordination import Singleton, SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton, Singleton
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.handover import LocalDispatch, TakerLink
+from gnomon.services.execution.local_dispatch import LocalDispatch, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -154,7 +154,7 @@ class ExecutionHarness:
             self.clock,
             self.events,
             self.settings,
-            lease=lease or SoleNode(),
+            lease=lease or AlwaysHeldSingleton(),
             on_ready=lambda: self.woken.append("reconciler"),
             own_worker=own_worker,
             await_reports=await_reports,

@@ -10,7 +10,7 @@ from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.execution import Gate
 from gnomon.ports.tasks import AttemptRef, HostLoad
-from gnomon.services.execution.handover import LocalDispatch, NoTaker
+from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher

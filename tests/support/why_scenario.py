@@ -16,7 +16,7 @@ from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRel
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
 from gnomon.ports.store import Store
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -60,7 +60,7 @@ class WhyScenario:
         self.executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
         self.letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.events = EventService(store.events, clock, ids)
-        self.gatherer = EventBatcher(store.events, clock, events, lease=SoleNode(), on_ready=lambda: None)
+        self.gatherer = EventBatcher(store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=lambda: None)
         elector = Elector(store.shards, clock, events, LeaderSettings(), holder="node", alone=True)
         self.ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
         self.harness = ExecutionHarness(store=store, clock=clock)

@@ -60,7 +60,7 @@ class RequestPacer:
             loop.call_soon(self._release_batch, loop)
 
 
-class ReadSlots:
+class FairReadSemaphore:
     """A FIFO semaphore that admits a waiter after a maximum wait even if no slot is free."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class RequestCoalescer:
     """
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        self._busy, self._pacer, self._read_slots = busy, RequestPacer(busy, _REPLIES_PER_CYCLE), ReadSlots()
+        self._busy, self._pacer, self._read_slots = busy, RequestPacer(busy, _REPLIES_PER_CYCLE), FairReadSemaphore()
         #: The scheduler has precedence until this time of the loop's clock.
         self._yield_until = 0.0
         self._queued_reads: dict[Hashable, asyncio.Task[Reply]] = {}

@@ -13,11 +13,11 @@ from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.services.coordination import (
+    AlwaysHeldSingleton,
     FallbackDeduplicator,
     LeasedSingletons,
     Singleton,
     SingletonLease,
-    SoleNode,
 )
 
 #: How often the clock is compared with the store's.
@@ -96,7 +96,7 @@ class Coordination:
         Without `ttl_ms` the lease is short: for a service that is stepped all the time.
         """
         if self._alone:
-            return SoleNode()
+            return AlwaysHeldSingleton()
         return SingletonLease(self._singletons, self._clock, name, self._holder, ttl_ms=ttl_ms or _SHORT_LEASE_MS)
 
     async def release_singletons(self) -> None:

@@ -17,7 +17,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.handover import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
+from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from gnomon.adapters.auth.policies import RejectingAuthenticator
+from gnomon.adapters.auth.fallback_authenticators import RejectingAuthenticator
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.api.local import LocalRequest, handle_locally

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from gnomon.adapters.auth.policies import AnonymousAdminAuthenticator, RejectingAuthenticator
+from gnomon.adapters.auth.fallback_authenticators import AnonymousAdminAuthenticator, RejectingAuthenticator
 from gnomon.adapters.host import SystemClock
 from gnomon.api.route import ApiServices
 from gnomon.api.server import address_of, check_tls, listen, serve_api

@@ -26,11 +26,11 @@ from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.loop import run_loop
 from gnomon.services.observability.change_stream import ChangeStream, RunChangeObserver
+from gnomon.services.observed_events import ObservedEvents
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
-from gnomon.services.telemetry import ObservedEvents
 
 #: How often a standby process tries to get the lock of the database file.
 _STANDBY_SECONDS = 0.5

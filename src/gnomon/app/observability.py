@@ -23,9 +23,9 @@ from gnomon.ports.store import Store
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
+from gnomon.services.observed_events import EventListener, ObservedEvents
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
-from gnomon.services.telemetry import EventListener, ObservedEvents
 
 
 def console_events(stream: TextIO, *, quiet: bool = False) -> Events:

@@ -12,7 +12,8 @@ from gnomon.app.stores import ConnectedStore, open_store
 from gnomon.config.settings import Settings
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import Store
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
+from gnomon.services.observed_events import NullEvents
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -23,7 +24,6 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.workflows import WorkflowService
-from gnomon.services.telemetry import NullEvents
 
 
 class Operations:
@@ -49,7 +49,7 @@ class Operations:
         # Without an archive nothing is removed, and no gap in the history needs an explanation.
         removing = settings if archive_configured(settings) else None
         self.explainer = Explainer(store, clock, settings=removing)
-        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=SoleNode())
+        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=AlwaysHeldSingleton())
 
     @classmethod
     @asynccontextmanager

@@ -22,11 +22,11 @@ from gnomon.config.settings import Settings
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
-from gnomon.services.execution.handover import LocalDispatch
+from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import run_loop
-from gnomon.services.telemetry import ObservedEvents
+from gnomon.services.observed_events import ObservedEvents
 
 #: How often to look at a database server for writes of other processes.
 _POLL_SECONDS = 0.25

@@ -16,7 +16,7 @@ LEASE_TRUST_FRACTION = 0.8
 LEASE_START_FRACTION = 0.5
 
 
-class HeldTerms(Struct, frozen=True):
+class HeldShardTerms(Struct, frozen=True):
     """The terms of the shards that a node holds, by shard, and when it asked for them.
 
     Trust counts from the request and not from the reply, so that a slow reply leaves less time, not more.

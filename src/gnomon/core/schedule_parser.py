@@ -62,10 +62,10 @@ def _cron(text: str, timezone: str | None, dialect: Dialect, dst: Dst) -> Cron:
 
 
 def _sentence(text: str, timezone: str | None, dst: Dst) -> Cron | Every:
-    from gnomon.core.english import Interval, parse_sentence
+    from gnomon.core.english import IntervalResult, parse_sentence
 
     meaning = parse_sentence(text)
-    if isinstance(meaning, Interval):
+    if isinstance(meaning, IntervalResult):
         return Every(meaning.period)
     zone = meaning.zone or timezone or "UTC"
     if timezone is not None and zone != timezone:

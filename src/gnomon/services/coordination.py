@@ -14,7 +14,7 @@ T = TypeVar("T")
 _RETRY_AFTER_SECONDS = 2.0
 
 
-class SharedOrLocal:
+class FallbackService:
     """Asks a shared service, and a local one while the shared one is unavailable. Announces both changes."""
 
     def __init__(self, what: str, clock: Clock, events: Events) -> None:
@@ -48,7 +48,7 @@ class FallbackDeduplicator:
     def __init__(self, shared: Deduplicator, own: Deduplicator, clock: Clock, events: Events) -> None:
         self._shared = shared
         self._own = own
-        self._ask = SharedOrLocal("guard", clock, events).ask
+        self._ask = FallbackService("guard", clock, events).ask
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """See Deduplicator.begin."""
@@ -97,7 +97,7 @@ class Singleton(Protocol):
         ...
 
 
-class SoleNode:
+class AlwaysHeldSingleton:
     """The singleton of a process that shares its store with no other: always held, at no cost."""
 
     retry_seconds = 0.0
@@ -139,7 +139,7 @@ class LeasedSingletons:
     def __init__(self, leases: Leases, store: SingletonLeases, clock: Clock, events: Events) -> None:
         self._leases = leases
         self._store = store
-        self._shared = SharedOrLocal("turns", clock, events)
+        self._shared = FallbackService("turns", clock, events)
         #: The tokens of held leases, by name and holder.
         self._tokens: dict[tuple[str, str], int] = {}
 

@@ -11,9 +11,9 @@ from gnomon.config.settings import Settings
 from gnomon.ports.execution import Gate
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import HostLoad
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.handover import LocalDispatch, NoTaker
+from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -175,7 +175,7 @@ class SimulatedNode:
             context.clock,
             context.events,
             settings,
-            lease=SoleNode(),
+            lease=AlwaysHeldSingleton(),
             on_ready=lambda: self._hint("dispatcher"),
         )
         self._loops = {

@@ -9,9 +9,9 @@ from gnomon.config.settings import Settings
 from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events
 from gnomon.ports.tasks import HostLoad
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.handover import LocalDispatch, NoTaker
+from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -97,11 +97,13 @@ class VirtualProcess:
             clock,
             events,
             SETTINGS,
-            lease=SoleNode(),
+            lease=AlwaysHeldSingleton(),
             on_ready=wake_dispatcher,
             own_worker=name,
         )
-        self._event_batcher = EventBatcher(store.events, clock, events, lease=SoleNode(), on_ready=wake_dispatcher)
+        self._event_batcher = EventBatcher(
+            store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=wake_dispatcher
+        )
         runner.on_finished = lambda: self.wake("worker")
         self._timers = {
             "ticker": _ServiceTimer(ticker.step),

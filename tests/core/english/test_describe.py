@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gnomon.core.cron.dialect_standard import parse
 from gnomon.core.cron.fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, Fields
-from gnomon.core.english import Calendar, describe, parse_sentence
+from gnomon.core.english import CronResult, describe, parse_sentence
 
 EXAMPLES = settings(max_examples=4 * settings().max_examples)
 
@@ -101,7 +101,7 @@ def days(fields: Fields) -> tuple[object, ...]:
 
 def read_back(expression: str) -> Fields:
     found = parse_sentence(describe(parse(expression)))
-    assert isinstance(found, Calendar)
+    assert isinstance(found, CronResult)
     return parse(found.expression)
 
 

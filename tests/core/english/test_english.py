@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon import parse_schedule
-from gnomon.core.english import Calendar, Interval, parse_sentence
+from gnomon.core.english import CronResult, IntervalResult, parse_sentence
 from gnomon.core.english.diagnostics import FALLBACK_EXAMPLE, KNOWN_MISTAKES
 from gnomon.errors import Position, SentenceError
 
@@ -173,13 +173,13 @@ SPOKEN = {
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "expression"), table(PROMISED))
 def test_a_promised_sentence_means_its_cron(sentence: str, expression: str) -> None:
-    assert parse_sentence(sentence) == Calendar(expression, zone=None)
+    assert parse_sentence(sentence) == CronResult(expression, zone=None)
 
 
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "expression"), table(SPOKEN))
 def test_what_people_type_means_its_cron(sentence: str, expression: str) -> None:
-    assert parse_sentence(sentence) == Calendar(expression, zone=None)
+    assert parse_sentence(sentence) == CronResult(expression, zone=None)
 
 
 @pytest.mark.req("H-03")
@@ -201,7 +201,7 @@ def test_what_people_type_means_its_cron(sentence: str, expression: str) -> None
     ),
 )
 def test_a_zone_is_given_back(sentence: str, zone: str) -> None:
-    assert parse_sentence(sentence) == Calendar("0 9 * * 1", zone)
+    assert parse_sentence(sentence) == CronResult("0 9 * * 1", zone)
 
 
 @pytest.mark.req("H-03")
@@ -226,7 +226,7 @@ def test_a_zone_is_given_back(sentence: str, zone: str) -> None:
     ),
 )
 def test_a_period_that_divides_nothing_evenly_is_an_interval(sentence: str, period: timedelta) -> None:
-    assert parse_sentence(sentence) == Interval(period)
+    assert parse_sentence(sentence) == IntervalResult(period)
 
 
 #: What is refused: the word that is blamed, and what is offered instead.
@@ -524,7 +524,7 @@ def documented(sentence: str) -> str:
         found = parse_sentence(sentence)
     except SentenceError as error:
         return error.suggestion or ""
-    return found.expression if isinstance(found, Calendar) else str(found.period)
+    return found.expression if isinstance(found, CronResult) else str(found.period)
 
 
 WORDS = (

@@ -7,7 +7,7 @@ from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.services.execution.admission_cache import AdmissionCache, NoAdmissionCache
-from gnomon.services.execution.handover import NoTaker
+from gnomon.services.execution.local_dispatch import NoTaker
 from support.execution import ExecutionHarness
 from support.task_steps import admission_request
 

@@ -13,7 +13,7 @@ from gnomon.core.model import Overlap, Run, Schedule, Source
 from gnomon.core.runs.backfill import BackfillBatch, BatchOutcome, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.backfills import BackfillService, Preview
 from gnomon.services.scheduling.registrar import Registrar
@@ -36,7 +36,12 @@ class BackfillFixture:
 
     def another(self) -> Backfiller:
         return Backfiller(
-            self.store.backfills, self.store.history, self.clock, self.events, lease=SoleNode(), on_ready=lambda: None
+            self.store.backfills,
+            self.store.history,
+            self.clock,
+            self.events,
+            lease=AlwaysHeldSingleton(),
+            on_ready=lambda: None,
         )
 
     async def job(self, **changes: Any) -> Schedule:  # noqa: ANN401 - any field of the spec

@@ -26,7 +26,7 @@ from gnomon.core.audit import (
 from gnomon.core.cron import Cron
 from gnomon.errors import FieldError, StoreUnavailable
 from gnomon.ports.audit import AuditQuery
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.operations.audit import AuditService
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -45,7 +45,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     store = await open_sqlite(str(path))
     for number in range(1, ENTRIES + 1):
         await store.schedules.add([minutely(f"job{number}")], actor="ada", tzdata="")
-    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
     yield store
     await store.close()
 
@@ -177,7 +177,7 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
         "UPDATE audit SET actor = 'eve' WHERE seq = 2",
         "UPDATE audit SET seq = NULL, prev_hash = NULL, hash = NULL",
     )
-    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
 
     assert await reasons(book) == []
     assert len(await reasons(book, expect=head.hash)) == 1
@@ -186,7 +186,7 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
 async def test_a_hash_that_was_once_the_last_is_enough(book: AuditService, store: SqlStore) -> None:
     head, _ = await store.audit.head()
     await store.schedules.add([minutely("more")], actor="bob", tzdata="")
-    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
 
     assert await reasons(book, expect=head.hash) == []
     assert await reasons(book, expect=GENESIS) == []
@@ -194,7 +194,7 @@ async def test_a_hash_that_was_once_the_last_is_enough(book: AuditService, store
 
 async def test_many_broken_entries_are_told_of_briefly(book: AuditService, path: Path, store: SqlStore) -> None:
     await store.schedules.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
-    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+    await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
     tamper(path, "UPDATE audit SET actor = 'eve'")
 
     assert len(await reasons(book)) == 20
@@ -259,11 +259,15 @@ class Endless(MemoryAuditTrail):
 
 async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
     assert (
-        await AuditSealer(MemoryStore(lambda: NOON).audit, VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        await AuditSealer(
+            MemoryStore(lambda: NOON).audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()
+        ).step()
         == 2.0
     )
     assert (
-        await AuditSealer(Endless(MemoryTables(lambda: NOON)), VirtualClock(NOON), Recorder(), lease=SoleNode()).step()
+        await AuditSealer(
+            Endless(MemoryTables(lambda: NOON)), VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()
+        ).step()
         == 0.25
     )
 
@@ -281,12 +285,12 @@ class Slow(Endless):
 async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
     slow = Slow(MemoryTables(lambda: NOON))
 
-    assert await AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode()).step() == 10
+    assert await AuditSealer(slow, slow.clock, Recorder(), lease=AlwaysHeldSingleton()).step() == 10
 
 
 async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write() -> None:
     slow = Slow(MemoryTables(lambda: NOON))
-    sealer = AuditSealer(slow, slow.clock, Recorder(), lease=SoleNode(), busy=lambda: False)
+    sealer = AuditSealer(slow, slow.clock, Recorder(), lease=AlwaysHeldSingleton(), busy=lambda: False)
 
     assert await sealer.step() == 0
 
@@ -294,7 +298,12 @@ async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write(
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
     told = Recorder()
 
-    assert await AuditSealer(Away(MemoryTables(lambda: NOON)), VirtualClock(NOON), told, lease=SoleNode()).step() > 0
+    assert (
+        await AuditSealer(
+            Away(MemoryTables(lambda: NOON)), VirtualClock(NOON), told, lease=AlwaysHeldSingleton()
+        ).step()
+        > 0
+    )
     assert told.names() == ["store_unavailable"]
 
 

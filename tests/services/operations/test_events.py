@@ -14,7 +14,7 @@ from gnomon.core.model import Run, ScheduleUid, Source
 from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.operations.events import EventBatcher, EventService
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
@@ -31,7 +31,9 @@ class EventFixture:
         self.store = make(self.clock.now)
         self.events = Recorder()
         self.announcer = EventService(self.store.events, self.clock, CountedIds())
-        self.gatherer = EventBatcher(self.store.events, self.clock, self.events, lease=SoleNode(), on_ready=self._told)
+        self.gatherer = EventBatcher(
+            self.store.events, self.clock, self.events, lease=AlwaysHeldSingleton(), on_ready=self._told
+        )
         self.ready = 0
 
     def _told(self) -> None:

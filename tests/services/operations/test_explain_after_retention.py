@@ -10,7 +10,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.config.settings import Settings, load
 from gnomon.core.explain.evidence import ExplanationKind, SubjectExplanation
 from gnomon.core.model import DAY_MS
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -27,7 +27,7 @@ class ScenarioAfterRetention(WhyScenario):
         store = MemoryStore(clock.now)
         super().__init__(store, clock)
         self.cleaner = Cleaner(
-            store.retention, store.jobs, NoArchive(), clock, Recorder(), settings=settings, lease=SoleNode()
+            store.retention, store.jobs, NoArchive(), clock, Recorder(), settings=settings, lease=AlwaysHeldSingleton()
         )
         self.explainer = Explainer(store, clock, settings=settings)
 

@@ -20,9 +20,9 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.errors import BusUnavailable, StoreUnavailable, Unavailable
 from gnomon.ports.tasks import AttemptRef, HostLoad
-from gnomon.services.coordination import SoleNode
+from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.execution.dispatcher import Dispatcher
-from gnomon.services.execution.handover import LocalDispatch
+from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
@@ -116,7 +116,7 @@ class ServerServices:
             clock,
             events,
             settings,
-            lease=SoleNode(),
+            lease=AlwaysHeldSingleton(),
             on_ready=lambda: None,
             await_reports=side.wait_caught_up,
         )

@@ -11,7 +11,7 @@ the throughput of a node is bound by statements, not by commits. Two properties 
 
 - Order. Bodies run in the order in which they were asked for. A caller may therefore start several writes together,
   each of which depends on the one before it (decide a tick, admit its task, take it), and await them all: they end up
-  in one commit. The hand-over from ticker to worker relies on this (services/execution/handover.py).
+  in one commit. The fast path from ticker to worker relies on this (services/execution/dispatcher.py).
 - Isolation of failures. A body that raises takes back its own writes and nothing else. The batch first runs without
   savepoints, because a savepoint costs two statements per body and bodies rarely fail. If one raises, the transaction
   is rolled back and the whole batch runs again with a savepoint before each body. That is why a body may run twice, and

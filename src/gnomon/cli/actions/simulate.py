@@ -34,7 +34,7 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, Reason, RunStatus, TickKind
 from gnomon.core.time_expressions import outages
 from gnomon.errors import FieldError
-from gnomon.testing.rehearsal import (
+from gnomon.testing.dry_run import (
     ClockChangeImpact,
     Collision,
     JobLoad,

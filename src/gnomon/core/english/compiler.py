@@ -26,7 +26,7 @@ _TWICE = (Time(8, 0), Time(20, 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class CronResult:
     """A sentence that cron can express."""
 
     #: Five fields, or six with seconds first.
@@ -37,13 +37,13 @@ class Calendar:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalResult:
     """A sentence that counts elapsed time: cron cannot repeat its period evenly, or the sentence asks for it."""
 
     period: timedelta
 
 
-def compile_statement(statement: ScheduleStatement) -> Calendar | Interval:
+def compile_statement(statement: ScheduleStatement) -> CronResult | IntervalResult:
     """The schedule that the clauses describe together; raise SentenceRefusal if they contradict or leave a gap."""
     if statement.period is not None:
         _check_period(statement, statement.period)
@@ -57,7 +57,7 @@ def compile_statement(statement: ScheduleStatement) -> Calendar | Interval:
     texts = [_text(kind, field) for kind, field in zip((SECOND, MINUTE, HOUR), clock, strict=True)]
     texts += [_text(DAY, day), _months_text(month), _text(WEEKDAY, weekday)]
     expression = " ".join(texts[1:] if texts[0] == "0" else texts)
-    return Calendar(expression, statement.zone, statement.places.get("zone"))
+    return CronResult(expression, statement.zone, statement.places.get("zone"))
 
 
 # ---- how often -----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def _even(period: Fraction) -> tuple[FieldKind, int] | None:
     return None
 
 
-def _interval(statement: ScheduleStatement, period: Fraction) -> Interval:
+def _interval(statement: ScheduleStatement, period: Fraction) -> IntervalResult:
     others = [slot for slot in statement.places if slot not in ("period", "counted")]
     if others:
         reason = (
@@ -96,7 +96,7 @@ def _interval(statement: ScheduleStatement, period: Fraction) -> Interval:
         # No even period is near one of a day or more: suggest the period alone, as the reason says.
         near = [statement.instead("period", f"every {_nearest_even(period)}")] if period < DAY_SECONDS else []
         raise statement.refuse("period", reason, *near, _quoted(statement, "period"))
-    return Interval(timedelta(microseconds=round(period * 1_000_000)))
+    return IntervalResult(timedelta(microseconds=round(period * 1_000_000)))
 
 
 def _nearest_even(period: Fraction) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnomon.core.cron.calendar import day_rule
 from gnomon.core.cron.dialect_standard import parse
 from gnomon.core.english.clauses import statement_from_tree
-from gnomon.core.english.compiler import Calendar, Interval, compile_statement
+from gnomon.core.english.compiler import CronResult, IntervalResult, compile_statement
 from gnomon.core.english.diagnostics import check_characters, sentence_error, unexpected
 from gnomon.core.english.normalizer import TokenNormalizer
 from gnomon.core.english.statement import SentenceRefusal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _INSTANT = re.compile(r"\d{4}-")
 
 
-def parse_sentence(text: str) -> Calendar | Interval:
+def parse_sentence(text: str) -> CronResult | IntervalResult:
     """The schedule that the sentence describes; raise SentenceError if it describes none."""
     try:
         return _parse(text)
@@ -27,7 +27,7 @@ def parse_sentence(text: str) -> Calendar | Interval:
         raise sentence_error(text, refusal, accepted=_accepted, following=_following) from None
 
 
-def _parse(text: str) -> Calendar | Interval:
+def _parse(text: str) -> CronResult | IntervalResult:
     # lark is slow to import, so the first sentence imports it: here and below.
     check_characters(text)
     from lark.exceptions import UnexpectedInput
@@ -47,7 +47,7 @@ def _accepted(text: str) -> bool:
         found = _parse(text)
     except (SentenceRefusal, ValueError):
         return False
-    if isinstance(found, Interval):
+    if isinstance(found, IntervalResult):
         return True
     return day_rule(parse(found.expression)).fires_at_all()
 

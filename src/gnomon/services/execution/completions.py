@@ -15,7 +15,7 @@ from gnomon.ports.tasks import AttemptRef, Attempts
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.workflow_cache import WorkflowCache, admission_request
 from gnomon.services.loop import yield_between_batches
-from gnomon.services.telemetry import emit_attempt_ended
+from gnomon.services.observed_events import emit_attempt_ended
 
 #: After how many announcements other coroutines run.
 _YIELD_EVERY = 25

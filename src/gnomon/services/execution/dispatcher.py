@@ -64,7 +64,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import QueuePosition
 from gnomon.services.execution.gate_client import AdmissionGate, Decided
-from gnomon.services.execution.handover import NO_OUTPUTS, Done, Outputs, TaskTaker
+from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff, yield_between_batches

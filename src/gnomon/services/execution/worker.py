@@ -25,7 +25,7 @@ from gnomon.services.execution.completions import (
 )
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
-from gnomon.services.execution.handover import LocalDispatch, Outputs
+from gnomon.services.execution.local_dispatch import LocalDispatch, Outputs
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff

@@ -17,7 +17,7 @@ from gnomon.errors import KeyTaken, NotFound, Overlapping, QueueFull, Unavailabl
 from gnomon.ports.runs import Executions, RunQuery, Runs
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
-from gnomon.services.execution.handover import WriteAndAdmit
+from gnomon.services.execution.local_dispatch import WriteAndAdmit
 
 #: The delays between the tries of `start` while the store is unavailable.
 _BACKOFF_SECONDS = (0.1, 0.4, 1.6)

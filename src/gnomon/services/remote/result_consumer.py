@@ -65,7 +65,7 @@ from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
 from gnomon.services.execution.completions import CompletionWriter, load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
-from gnomon.services.execution.handover import LocalDispatch
+from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.task_publisher import TaskPublisher

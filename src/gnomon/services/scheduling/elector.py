@@ -35,14 +35,14 @@ from collections.abc import Collection
 
 from gnomon.config.sections import LeaderSettings
 from gnomon.core.ids import SHARDS
-from gnomon.core.leases import HeldTerms, fair_share, surplus_shards, wants_more_shards
+from gnomon.core.leases import HeldShardTerms, fair_share, surplus_shards, wants_more_shards
 from gnomon.errors import Unavailable
 from gnomon.ports.ledger import Shards, Terms
 from gnomon.ports.runtime import Clock, Events
 
 _NO_TERMS: Terms = {}
 _NEVER = float("inf")
-_NO_TERM = HeldTerms(_NO_TERMS, float("-inf"), 0)
+_NO_TERM = HeldShardTerms(_NO_TERMS, float("-inf"), 0)
 
 
 class Elector:
@@ -102,7 +102,7 @@ class Elector:
         self.failing = False
         if set(terms) != set(self._term.terms):
             self._events.emit("shards_held", holder=self._holder, count=len(terms))
-        self._term = HeldTerms(terms, asked_at, self._settings.ttl_ms)
+        self._term = HeldShardTerms(terms, asked_at, self._settings.ttl_ms)
 
     async def _share(self) -> Terms:
         ttl = self._settings.ttl_ms
@@ -139,7 +139,7 @@ class Elector:
     def lost(self, shards: Collection[int]) -> None:
         """Drop the terms of these shards, which other nodes have claimed, and claim soon to get a fair share."""
         left = {shard: term for shard, term in self._term.terms.items() if shard not in shards}
-        self._term = HeldTerms(left, self._term.asked_at, self._term.ttl_ms)
+        self._term = HeldShardTerms(left, self._term.asked_at, self._term.ttl_ms)
         self._below_share = True
 
     def check_soon(self) -> None:

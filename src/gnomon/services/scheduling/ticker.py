@@ -13,7 +13,7 @@ from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
 from gnomon.ports.runtime import Clock, Events
-from gnomon.services.execution.handover import WriteAndAdmit
+from gnomon.services.execution.local_dispatch import WriteAndAdmit
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
 

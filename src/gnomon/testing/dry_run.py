@@ -24,9 +24,9 @@ from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, T
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import ShardRenewal, Terms
+from gnomon.services.observed_events import NullEvents
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
-from gnomon.services.telemetry import NullEvents
 from gnomon.testing.clock import VirtualClock
 
 #: How many of the largest collisions are kept.
@@ -355,7 +355,7 @@ class ScheduleDryRun:
         self.loads = LoadReport(zone)
         self._ledger = SimulatedLedger(self._clock, self.loads)
         self._jobs = jobs
-        elector = Elector(self._ledger, self._clock, NullEvents(), _LEADING, holder="rehearsal", alone=True)
+        elector = Elector(self._ledger, self._clock, NullEvents(), _LEADING, holder="dry_run", alone=True)
         self._ticker = Ticker(self._ledger, elector, self._clock, NullEvents(), _TICKING, on_runs_created=lambda: None)
 
     async def run(

@@ -1,4 +1,4 @@
-"""The rehearsal of `gnomon simulate` leaves out tasks and workers, and decides every tick as the whole crew does."""
+"""The dry run of `gnomon simulate` leaves out tasks and workers, and decides every tick as the whole scheduler does."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import MINUTE_MS
 from gnomon.core.time_expressions import Outage
-from gnomon.testing.rehearsal import ScheduleDryRun
+from gnomon.testing.dry_run import ScheduleDryRun
 from gnomon.testing.scheduler import VirtualScheduler
 
 #: On the day after, clocks go forward.

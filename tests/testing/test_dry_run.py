@@ -1,4 +1,4 @@
-"""A rehearsal: the real ticker over the jobs of a file, with runs that only take their time."""
+"""A dry run: the real ticker over the jobs of a file, with runs that only take their time."""
 
 import time
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, MINUTE_MS, Reason, TickKind
 from gnomon.core.time_expressions import Outage
-from gnomon.testing.rehearsal import LoadReport, ScheduleDryRun
+from gnomon.testing.dry_run import LoadReport, ScheduleDryRun
 
 #: A Monday.
 START = ms_of(datetime(2027, 3, 22, tzinfo=UTC))
@@ -26,8 +26,8 @@ async def loads(
     *jobs: Job, hours: int = 24, lasts: int = 0, down: tuple[int, int] | None = None, zone: str = "UTC"
 ) -> LoadReport:
     outages = [] if down is None else [Outage(START + down[0], START + down[1])]
-    rehearsal = ScheduleDryRun(jobs, start_at=START, zone=zone)
-    return await rehearsal.run(START + hours * HOUR, durations={}, usual_ms=lasts, outages=outages)
+    dry_run = ScheduleDryRun(jobs, start_at=START, zone=zone)
+    return await dry_run.run(START + hours * HOUR, durations={}, usual_ms=lasts, outages=outages)
 
 
 async def test_the_first_moment_belongs_to_it_and_the_last_does_not() -> None:

@@ -1,4 +1,4 @@
-"""Handing tasks over within one process: the interfaces between those that make tasks, admit them and take them."""
+"""Dispatch within one process: the interfaces between the services that create, admit and take tasks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
