@@ -65,7 +65,7 @@ async def test_an_unexpected_error_of_the_worker_makes_the_worker_ill(
             await wait_until(lambda: ill(node, "worker"))
         report = await node.observability.health.report()
 
-    assert {one.name for one in report.components} == {
+    assert [one.name for one in report.components] == [
         "store",
         "ledger",
         "disk",
@@ -75,7 +75,7 @@ async def test_an_unexpected_error_of_the_worker_makes_the_worker_ill(
         "worker",
         "reconciler",
         "gatherer",
-    }
+    ]
 
 
 async def test_an_unexpected_error_of_the_clock_makes_the_clock_ill(

@@ -196,7 +196,8 @@ class LocalExecution(ExecutionServices):
     @property
     def backoffs(self) -> Mapping[str, Backoff]:
         """See ExecutionServices.backoffs."""
-        return {**super().backoffs, "worker": self.worker.backoff}
+        # In the order in which health reports list them.
+        return {"dispatcher": self.dispatcher.backoff, "worker": self.worker.backoff, **super().backoffs}
 
     async def begin(self) -> None:
         """Register the worker; if no other process can be alive, also end the attempts that others left behind."""
