@@ -41,7 +41,7 @@ def moment():
 
 async def main():
     store = await open_sqlite(sys.argv[1])
-    remove, rename = store.remove, Path.replace
+    remove, rename = store.retention.remove, Path.replace
 
     async def watched(*given, **named):
         moment()
@@ -55,7 +55,7 @@ async def main():
         moment()
         return made
 
-    store.remove, Path.replace = watched, renamed
+    store.retention.remove, Path.replace = watched, renamed
     await cleaner(store, Path(sys.argv[2])).clean()
     await store.close()
 

@@ -216,10 +216,10 @@ async def test_a_store_that_is_away_costs_time_and_nothing_else(
 @pytest.mark.parametrize(
     ("first", "last", "reason"),
     [
-        (NOON - HOUR, NOON + 1, "is yet to come"),
-        (NOON, NOON - 1, "comes after the end"),
-        (NOON - HOUR + 1, NOON - 1, "is followed by no planned time"),
-        (NOON - 100_001 * HOUR, NOON, "a stretch of 100002 planned times; 100000 are the most"),
+        (NOON - HOUR, NOON + 1, "is in the future"),
+        (NOON, NOON - 1, "is after the end"),
+        (NOON - HOUR + 1, NOON - 1, "has no planned time between it and the end"),
+        (NOON - 100_001 * HOUR, NOON, "a range of 100002 planned times; the maximum is 100000"),
     ],
 )
 async def test_a_stretch_that_makes_no_sense_is_refused(
