@@ -120,6 +120,27 @@ async def test_an_ending_is_not_lost_with_the_server_that_asked_the_gate() -> No
     assert not fleet.bus.reports.messages
 
 
+async def test_endings_that_cannot_be_written_are_tried_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = SlowGate("slow")
+    fleet = await opened(gate)
+    gate.opened.set()
+    await running(fleet, "slow")
+    await end_all(fleet)
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(fleet.store.attempts, "report", away)
+    await fleet.consumer.step()
+    waits = []
+    for _ in range(4):
+        waits.append(await fleet.consumer.write_released())
+        # There is nothing more to collect, so that this needs no store.
+        await fleet.consumer.step()
+
+    assert waits == [0.05, 0.1, 0.2, 0.4]
+
+
 async def test_an_ending_that_could_not_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = SlowGate("slow")
     fleet = await opened(gate)

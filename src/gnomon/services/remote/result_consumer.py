@@ -145,6 +145,8 @@ class ResultConsumer:
         #: The workers as they registered last, without their load.
         self._workers: dict[str, WorkerInfo] = {}
         self.backoff = Backoff(events, "collector")
+        #: That of `write_released`: an idle `step` needs no store, and must not count as its success.
+        self._release_backoff = Backoff(events, "collector")
 
     async def step(self) -> float:
         """Process a batch of reports. Returns how many seconds to wait before the next step."""
@@ -226,7 +228,8 @@ class ResultConsumer:
         try:
             await self._write_released(await self._outputs.collect())
         except Unavailable as error:
-            return self.backoff.failed(error)
+            return self._release_backoff.failed(error)
+        self._release_backoff.worked()
         return min(self._outputs.calls.next_answer_in(), _IDLE_SECONDS)
 
     async def _write_released(self, released: Sequence[tuple[Finished, AttemptOutcome]]) -> None:
