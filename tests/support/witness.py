@@ -74,6 +74,25 @@ async def first_waits(ctx: gnomon.Context) -> None:
     _append_line("end", ctx)
 
 
+@gnomon.function("witness/until-released")
+async def until_released(ctx: gnomon.Context) -> None:
+    """Runs until the file of `release_file` exists, and records its cancellation."""
+    _append_line("start", ctx)
+    released = release_file(Path(os.environ["GNOMON_WITNESS"]))
+    try:
+        while not released.exists():  # noqa: ASYNC110 - another process makes the file
+            await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        _append_line("stop", ctx)
+        raise
+    _append_line("end", ctx)
+
+
+def release_file(witness: Path) -> Path:
+    """The file that ends the bodies of `witness/until-released`."""
+    return witness.with_suffix(".released")
+
+
 @gnomon.function("witness/stubborn")
 def stubborn(ctx: gnomon.Context) -> None:
     """Runs for long in a process of its own, and ignores requests to stop."""
