@@ -24,12 +24,11 @@ from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
 from support.defective_stores import StoreFactory, with_part, with_rules, with_schedules
-from support.effort import EFFORT
+from support.effort import EFFORT, seed_batches, some_quick
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
 
-SEEDS = range(42 * EFFORT)
 BATCH = 6
 HOURS = 6
 
@@ -42,7 +41,7 @@ async def history_of(
     return world, check(world.simulation.history)
 
 
-@pytest.mark.parametrize("first", SEEDS[::BATCH])
+@pytest.mark.parametrize("first", seed_batches(12, 204, BATCH))
 async def test_no_history_breaks_a_rule(first: int) -> None:
     for seed in range(first, first + BATCH):
         _, violations = await history_of(seed)
@@ -244,7 +243,7 @@ async def rules_broken(store: StoreFactory, *, until: str = "", races: bool = Fa
     return broken
 
 
-@pytest.mark.parametrize(("rule", "planned_wrongly"), PLANS.values(), ids=PLANS.keys())
+@pytest.mark.parametrize(("rule", "planned_wrongly"), some_quick(PLANS, 4))
 async def test_a_wrong_plan_is_seen(
     rule: str, planned_wrongly: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +258,7 @@ async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytes
     assert "K2" in await rules_broken(MemoryStore, until="K2")
 
 
-@pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
+@pytest.mark.parametrize(("rule", "store"), some_quick(STORES, 3))
 async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # In one shard, so that a late writer meets what its successor wrote.
     monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)

@@ -25,14 +25,13 @@ from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.simulation import Simulation
 from support.defective_stores import StoreFactory, with_part, with_rules
-from support.effort import EFFORT
+from support.effort import seed_batches, some_quick
 from support.histories import HistoryBuilder
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 from support.unchecked_tasks import unchecked
 
 pytestmark = pytest.mark.guarantee("S4", "S5", "S6", "S7", "S8", "S9", "S12", "S14", "S17", "S18")
 
-SEEDS = range(40 * EFFORT)
 BATCH = 5
 HOURS = 4
 
@@ -46,7 +45,7 @@ async def rough_world(seed: int, *, store: StoreFactory = MemoryStore) -> Random
     return await simulate(seed, hours=HOURS, store=store, chances=rough())
 
 
-@pytest.mark.parametrize("first", SEEDS[::BATCH])
+@pytest.mark.parametrize("first", seed_batches(10, 200, BATCH))
 async def test_no_rough_history_breaks_a_rule(first: int) -> None:
     for seed in range(first, first + BATCH):
         world = await rough_world(seed)
@@ -54,7 +53,7 @@ async def test_no_rough_history_breaks_a_rule(first: int) -> None:
         assert check(world.simulation.history) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", SEEDS[: 10 * EFFORT : BATCH])
+@pytest.mark.parametrize("first", seed_batches(5, 50, BATCH))
 async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> None:
     did: Counter[str] = Counter()
     for seed in range(first, first + BATCH):
@@ -288,7 +287,7 @@ async def rules_broken(store: StoreFactory, *, until: str) -> set[str]:
     return broken
 
 
-@pytest.mark.parametrize(("rule", "store"), STORES.values(), ids=STORES.keys())
+@pytest.mark.parametrize(("rule", "store"), some_quick(STORES, 4))
 async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory) -> None:
     assert rule in await rules_broken(store, until=rule)
 
@@ -350,7 +349,7 @@ SERVICES: dict[str, tuple[str, str, object]] = {
 }
 
 
-@pytest.mark.parametrize(("rule", "target", "defect"), SERVICES.values(), ids=SERVICES.keys())
+@pytest.mark.parametrize(("rule", "target", "defect"), some_quick(SERVICES, 4))
 async def test_a_wrong_service_is_seen(rule: str, target: str, defect: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, defect)
 

@@ -85,6 +85,7 @@ class PostgresContract(
         return advance
 
 
+@pytest.mark.thorough
 class TestPostgres16Store(PostgresContract):
     version = 16
 
@@ -93,6 +94,7 @@ class TestPostgres18Store(PostgresContract):
     version = 18
 
 
+@pytest.mark.thorough
 class TestPostgresStoreBehindAPooler(PostgresContract):
     version = 18
     statement_cache = False
