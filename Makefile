@@ -1,8 +1,8 @@
 # `make run` and `make test` do all the set-up there is; everything lives in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-# Many tests wait for other processes, so two workers a core finish sooner than one.
-JOBS ?= 4
+# Many tests wait for other processes, so three workers on two cores finish sooner than two.
+JOBS ?= 3
 
 .PHONY: help setup run test test-all chaos check format bench lock clean
 help: ## list what can be made

@@ -40,7 +40,7 @@ def nats() -> Iterator[Nats]:
 
 
 def settings_of(nats: Nats, user: str, **more: object) -> Settings:
-    return Settings(url=nats.url, user=user, password=PASSWORDS[user], timeout_ms=1_000, **more)  # type: ignore[arg-type]
+    return Settings(url=nats.url, user=user, password=PASSWORDS[user], timeout_ms=5_000, **more)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
