@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Many tests wait for other processes, so three workers on two cores finish sooner than two.
 JOBS ?= 3
 
-.PHONY: help setup run test test-all chaos check format bench lock clean
+.PHONY: help setup run test test-all chaos corpus fuzz check audit format bench lock clean
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
 
@@ -20,11 +20,25 @@ test-all: .venv/ready-to-test ## run every test, every fault, and five times as 
 chaos: .venv/ready-to-test ## inject every fault of the table into a whole fleet
 	$(BIN)/pytest -n 2 tests/chaos $(ARGS)
 
-check: .venv/ready-to-test ## check format, lint, types and structure
+# Tests whose examples are texts of others: the readers of everything, then schedules, jobs and imported definitions.
+FUZZED := tests/security/test_fuzzing.py tests/core/cron tests/core/english tests/core/importers tests/core/jobs \
+	tests/core/test_schedule_parser.py tests/adapters/test_manifests.py tests/api/test_hostile_requests.py
+
+fuzz: .venv/ready-to-test ## read random input until one fails: Ctrl-C stops it
+	@while GNOMON_FUZZ=1 $(BIN)/pytest -q -n $(JOBS) -o timeout=3600 $(FUZZED) $(ARGS); do :; done
+
+corpus: .venv/ready-to-test ## list the hostile corpus: every attack, and the tests that show what holds
+	PYTHONPATH=tests $(BIN)/python -m security.corpus
+
+check: .venv/ready-to-test ## check format, lint, types, structure, pins, and advisories where the index offers them
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_dependencies.py
+	@PYTHONPATH=tests $(BIN)/python -m support.advisories
+
+audit: .venv/ready-to-test ## ask the advisory service about every pin; fails if it does not answer
+	@PYTHONPATH=tests $(BIN)/python -m support.advisories --required
 
 format: .venv/ready-to-test ## format the files and fix what the linter can
 	$(BIN)/ruff format .
@@ -38,8 +52,11 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/dag.py
 	$(BIN)/python bench/api.py
+	$(BIN)/python bench/commands.py
+	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/declarative.py
+	$(BIN)/python bench/announce.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development
 

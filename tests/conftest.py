@@ -1,5 +1,7 @@
 """Configuration of all tests: random examples repeat in every run; GNOMON_EXAMPLES multiplies their number.
 
+With GNOMON_FUZZ they are new in every run, and there are more of them; `make fuzz` repeats such runs.
+
 Tests that need more examples than others take a multiple of the number in the Hypothesis profile.
 """
 
@@ -12,5 +14,9 @@ from support.effort import EFFORT
 # Nodes of several tests run beside each other, so each takes a port that is free.
 os.environ.setdefault("GNOMON_METRICS__PORT", "0")
 
-settings.register_profile("gnomon", derandomize=True, deadline=None, max_examples=100 * EFFORT)
-settings.load_profile("gnomon")
+# Commands show times in the zone of the machine.
+os.environ["TZ"] = "UTC"
+
+settings.register_profile("gnomon", derandomize=True, deadline=None, max_examples=50 if EFFORT == 1 else 100 * EFFORT)
+settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples=2000 * EFFORT)
+settings.load_profile("fuzz" if "GNOMON_FUZZ" in os.environ else "gnomon")

@@ -8,12 +8,14 @@ GnomonError
 │   ├── FieldError        a value that its field does not admit
 │   ├── FileError         a file that cannot be read or has a wrong value
 │   │   └── JobsFileError a jobs file
+│   ├── DeclaredJobError  a job that is declared in code
 │   ├── NotFound          an unknown name
 │   └── BodyError         a request body that cannot be read
 │       ├── TooLarge
 │       └── WrongType
 ├── Unauthenticated       the caller is unknown
 │   └── TokenRefused      the token is not valid
+│       └── TokenMissing  there is no token
 ├── TooMany               the caller exceeds its rate limit
 ├── Refused               the rules of the domain forbid it
 │   ├── IllegalTransition a task state cannot follow another
@@ -24,18 +26,27 @@ GnomonError
 │   ├── NameTaken         the name belongs to something else
 │   ├── Stale             it has changed since the caller read it
 │   ├── Forbidden         the caller lacks the permission
+│   ├── AddressRefused    an outgoing request leads to an address that it may not reach
+│   ├── CommandRefused    the policy does not let a command run
+│   ├── ChannelRefused    a channel does not take an announcement, now or later
+│   ├── ChangesRefused    the autonomy is read-only: nothing may be changed
 │   └── Contended         other writers keep changing it
 ├── Superseded            another node has taken over: stop, do not retry
 │   └── StaleTerm         the lease term of a shard has ended
 └── Unavailable           a dependency failed: a retry may help
     ├── StoreUnavailable  the store is unreachable, slow, full or read-only
+    ├── ClockAhead        the clock of this node is ahead of the store's
     ├── StoreLocked       another scheduler has this database file
     ├── BusUnavailable    the message bus is unreachable
     ├── ArchiveUnavailable  the archive cannot be written
-    ├── PingFailed        a ping was not answered
+    ├── RequestFailed     an outgoing request was not answered
+    │   ├── PingFailed    a ping was not answered
+    │   └── ChannelFailed a channel did not take an announcement
     └── IssuerUnavailable the keys of a token issuer cannot be fetched
 """
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
 #: The fields inside a cron expression; every other one is given beside it.
@@ -160,6 +171,17 @@ class FieldError(UsageError):
         self.field, self.value, self.reason = field, value, reason
 
 
+class CommandUnreadable(UsageError):
+    """The grammar of guarded commands does not cover a command. Carries the position of the first such character."""
+
+    code = "bad_command"
+
+    def __init__(self, position: int, reason: str) -> None:
+        #: `reason` continues a sentence about the command: "has a comment".
+        self.position, self.reason = position, reason
+        super().__init__(f"the command {reason} (character {position + 1})")
+
+
 class FileError(UsageError):
     """A file was refused. Names the file, the line, the field and the reason, as far as they are known."""
 
@@ -174,9 +196,25 @@ class FileError(UsageError):
 
 
 class JobsFileError(FileError):
-    """A jobs file was refused. None of its jobs was registered."""
+    """A jobs file was refused. None of its jobs was registered. The first mistake carries the others in `more`."""
 
     code = "bad_jobs_file"
+    #: The other mistakes of the same file.
+    more: "tuple[JobsFileError, ...]" = ()
+
+    def add(self, others: Iterable["JobsFileError"]) -> None:
+        """Carry these mistakes of the same file too."""
+        self.more = (*self.more, *others)
+
+
+class DeclaredJobError(UsageError):
+    """A job that is declared in code was refused. Names the job, its function, file and line, and the reason."""
+
+    code = "bad_declared_job"
+
+    def __init__(self, job: object, place: str, error: FieldError) -> None:
+        super().__init__(escape_unprintable(f"the job {quote_value(job)} of {place}: {error}"))
+        self.job, self.place, self.error = job, place, error
 
 
 class NotFound(UsageError):
@@ -211,25 +249,56 @@ class WrongType(BodyError):
     code = "wrong_type"
 
 
+class RefusalReason(StrEnum):
+    """Why a caller could not be identified: the label of a metric, so the set is small."""
+
+    NO_TOKEN = "no_token"  # noqa: S105 - a label
+    MALFORMED = "malformed"
+    ALGORITHM = "algorithm"
+    ISSUER = "issuer"
+    AUDIENCE = "audience"
+    KEY = "key"
+    SIGNATURE = "signature"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    LIFETIME = "lifetime"
+    CLAIMS = "claims"
+    REVOKED = "revoked"
+    OTHER = "other"
+
+
 class Unauthenticated(GnomonError):
     """The caller could not be identified. Nothing was done."""
 
     code = "unauthenticated"
+    cause = RefusalReason.OTHER
 
 
 class TokenRefused(Unauthenticated):
     """A token is not valid. The reason never shows the token."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, cause: RefusalReason = RefusalReason.CLAIMS) -> None:
         super().__init__(f"the token is refused: {reason}")
         self.reason = reason
+        self.cause = cause
+
+
+class TokenMissing(TokenRefused):
+    """The request has no token."""
+
+    def __init__(self) -> None:
+        super().__init__("there is none", RefusalReason.NO_TOKEN)
+        self.args = ("no token: send Authorization: Bearer TOKEN",)
 
 
 class TooMany(GnomonError):
     """The caller exceeded its rate limit and may retry after `seconds`."""
 
     code = "too_many"
-    seconds = 1
+
+    def __init__(self, message: str, *, seconds: int = 1) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class Refused(GnomonError):
@@ -316,6 +385,38 @@ class Forbidden(Refused):
     code = "forbidden"
 
 
+class AddressRefused(Refused):
+    """An outgoing request leads to an address that it may not reach. Nothing was sent."""
+
+    code = "address_refused"
+
+
+class ChannelRefused(Refused):
+    """A channel does not take an announcement, however often it is tried. The text holds no address and no token."""
+
+    code = "channel_refused"
+
+
+class CommandRefused(Refused):
+    """The policy does not let a command run. Its program was not started."""
+
+    code = "safety_denied"
+
+    def __init__(self, reason: str) -> None:
+        #: Without the beginning that all refusals of the policy share.
+        self.reason = reason
+        super().__init__(f"blocked by security policy: {reason}")
+
+
+class ChangesRefused(Refused):
+    """Nothing may be changed while the autonomy is read-only. Nothing was done."""
+
+    code = "read_only"
+
+    def __init__(self) -> None:
+        super().__init__("blocked by security policy: autonomy is read-only (security.autonomy): nothing was changed")
+
+
 class Contended(Refused):
     """Other writers kept changing the same object until the change was given up. Nothing was done."""
 
@@ -360,6 +461,16 @@ class BusUnavailable(Unavailable):
     code = "bus_unavailable"
 
 
+class ClockAhead(Unavailable):
+    """The clock of this node is ahead of the clock of the store. Nothing was written."""
+
+    code = "clock_ahead"
+
+    def __init__(self, ahead_ms: int) -> None:
+        self.ahead_ms = ahead_ms
+        super().__init__(f"the clock of this node is {ahead_ms / 1000:g} s ahead of the clock of the store")
+
+
 class StoreLocked(Unavailable):
     """Another scheduler has this database file."""
 
@@ -372,10 +483,27 @@ class ArchiveUnavailable(Unavailable):
     code = "archive_unavailable"
 
 
-class PingFailed(Unavailable):
+class RequestFailed(Unavailable):
+    """An outgoing HTTP request got no usable answer. The text does not hold the URL, which may hold a secret."""
+
+    code = "request_failed"
+
+
+class PingFailed(RequestFailed):
     """A ping URL answered with an error, or not in time."""
 
     code = "ping_failed"
+
+
+class ChannelFailed(RequestFailed):
+    """A channel did not take an announcement; a later try may help. The text holds neither the address nor a token."""
+
+    code = "channel_failed"
+
+    def __init__(self, reason: str, *, retry_after_ms: int | None = None) -> None:
+        #: How long the channel asks to wait.
+        self.retry_after_ms = retry_after_ms
+        super().__init__(reason)
 
 
 class IssuerUnavailable(Unavailable):
@@ -403,9 +531,36 @@ def escape_unprintable(text: str) -> str:
 def quote_value(value: object) -> str:
     """The value as a literal, shortened; its type, if it is too deep or too long for that."""
     try:
-        return truncate(repr(value), 80)
+        return truncate(literal(value, 80), 80)
     except (RecursionError, ValueError):
         return f"a {type(value).__name__} without end"
+
+
+def literal(value: object, characters: int) -> str:
+    """The value as a literal; only its first characters count, because a large value takes long to spell out."""
+    return repr(_beginning(value, characters, [characters]))
+
+
+def _beginning(value: object, characters: int, left: list[int]) -> object:
+    """The part of a value that the first characters of its literal show; `left` counts the values that may follow."""
+    left[0] -= 1
+    if isinstance(value, str | bytes):
+        return value[: characters + 1]
+    if type(value) is dict:
+        shown = {}
+        for key, entry in value.items():
+            if left[0] < 0:
+                break
+            shown[_beginning(key, characters, left)] = _beginning(entry, characters, left)
+        return shown
+    if type(value) is list:
+        several = []
+        for entry in value:
+            if left[0] < 0:
+                break
+            several.append(_beginning(entry, characters, left))
+        return several
+    return value
 
 
 def truncate(text: str, limit: int = 120) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.app.auth import checkpoint_file, existing_checkpoint_key
 from gnomon.app.node import Node
-from gnomon.app.operations import Operations
 from gnomon.config.sections import DatabaseSettings
 from gnomon.config.settings import Settings
+from gnomon.services.operations.audit import AuditService
 from gnomon.testing.clock import Recorder
 
 
@@ -32,8 +33,8 @@ async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
         return head.seq == 1 and not unsealed
 
     await until(all_sealed)
-    async with Operations.open(settings) as office:
-        assert (await office.audit.verify()).intact
+    audit = AuditService(node.store.audit, key=existing_checkpoint_key(settings), anchor=checkpoint_file(settings))
+    assert (await audit.verify()).intact
 
     stop.set()
     await running

@@ -37,13 +37,20 @@ class LoadedNode:
     def __init__(self, store: SqlStore, clock: VirtualClock, archive: Path) -> None:
         self.store, self.clock = store, clock
         flags = {"cleaner.dedupe": "1d", "cleaner.pause": "0s", "execution.history_retention_days": RETENTION_DAYS}
-        self.crew = ExecutionHarness(store=store, clock=clock, flags=flags)
-        settings, events = self.crew.settings, self.crew.events
+        self.harness = ExecutionHarness(store=store, clock=clock, flags=flags)
+        settings, events = self.harness.settings, self.harness.events
         elector = Elector(store.shards, clock, events, settings.leader, holder="node", alone=True)
         self.ticker = Ticker(store.ledger, elector, clock, events, settings.ticker, on_runs_created=lambda: None)
         place = FolderArchive(archive)
         self.cleaner = Cleaner(
-            store.retention, store.jobs, place, clock, events, settings=settings, lease=AlwaysHeldSingleton()
+            store.retention,
+            store.jobs,
+            place,
+            clock,
+            events,
+            settings=settings,
+            lease=AlwaysHeldSingleton(),
+            store_now=store.now,
         )
 
     async def register(self) -> None:
@@ -61,9 +68,9 @@ class LoadedNode:
         self.clock.advance(PERIOD_HOURS * HOUR)
         while not await self.ticker.step():
             pass
-        await self.crew.run_until_idle()
-        self.crew.runner.end_all(output=b'"' + b"x" * 500 + b'"')
-        await self.crew.run_until_idle()
+        await self.harness.run_until_idle()
+        self.harness.runner.end_all(output=b'"' + b"x" * 500 + b'"')
+        await self.harness.run_until_idle()
 
     async def rows(self) -> dict[str, int]:
         def count(conn: sa.Connection) -> dict[str, int]:
@@ -75,7 +82,7 @@ class LoadedNode:
 
 def size_of(plant: LoadedNode, file: Path) -> int:
     """What the database needs once its log, which is no history, has been taken over into it."""
-    transactions = plant.store.transactions
+    transactions = plant.store.transactions.engine
     assert isinstance(transactions, SqliteTransactions)
     transactions.checkpoint()
     return file.stat().st_size

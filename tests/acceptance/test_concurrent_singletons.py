@@ -43,12 +43,15 @@ class ConcurrentNodes:
         self.store = stores[0]
         self.clock = VirtualClock(SystemClock().now())
         self.events = Recorder()
-        self.crew = ExecutionHarness(store=self.store, clock=self.clock)
+        self.harness = ExecutionHarness(store=self.store, clock=self.clock)
         self.plant = sql_row_editor(self.store)
 
     async def runs(self, count: int = RUNS) -> list[str]:
-        job = await self.crew.job()
-        return [(await self.crew.run(job, str(number))).run_id for number in range(count)]
+        job = await self.harness.job()
+        return [(await self.harness.run(job, str(number))).run_id for number in range(count)]
+
+    async def now(self) -> int:
+        return self.clock.now()
 
     async def counted(self) -> tuple[int, int]:
         found = await self.store.schedules.find("default", "report")
@@ -68,8 +71,8 @@ async def fleet() -> AsyncIterator[ConcurrentNodes]:
 @pytest.mark.guarantee("S13")
 async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: ConcurrentNodes) -> None:
     await fleet.runs()
-    await fleet.crew.run_until_idle()
-    held = list(fleet.crew.runner.started)
+    await fleet.harness.run_until_idle()
+    held = list(fleet.harness.runner.started)
     for task_id, _ in held:
         await fleet.plant("attempt", "task_id", task_id, "lease_until", 0)
     settings = load(flags={"reconciler.batch": 7})
@@ -130,8 +133,8 @@ async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -
 
 
 async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: ConcurrentNodes, tmp_path: Path) -> None:
-    job = await fleet.crew.job()
-    runs = [await fleet.crew.run(job, str(number)) for number in range(RUNS)]
+    job = await fleet.harness.job()
+    runs = [await fleet.harness.run(job, str(number)) for number in range(RUNS)]
     for run in runs:
         await finish_run(fleet.store, run, now=fleet.clock.now())
     fleet.clock.advance(100 * DAY_MS)
@@ -145,6 +148,7 @@ async def test_cleaners_at_once_archive_everything_and_remove_it_once(fleet: Con
             fleet.events,
             settings=settings,
             lease=AlwaysHeldSingleton(),
+            store_now=fleet.now,
         )
         for one in fleet.stores
     ]
@@ -165,8 +169,8 @@ async def test_backfillers_at_once_start_every_planned_time_once_and_no_more_at_
     schedule = minutely(trigger=Cron("0 * * * *"))
     schedule = replace(schedule, created_at=now - 40 * HOUR, mark_at=now)
     await fleet.store.schedules.add([schedule], actor="ada", tzdata="")
-    desk = BackfillService(fleet.store.backfills, fleet.store.schedules, fleet.clock, RandomIds())
-    await desk.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
+    backfill_service = BackfillService(fleet.store.backfills, fleet.store.schedules, fleet.clock, RandomIds())
+    await backfill_service.start("report", now - 21 * HOUR, now - HOUR, actor="ada", max_parallel=3)
     backfillers = [
         Backfiller(
             one.backfills, one.history, fleet.clock, fleet.events, lease=AlwaysHeldSingleton(), on_ready=lambda: None

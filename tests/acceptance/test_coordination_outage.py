@@ -19,6 +19,7 @@ from gnomon.config.settings import Settings, load
 from gnomon.core.model import Schedule, TickKind
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import Recorder
+from support.effort import thorough
 from support.nats_redis_servers import Nats, Redis
 from support.postgres_server import postgres
 
@@ -73,7 +74,7 @@ async def running(settings: Settings, events: Recorder) -> AsyncIterator[Node]:
         await node.close()
 
 
-@pytest.fixture(params=[Nats, Redis], ids=["nats", "redis"])
+@pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[Nats | Redis]:
     with request.param() as server:
         yield server
@@ -129,7 +130,19 @@ async def frozen(fleet: CoordinatedNodes) -> None:
     await fleet.heard("degraded_no_more")
 
 
-@pytest.mark.parametrize("misfortune", [wiped, killed, frozen], ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize(
+    ("server", "misfortune"),
+    [
+        (Nats, killed),
+        (Redis, frozen),
+        (Redis, wiped),
+        thorough(Nats, frozen),
+        thorough(Nats, wiped),
+        thorough(Redis, killed),
+    ],
+    indirect=["server"],
+    ids=lambda one: str(one.__name__).lower(),
+)
 async def test_a_misfortune_of_what_is_shared_changes_no_decision(
     fleet: CoordinatedNodes, misfortune: Callable[[CoordinatedNodes], Awaitable[None]]
 ) -> None:

@@ -11,6 +11,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.checker import check
+from support.effort import thorough
 from support.fleet_checker import history_of
 from support.fleet_processes import all_runs, launch, start_together, wait_until, wait_until_all_over
 from support.fleet_topologies import TOPOLOGIES, Topology, running_topology
@@ -96,7 +97,7 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
 @pytest.mark.req("H-06", "H-16", "R-10", "C-12")
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("shape", TOPOLOGIES, ids=str)
+@pytest.mark.parametrize("shape", [TOPOLOGIES[0], *map(thorough, TOPOLOGIES[1:-1]), TOPOLOGIES[-1]], ids=str)
 async def test_every_shape_decides_alike(
     shape: Topology, url: str, store: SqlStore, witness: Path, tmp_path: Path
 ) -> None:

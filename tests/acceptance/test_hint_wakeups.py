@@ -95,37 +95,39 @@ async def running(node: Node | WorkerProcess) -> AsyncIterator[Node | WorkerProc
 async def test_what_the_office_registers_and_triggers_is_executed_at_once(settings: Settings) -> None:
     witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
-    async with running(node), Operations.open(settings) as office:
+    async with running(node), Operations.open(settings) as operations:
         job = read_job(
             {"name": "greet", "function": "greet", "overlap": "allow"},
             schedule_defaults(settings),
             now=SystemClock().now(),
         )
-        await office.jobs.apply([job], actor="ada")
+        await operations.jobs.apply([job], actor="ada")
         for count in range(1, 4):
-            await office.launcher.trigger("greet", actor="ada")
+            await operations.launcher.trigger("greet", actor="ada")
             await witness.until(count)
 
 
 async def test_a_schedule_that_the_office_registers_fires_on_time(settings: Settings) -> None:
     witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
-    async with running(node), Operations.open(settings) as office:
+    async with running(node), Operations.open(settings) as operations:
         said = {"name": "greet", "function": "greet", "schedule": "* * * * * *", "overlap": "allow"}
-        await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
+        await operations.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
         await witness.until(2)
 
 
 async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(settings: Settings) -> None:
     witness = CallCounter()
     server = await Node.open(settings, events=Recorder(), dispatches=True)
-    async with running(server), Operations.open(settings) as office:
+    async with running(server), Operations.open(settings) as operations:
         worker = await Node.open(settings, events=Recorder(), functions=witness.functions)
         assert worker.local_execution is not None
         async with running(worker):
             said = {"name": "greet", "function": "greet"}
-            await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
-            await office.launcher.trigger("greet", actor="ada")
+            await operations.jobs.apply(
+                [read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada"
+            )
+            await operations.launcher.trigger("greet", actor="ada")
             await witness.until(1)
 
 
@@ -135,9 +137,9 @@ async def test_a_process_that_only_executes_takes_at_once_what_a_server_lets_thr
     witness = CallCounter()
     server = await Node.open(settings, events=Recorder(), dispatches=True)
     shop = await WorkerProcess.open(WorkerOptions(settings=settings, functions=witness.functions, events=Recorder()))
-    async with running(server), running(shop), Operations.open(settings) as office:
+    async with running(server), running(shop), Operations.open(settings) as operations:
         steps = [{"step": "first", "function": "greet"}, {"step": "last", "function": "greet", "depends_on": ["first"]}]
         said = {"name": "twice", "dag": steps}
-        await office.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
-        await office.launcher.trigger("twice", actor="ada")
+        await operations.jobs.apply([read_job(said, schedule_defaults(settings), now=SystemClock().now())], actor="ada")
+        await operations.launcher.trigger("twice", actor="ada")
         await witness.until(2)

@@ -58,8 +58,8 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         clock = SystemClock()
         last = clock.now() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
         first = last - (PLANNED - 1) * MINUTE_MS
-        desk = BackfillService(store.backfills, store.schedules, clock, RandomIds())
-        asked = (await desk.start("minutely", first, last, actor="ada", max_parallel=3)).backfill
+        backfill_service = BackfillService(store.backfills, store.schedules, clock, RandomIds())
+        asked = (await backfill_service.start("minutely", first, last, actor="ada", max_parallel=3)).backfill
         await until(lambda: started(witness) >= 10)
         process.kill()
     for enough in (25, 45):
@@ -71,7 +71,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         await ended(store, asked.backfill_id)
 
     runs: list[Run] = list(await store.executions.list_runs(RunQuery(limit=1000)))
-    told = await desk.get(asked.backfill_id)
+    told = await backfill_service.get(asked.backfill_id)
     await store.close()
     assert Counter(run.planned_at for run in runs) == dict.fromkeys(range(first, last + 1, MINUTE_MS), 1)
     assert {(run.source, run.status) for run in runs} == {(Source.BACKFILL, RunStatus.COMPLETED)}

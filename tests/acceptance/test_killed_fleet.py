@@ -15,6 +15,7 @@ from gnomon.config.sections import NatsSettings as Settings
 from gnomon.core import subjects
 from gnomon.core.model import Result, RunStatus
 from gnomon.testing.clock import Recorder
+from support.effort import thorough
 from support.fleet_processes import (
     all_runs,
     check_runs,
@@ -172,6 +173,7 @@ async def test_a_killed_server_is_followed_by_another_and_finished_work_is_not_d
     await check_runs(store, witness, once=ONCE)
 
 
+@pytest.mark.thorough  # tests/acceptance/test_partitioned_workers.py freezes one in every run
 @pytest.mark.guarantee("C4", "S7", "S9")
 async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_wakes(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
@@ -195,12 +197,14 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_w
 async def test_a_worker_that_is_cut_off_stops_what_it_does(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
+    def recorded() -> list[str]:
+        return [what for what, job, *_ in read_witness(witness) if job == "until-released"]
+
     def stops() -> int:
-        return sum(what == "stop" for what, *_ in read_witness(witness))
+        return recorded().count("stop")
 
     async def running() -> bool:
-        lines = read_witness(witness)
-        return bool(lines) and lines[-1][0] == "start"
+        return recorded()[-1:] == ["start"]
 
     with server(url, nats, "--jobs", jobs), remote_worker(nats):
         await stop_ticking(store)
@@ -256,7 +260,7 @@ async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_tw
 
 
 @pytest.mark.guarantee("C1", "S4", "S5", "S9")
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, thorough(2)])
 async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
     url: str, jobs: str, witness: Path, store: SqlStore, victim: int
 ) -> None:

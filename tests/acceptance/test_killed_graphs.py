@@ -54,7 +54,7 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     with up(database, "--jobs", str(file)) as first:
         first.kill()
     await launch(store, "diamond", 150)
-    for _ in range(6 * EFFORT):
+    for _ in range(3 * EFFORT):
         with up(database, "--jobs", str(file)) as victim:
             await asyncio.sleep(dice.uniform(0.05, 0.6))  # the moment of death must be any
             victim.kill()

@@ -15,6 +15,7 @@ from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import TickKind
 from gnomon.services.scheduling.registrar import Registrar
+from support.effort import thorough
 from support.postgres_server import postgres
 
 pytestmark = [pytest.mark.guarantee("S1", "S2", "S10", "S15", "E1", "E2", "C1", "C2", "C3"), pytest.mark.timeout(120)]
@@ -107,6 +108,7 @@ async def assert_every_second_was_decided_once(store: SqlStore) -> None:
 
 
 @pytest.mark.req("C-09")
+@pytest.mark.parametrize("url", ["sqlite", thorough("postgresql")], indirect=True)
 async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str, store: SqlStore) -> None:
     names = await registered(store)
     dice = random.Random(url[:6])
@@ -123,6 +125,7 @@ async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str,
     await assert_every_second_was_decided_once(store)
 
 
+@pytest.mark.parametrize("url", [thorough("sqlite"), "postgresql"], indirect=True)
 async def test_of_two_nodes_one_may_die_at_any_time(url: str, store: SqlStore) -> None:
     names = await registered(store)
     survivor, victim = await started(url), await started(url)

@@ -65,7 +65,7 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
         first.kill()
     for name in BY_HAND:
         await launch(store, name, 700)
-    for _ in range(8 * EFFORT):
+    for _ in range(4 * EFFORT):
         with up(database, "--jobs", str(jobs)) as victim:
             await asyncio.sleep(dice.uniform(0.02, 1.0))  # the moment of death must be any
             victim.kill()

@@ -71,7 +71,11 @@ async def setup(tmp_path: Path) -> AsyncIterator[RunningNode]:
         functions = Functions()
         functions.function("reports.make")(lambda: "made")
         place = {"database.url": f"sqlite:///{tmp_path / 'gnomon.db'}"}
-        alive = {"alive.ping_url": heard.url("/alive"), "alive.ping_every": "100ms"}
+        alive = {
+            "alive.ping_url": heard.url("/alive"),
+            "alive.ping_every": "100ms",
+            "security.allowed_hosts": "127.0.0.1",
+        }
         settings, events = load(flags={**SOON, **place, **alive}), AwaitableRecorder()
         node = await Node.open(settings, events=events, functions=functions)
         stop = asyncio.Event()

@@ -11,6 +11,7 @@ import pytest
 
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
+from support.effort import thorough
 from support.fault_proxy import FaultProxy
 from support.fleet_processes import all_runs, launch, wait_until, wait_until_all_over
 from support.fleet_topologies import RunningTopology, Topology, running_topology
@@ -23,10 +24,9 @@ jobs:
   - {name: once, function: witness/first-waits, overlap: allow, delivery: at_most_once}
   - {name: quick, function: witness/coroutine, overlap: allow}
 """
-SHAPES = [Topology(), Topology(nats=True)]
 #: A lease long enough that a busy machine does not end it, and no statement that outlasts it.
 PATIENCE = {"GNOMON_WORKER__LEASE_MS": "4000", "GNOMON_DATABASE__PATIENCE_MS": "1500"}
-pytestmark = [pytest.mark.timeout(120), pytest.mark.req("R-18"), pytest.mark.parametrize("shape", SHAPES, ids=str)]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.req("R-18")]
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ async def judged(store: SqlStore, witness: Path) -> None:
 
 
 @pytest.mark.guarantee("C4", "S7", "S9")
+@pytest.mark.parametrize("shape", [thorough(Topology()), Topology(nats=True)], ids=str)
 async def test_a_worker_that_stood_still_past_its_lease_stops_what_it_had_when_it_wakes(
     shape: Topology, url: str, store: SqlStore, witness: Path, jobs: str
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_worker_that_stood_still_past_its_lease_stops_what_it_had_when_i
 
 
 @pytest.mark.guarantee("C4", "S9")
+@pytest.mark.parametrize("shape", [Topology(), thorough(Topology(nats=True))], ids=str)
 async def test_a_worker_that_nobody_hears_stops_before_anybody_else_begins(
     shape: Topology, url: str, store: SqlStore, witness: Path, jobs: str
 ) -> None:

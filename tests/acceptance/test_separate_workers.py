@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.metrics import METRICS, MetricScope
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery
 from support.fleet_processes import postpone_task
@@ -280,8 +282,13 @@ async def test_a_worker_shows_metrics_if_it_is_told_where(
     port = free_port()
     with worker(url, "--metrics-port", str(port)):
         ready = await asyncio.to_thread(fetched, f"http://127.0.0.1:{port}/readyz")
+        shown = await asyncio.to_thread(fetched, f"http://127.0.0.1:{port}/metrics")
 
     assert json.loads(ready)["components"]["worker"] == "ok"
+    # Servers export all others: what its commits changed would be counted twice.
+    own = {name for name, metric in METRICS.items() if metric.scope is MetricScope.ALL}
+    families = {family.name for family in text_string_to_metric_families(shown.decode())}
+    assert families == {f"hanzo_scheduler_{name}" for name in own}
 
 
 def fetched(address: str) -> bytes:

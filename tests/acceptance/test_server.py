@@ -5,8 +5,10 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -76,6 +78,7 @@ def test_without_a_token_nobody_is_let_in(database: Path) -> None:
         assert client.health().status == "ok"
         with pytest.raises(errors.Unauthenticated):
             list(client.jobs())
+        assert "127.0.0.1" in running.line_with("was not let in")
 
 
 def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Path) -> None:
@@ -83,7 +86,7 @@ def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Pat
     with up(database, "--port", "0") as running:
         address = address_of(running)
         assert f"{database}.token" in running.line_with("a token for the API")
-        viewers = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=60_000)
+        viewers = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=60_000).token
         with (
             gnomon.Client(address, token=read_local_token(settings)) as owner,
             gnomon.Client(address, token=viewers) as viewer,
@@ -92,6 +95,55 @@ def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Pat
             assert [job.job for job in viewer.jobs()] == ["report"]
             with pytest.raises(errors.Forbidden):
                 viewer.pause("report")
+
+
+@pytest.mark.parametrize("way", ["one", "all"])
+def test_a_revoked_token_is_refused_soon_after_by_a_running_server(database: Path, way: str) -> None:
+    settings = load(flags={"database.url": f"sqlite:///{database}"})
+    with up(database, "--port", "0") as running:
+        address = address_of(running)
+        made = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=60_000)
+        with gnomon.Client(address, token=made.token) as client:
+            list(client.jobs())
+            gnomon_command("token", "revoke", "--all" if way == "all" else made.record.token_id, database)
+            assert refused_within(5, client)
+        with gnomon.Client(address, token=read_local_token(settings)) as owner:
+            assert next(iter(owner.audit(kind="token"))).action == "revoke"
+
+
+@pytest.mark.req("H-23")
+def test_a_running_server_signs_the_audit_trail_and_a_cut_end_is_found(database: Path) -> None:
+    checkpoint = Path(f"{database}.checkpoint")
+    with up(database, "--port", "0"):
+        until = time.monotonic() + 20
+        while not checkpoint.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+    gnomon_command("audit", "verify", database)
+    with sqlite3.connect(database) as conn:
+        conn.execute("DELETE FROM audit")
+    conn.close()
+
+    with pytest.raises(subprocess.CalledProcessError) as broken:
+        gnomon_command("audit", "verify", database)
+
+    assert (broken.value.returncode, b"the end was cut off" in broken.value.stdout) == (1, True)
+
+
+def refused_within(seconds: float, client: gnomon.Client) -> bool:
+    """Ask until the token is refused as revoked, or the time is over."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            list(client.jobs())
+        except errors.Unauthenticated as error:
+            return "was revoked" in str(error)
+    return False
+
+
+def gnomon_command(*arguments: str | Path) -> None:
+    *words, database = arguments
+    command = [sys.executable, "-m", "gnomon", *map(str, words), "--database", str(database)]
+    subprocess.run(command, capture_output=True, timeout=30, check=True)
 
 
 def test_letting_everybody_in_has_to_be_meant(database: Path) -> None:
@@ -112,7 +164,7 @@ def test_letting_everybody_in_has_to_be_meant(database: Path) -> None:
 def test_who_asks_is_written_down_as_having_done_it(database: Path) -> None:
     settings = load(flags={"database.url": f"sqlite:///{database}"})
     with up(database, "--port", "0") as running:
-        token = new_token(settings, Role.ADMIN, subject="grace", tenant="default", lasts_ms=60_000)
+        token = new_token(settings, Role.ADMIN, subject="grace", tenant="default", lasts_ms=60_000).token
         with gnomon.Client(address_of(running), token=token) as client:
             client.register({"name": "report", "function": "f"})
             client.pause("report")
@@ -240,7 +292,7 @@ def test_a_stop_ends_streams_and_finishes_requests(database: Path) -> None:
     with server(database) as running:
         host, _, port = address_of(running).removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=20) as stream:
-            stream.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: gnomon\r\n\r\n")
+            stream.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             heard = b""
             while b": listening" not in heard:
                 heard += stream.recv(4096)

@@ -53,14 +53,14 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def environment(place: Path) -> dict[str, str]:
-    return {**environment_of_tests(), "GNOMON_SHELL__WORKSPACE": str(place), "GNOMON_WORKER__DRAIN": "0s"}
+def environment() -> dict[str, str]:
+    return {**environment_of_tests(), "GNOMON_WORKER__DRAIN": "0s"}
 
 
 @pytest.mark.req("Z-02")
 def test_a_command_needs_nothing_but_a_file(place: Path) -> None:
     jobs = str(place / "jobs.yaml")
-    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment(place)) as running:
+    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment()) as running:
         done = json.loads(gnomon(place, "jobs", "trigger", "greeting", "--wait", "-o", "json"))
         chain = json.loads(gnomon(place, "jobs", "trigger", "chain", "--wait", "-o", "json"))
         shown = gnomon(place, "jobs", "show", "greeting")
@@ -70,21 +70,21 @@ def test_a_command_needs_nothing_but_a_file(place: Path) -> None:
 
     assert (done["status"], chain["status"]) == ("completed", "completed")
     assert 'commands   echo "hello $WHO"; echo "and $(cat)" >&2' in shown
-    assert '{"status":0,"stdout":"42"}' in drawn
+    assert '{"status":0,"stdout":"42","stderr":""}' in drawn
     assert [line.split("  ")[-1] for line in logs.splitlines()] == ["hello world", "and good bye"]
 
 
 @pytest.mark.guarantee("S11", "S9")
 def test_kill_9_takes_the_command_along_and_the_next_start_runs_it_again(place: Path) -> None:
-    jobs, pids = str(place / "jobs.yaml"), place / "PIDS"
-    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment(place)) as victim:
+    jobs, pids = str(place / "jobs.yaml"), place / "gnomon.db.workspace" / "PIDS"
+    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment()) as victim:
         gnomon(place, "jobs", "trigger", "long")
         until(lambda: pids.exists() and len(read_numbers(pids)) == 2)
         first = read_numbers(pids)
         victim.kill()
     until(lambda: not any(map(alive, first)))
 
-    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment(place)) as heir:
+    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment()) as heir:
         until(lambda: len(read_numbers(pids)) == 4)
         assert heir.terminate() == 0
 

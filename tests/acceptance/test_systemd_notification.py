@@ -1,17 +1,20 @@
-"""`gnomon up` under a service manager, as far as that hears of it; and beside someone who has its port."""
+"""Servers and workers under a service manager, as far as that hears of them; and beside someone who has their port."""
 
 import json
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from support.gnomon_processes import TESTS, up
+from support.fleet_processes import remote_worker
+from support.gnomon_processes import TESTS, GnomonProcess, server, up, worker
+from support.nats_users import nats_with_users
 
 
 @pytest.fixture
@@ -26,11 +29,34 @@ def heard(manager: socket.socket) -> str:
     return manager.recv(1000).decode().splitlines()[0]
 
 
+@contextmanager
+def a_server(folder: Path, environment: dict[str, str]) -> Iterator[GnomonProcess]:
+    with up(folder / "gnomon.db", environment=environment) as running:
+        yield running
+
+
+@contextmanager
+def a_worker(folder: Path, environment: dict[str, str]) -> Iterator[GnomonProcess]:
+    with server(folder / "gnomon.db"), worker(folder / "gnomon.db", environment=environment) as running:
+        yield running
+
+
+@contextmanager
+def a_worker_over_nats(folder: Path, environment: dict[str, str]) -> Iterator[GnomonProcess]:
+    del folder
+    with nats_with_users() as nats, remote_worker(nats, **environment) as running:
+        yield running
+
+
+@pytest.mark.req("H-17")
+@pytest.mark.parametrize("process", [a_server, a_worker, a_worker_over_nats])
 def test_the_manager_hears_of_the_start_then_again_and_again_and_of_the_stop(
-    manager: socket.socket, tmp_path: Path
+    manager: socket.socket,
+    tmp_path: Path,
+    process: Callable[[Path, dict[str, str]], AbstractContextManager[GnomonProcess]],
 ) -> None:
     environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
-    with up(tmp_path / "gnomon.db", environment=environment) as running:
+    with process(tmp_path, environment) as running:
         assert heard(manager) == "READY=1"
         assert [heard(manager) for _ in range(3)] == ["WATCHDOG=1"] * 3
 
@@ -56,7 +82,6 @@ def test_a_node_that_stands_by_is_ready_and_says_that_it_is_idle(tmp_path: Path)
     assert (said["status"], said["ready"], said["components"]["ticker"]) == ("ok", True, "idle")
 
 
-@pytest.mark.req("H-14")
 def test_a_port_that_is_taken_is_a_mistake_that_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

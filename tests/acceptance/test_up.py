@@ -76,6 +76,32 @@ def test_a_changed_file_is_applied(database: Path, jobs: Callable[..., Path], wi
     assert {job for _, job, *_ in read_witness(witness)} >= {"new"}
 
 
+def test_a_job_that_is_declared_no_more_is_named_at_the_start_and_pruned_on_demand(
+    database: Path, jobs: Callable[..., Path], tmp_path: Path
+) -> None:
+    def started_with(function: str, *words: str) -> str:
+        code = f'import gnomon\n\n@gnomon.job("@daily")\ndef {function}() -> None: ...\n'
+        (tmp_path / "renamed_functions.py").write_text(code)
+        environment = {"PYTHONPATH": f"{tmp_path}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"}
+        with up(database, *words, imports=["renamed_functions"], environment=environment) as running:
+            return "".join(running.read)
+
+    started_with("old_name")
+    renamed = started_with("new_name", "--jobs", str(jobs("name: report, function: new-nmae")))
+    found = gnomon("doctor", "--database", str(database))
+    pruned = started_with("new_name", "--prune")
+
+    assert "1 job was declared in import renamed_functions before and not now: old-name;" in renamed
+    assert "no worker here has the function 'new-nmae' of report; did you mean new-name?" in renamed
+    assert "1 job is no longer declared: old-name (import renamed_functions)" in found.stdout
+    assert "1 job was no longer declared in import renamed_functions and deleted: old-name" in pruned
+
+    assert rows(database, "SELECT schedule_id FROM schedule WHERE deleted_at IS NULL ORDER BY 1") == [
+        ("new-name",),
+        ("report",),
+    ]
+
+
 def test_a_broken_file_is_reported_and_left_alone(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
     file = jobs(SECONDLY.format(name="old"))
     with up(database, "--jobs", str(file)) as running:

@@ -1,5 +1,6 @@
 """`gnomon worker` without a database: found, told apart, refused, and stopped, over a NATS server with scoped users."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,14 +10,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
 from gnomon.adapters.sql.store import SqlStore
 from support.fleet_processes import all_runs, postpone_task, remote_worker, server
 from support.gnomon_processes import GnomonProcess, worker
 from support.nats_redis_servers import Nats
+from support.server_process import free_port
 from support.witness import read_witness
 
 pytestmark = pytest.mark.timeout(120)
@@ -43,11 +48,11 @@ async def test_a_worker_over_nats_is_known_with_all_that_it_says_of_itself(url: 
     said = ("--pool", "gpu", "--label", "node.zone=eu", "--label", "disk=ssd", "--capability", "CUDA", "--slots", "7")
     lease = {"GNOMON_WORKER__LEASE_MS": "3000"}
     with server(url, nats, **lease) as running, client_of(running) as client, remote_worker(nats, *said) as working:
-        until(lambda: len(client.workers()) == 1)
+        # With its load, which is measured between two heartbeats.
+        until(lambda: [card.cpu is not None for card in client.workers()] == [True])
         [card] = client.workers()
         assert (card.pool, card.labels, card.capabilities) == ("gpu", {"node.zone": "eu", "disk": "ssd"}, ["cuda"])
         assert (card.slots, card.in_hand, card.draining, card.worker[:6]) == (7, 0, False, "field_")
-        assert card.cpu is not None
         client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 2.5}, "pool": "gpu"})
         client.trigger("slow")
         until(lambda: [one.in_hand for one in client.workers()] == [1])
@@ -137,6 +142,40 @@ async def test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may(url: str, n
     assert (max(at_once), len(at_once)) == (2, 16)
 
 
+@pytest.mark.req("H-14")
+def test_it_serves_metrics_of_its_own_process_and_is_ready_while_a_server_answers_it(
+    url: str, nats: Nats, witness: Path
+) -> None:
+    del witness
+    port = free_port()
+    lease = {"GNOMON_WORKER__LEASE_MS": "3000"}
+
+    def condition() -> tuple[bool, str]:
+        ready = json.loads(shown(port, "/readyz"))
+        return ready["ready"], ready["components"]["servers"]
+
+    with remote_worker(nats, "--metrics-port", str(port), GNOMON_METRICS__ENABLED="true", **lease):
+        assert condition() == (False, "error")
+        with server(url, nats, **lease):
+            until(lambda: condition() == (True, "ok"))
+            families = [one for one in text_string_to_metric_families(shown(port, "/metrics")) if one.samples]
+        until(lambda: condition() == (False, "error"))
+        assert json.loads(shown(port, "/livez")) == {"alive": True}
+
+    names = {family.name.removeprefix("hanzo_scheduler_") for family in families}
+    assert names == {"active_coroutines", "component_healthy", "events"}
+
+
+def shown(port: int, path: str) -> str:
+    """The page of the worker, whatever its status."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+    except HTTPError as error:
+        with error:
+            return error.read().decode()
+
+
 async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(
     url: str, nats: Nats, witness: Path
 ) -> None:
@@ -152,7 +191,6 @@ async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(
         (("--nats", "nats://127.0.0.1:1", "--database", "x.db"), {}, "error: --database and --nats: a worker takes"),
         (("--nats", "nats://ada:secret@127.0.0.1:1"), {}, "error: cannot reach NATS at nats://127.0.0.1:1: "),
         ((), {"NATS_URL": "nats://127.0.0.1:1"}, "error: cannot reach NATS at nats://127.0.0.1:1: "),
-        (("--nats", "nats://127.0.0.1:1", "--metrics-port", "0"), {}, "error: --metrics-port: 0 is for a worker on"),
         (("--nats", "nats://127.0.0.1:1", "--import", "no.such"), {}, "error: cannot import no.such"),
         (("--nats", ""), {}, "error: a worker without a database needs nats.url"),
     ],

@@ -75,7 +75,7 @@ async def test_what_an_interrupted_batch_left_twice_is_read_once(tmp_path: Path)
     assert sorted(row["run_id"] for row in read_archive(tmp_path)) == ["run_a", "run_b", "run_c"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "flipped"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "flipped", "no header", "no rows", "nested"])
 async def test_a_damaged_file_is_noticed_and_written_again(tmp_path: Path, damage: str) -> None:
     archive = FolderArchive(tmp_path)
     await archive.keep([record("run_a")])
@@ -84,7 +84,16 @@ async def test_a_damaged_file_is_noticed_and_written_again(tmp_path: Path, damag
     changed = gzip.compress(gzip.decompress(whole).replace(b"run_a", b"run_x"))
     # The first byte behind the header of gzip: it says how the rest is packed.
     flipped = whole[:10] + bytes([whole[10] ^ 0xFF]) + whole[11:]
-    file.write_bytes({"cut": whole[: len(whole) // 2], "changed": changed, "flipped": flipped}[damage])
+    header = gzip.decompress(whole).partition(b"\n")[0]
+    damaged = {
+        "cut": whole[: len(whole) // 2],
+        "changed": changed,
+        "flipped": flipped,
+        "no header": gzip.compress(b"[]\n"),
+        "no rows": gzip.compress(header + b"\n5\n"),
+        "nested": gzip.compress(header + b"\n" + b"[" * 100_000),
+    }
+    file.write_bytes(damaged[damage])
     with pytest.raises(UsageError, match="damaged"):
         read_file(file)
 

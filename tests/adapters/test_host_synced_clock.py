@@ -54,3 +54,12 @@ def test_it_follows_a_clock_that_is_put_right_later(machine: list[int]) -> None:
     machine[0] -= HOUR
     assert clock.synchronize(machine[0], asked_at=clock.now()) == -HOUR
     assert clock.now() == machine[0]
+
+
+@pytest.mark.guarantee("C10")
+def test_it_is_never_ahead_of_an_answer_that_was_given_after_the_question(machine: list[int]) -> None:
+    clock = StoreSyncedClock()
+
+    assert clock.synchronize(machine[0] - 40, asked_at=clock.now()) == 0
+
+    assert clock.now() == machine[0] - 40

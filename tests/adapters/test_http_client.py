@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from gnomon.adapters.http_client import HttpPingSender
+from gnomon.core.outgoing import AllowedHosts
 from gnomon.errors import PingFailed
 from gnomon.version import __version__
 from support.http_listener import listener
@@ -13,9 +14,13 @@ from support.http_listener import listener
 SOON_MS = 5000
 
 
+def sender() -> HttpPingSender:
+    return HttpPingSender(AllowedHosts(["127.0.0.1"], field="security.allowed_hosts"))
+
+
 async def test_a_call_asks_for_the_path_and_says_who_calls() -> None:
     async with listener() as heard:
-        await HttpPingSender().send(heard.url("/ping/5a2c?rid=1"), timeout_ms=SOON_MS)
+        await sender().send(heard.url("/ping/5a2c?rid=1"), timeout_ms=SOON_MS)
 
         assert heard.calls == ["/ping/5a2c?rid=1"]
         assert heard.agents == [f"gnomon/{__version__}"]
@@ -26,13 +31,13 @@ async def test_an_answer_that_is_not_good_is_a_failure(status: int) -> None:
     async with listener() as heard:
         heard.statuses = [status]
         with pytest.raises(PingFailed, match=f"answered {status}"):
-            await HttpPingSender().send(heard.url("/x"), timeout_ms=SOON_MS)
+            await sender().send(heard.url("/x"), timeout_ms=SOON_MS)
 
 
 async def test_nobody_is_followed_elsewhere() -> None:
     async with listener() as heard:
         heard.statuses = [302]
-        await HttpPingSender().send(heard.url("/x"), timeout_ms=SOON_MS)
+        await sender().send(heard.url("/x"), timeout_ms=SOON_MS)
 
         assert heard.calls == ["/x"]
 
@@ -41,7 +46,7 @@ async def test_a_server_that_hangs_is_given_up() -> None:
     async with listener() as heard:
         heard.hangs = True
         with pytest.raises(PingFailed, match=r"no answer within 0.05 s"):
-            await HttpPingSender().send(heard.url("/x"), timeout_ms=50)
+            await sender().send(heard.url("/x"), timeout_ms=50)
 
 
 async def test_a_server_that_sends_without_end_and_says_nothing_is_given_up() -> None:
@@ -52,7 +57,7 @@ async def test_a_server_that_sends_without_end_and_says_nothing_is_given_up() ->
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(PingFailed, match="cannot be called"):
-        await HttpPingSender().send(f"http://127.0.0.1:{port}/", timeout_ms=SOON_MS)
+        await sender().send(f"http://127.0.0.1:{port}/", timeout_ms=SOON_MS)
     server.close()
 
 
@@ -61,10 +66,10 @@ async def test_where_nobody_listens_nothing_is_answered() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(PingFailed, match="cannot be called"):
-        await HttpPingSender().send(f"http://127.0.0.1:{port}/my-key", timeout_ms=SOON_MS)
+        await sender().send(f"http://127.0.0.1:{port}/my-key", timeout_ms=SOON_MS)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/a\r\nX: y", "file:///etc/passwd", "", "http://127.0.0.1/\x00"])
 async def test_what_is_no_address_is_not_called(url: str) -> None:
     with pytest.raises(PingFailed, match="not an http or https URL"):
-        await HttpPingSender().send(url, timeout_ms=SOON_MS)
+        await sender().send(url, timeout_ms=SOON_MS)

@@ -19,9 +19,17 @@ def test_what_is_wrong_is_named_with_its_line() -> None:
     assert str(refused.value) == "x.yaml: line 2, column 4: is no YAML: has an alias, and none is read here"
 
 
+@pytest.mark.parametrize(
+    "text", ["!!int ''", "!!bool x", "!!timestamp x", "!!float ''", "!!int x", "!!omap x", "!!set x"]
+)
+def test_a_tag_that_does_not_fit_its_value_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match="is no YAML"):
+        read_manifest("x", text)
+
+
 _PIECES = st.sampled_from(
-    ["---", "...", "- ", ": ", "? ", "[", "]", "{", "}", "&a ", "*a", "!!int ", "!!binary ", "|", ">", "\n", "  ", "'",
-     '"', "#", "%YAML 1.1", "2026-13-01", "0x", "1_0", "<<", "=", "~", "a"]
+    ["---", "...", "- ", ": ", "? ", "[", "]", "{", "}", "&a ", "*a", "!!int ", "!!binary ", "!!bool ", "|", ">", "\n",
+     "  ", "'", '"', "#", "%YAML 1.1", "2026-13-01", "0x", "1_0", "<<", "=", "~", "a"]
 )  # fmt: skip
 
 

@@ -8,7 +8,12 @@ from http import HTTPStatus
 import pytest
 
 from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
+from gnomon.core.served_hosts import ServedHosts
 from gnomon.errors import UsageError
+from gnomon.testing.clock import Recorder
+from support.raw_http import headers_of
+
+HOSTS = ServedHosts(["x"], bound_to="127.0.0.1")
 
 
 async def fine() -> ProbeResponse:
@@ -25,7 +30,7 @@ async def broken() -> ProbeResponse:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    server = ProbeServer({"/fine": fine, "/ill": ill, "/broken": broken})
+    server = ProbeServer({"/fine": fine, "/ill": ill, "/broken": broken}, Recorder(), HOSTS)
     yield await server.listen("127.0.0.1", 0)
     await server.close()
 
@@ -58,6 +63,8 @@ def asked(line: str) -> bytes:
         ("POST /fine HTTP/1.1", 405),
         ("GET @evil.example HTTP/1.1", 400),
         ("GET http://evil.example/fine HTTP/1.1", 400),
+        ("GET /fine HTTP/1.1\r\nHost: x", 400),
+        ("GET /fine HTTP/2.0", 400),
         ("GET /fine", 400),
         ("\x16\x03\x01", 400),
         ("GET /fi ne HTTP/1.1", 400),
@@ -93,6 +100,29 @@ async def test_callers_who_say_nothing_do_not_keep_others_from_being_answered(po
         await writer.wait_closed()
 
 
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /fine HTTP/1.1\r\nHost: 10.0.0.7:9090\r\n\r\n", 200),
+        (b"GET /fine HTTP/1.1\r\nhost:\tlocalhost \r\n\r\n", 200),
+        (b"GET /fine HTTP/1.0\r\n\r\n", 200),
+        (b"GET /fine HTTP/1.1\r\n\r\n", 400),
+        (b"GET /fine HTTP/1.1\r\nHost: rebound.example\r\n\r\n", 400),
+    ],
+)
+async def test_a_request_names_a_host_that_the_server_answers_for(port: int, request_: bytes, status: int) -> None:
+    assert (await told(port, request_)).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("line", ["GET /fine HTTP/1.1", "GET /ill HTTP/1.1", "GET /elsewhere HTTP/1.1", "nonsense"])
+async def test_every_response_has_the_security_headers(port: int, line: str) -> None:
+    found = headers_of(await told(port, asked(line)))
+
+    assert found["cache-control"] == ["no-store"]
+    assert found["x-content-type-options"] == ["nosniff"]
+    assert found["x-frame-options"] == ["DENY"]
+
+
 async def test_a_port_that_is_taken_is_refused_with_its_setting() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -100,10 +130,10 @@ async def test_a_port_that_is_taken_is_refused_with_its_setting() -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(UsageError, match=rf"metrics\.port: {port} on 127\.0\.0\.1 is taken by another process"):
-            await ProbeServer({}).listen("127.0.0.1", port)
+            await ProbeServer({}, Recorder(), HOSTS).listen("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
 async def test_a_host_that_is_not_ours_is_refused_with_its_setting(host: str) -> None:
     with pytest.raises(UsageError, match=r"metrics\.host"):
-        await ProbeServer({}).listen(host, 0)
+        await ProbeServer({}, Recorder(), HOSTS).listen(host, 0)

@@ -27,8 +27,9 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "apply_jobs": (
         "/v1/apply",
         _ALL,
-        ["deploy workflow new", "register job new", f"delete {_JOB}", "delete job stopped"],
+        ["deploy workflow new", "register job new", f"delete {_JOB}", "delete job stopped", "delete job tagger"],
     ),
+    "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
     "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
     "cancel_backfill": ("/v1/backfills/{backfill}/cancel", None, ["cancel backfill {backfill}"]),
     "cancel_execution": ("/v1/executions/{execution}/cancel", None, ["cancel execution {execution}"]),
@@ -36,11 +37,17 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}"]),
     "replay_dead_letter": ("/v1/dead-letters/{letter}/replay", None, [f"replay {_JOB}"]),
     "resolve_dead_letter": ("/v1/dead-letters/{letter}", {"resolved": True}, ["resolve dead_letter {letter}"]),
+    "retry_announcement": (
+        "/v1/announcements/{announcement}/retry",
+        None,
+        ["retry announcement {announcement}"],
+    ),
     "upsert_schedule": ("/v1/schedules/upsert", {**_TIMER, "schedule": "@weekly"}, ["update job nightly"]),
     "pause_schedule": ("/v1/schedules/pause", {"schedule_id": "nightly", "paused": True}, ["pause job nightly"]),
     "delete_schedule": ("/v1/schedules/nightly", None, ["delete job nightly"]),
     "start_run": ("/v1/run-launcher/start", _START, ["trigger workflow etl"]),
     "deploy_workflow": ("/v1/workflows", {**_GRAPH, "workflow_id": "elt"}, ["deploy workflow elt"]),
+    "revoke_tokens": ("/v1/tokens/revoke", {"token_id": "tok_1"}, ["revoke token tok_1"]),
     "emit_event": ("/v1/events", {"name": "model.drift", "key": "once"}, ["emit event model.drift"]),
 }
 #: Routes that take a body and change nothing.
@@ -55,6 +62,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await admin.registered(overlap="allow")
     await admin.registered(name="stopped")
     await admin.post("/v1/jobs/stopped/pause")
+    await admin.post("/v1/jobs", {"name": "tagger", "command": "git tag v1"})
     await admin.post("/v1/workflows", _GRAPH)
     await admin.post("/v1/schedules/upsert", _TIMER)
     await admin.post("/v1/jobs/report/pause")
@@ -65,6 +73,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {
         "execution": execution,
+        "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
     }
@@ -96,6 +105,31 @@ async def test_every_change_leaves_one_entry_for_each_thing_that_it_changes(
     wanted = [one.format(**known, task=task) for one in CHANGES[name][2]]
     assert sorted(f"{one['action']} {one['kind']} {one['name']}" for one in found) == sorted(wanted)
     assert {one["actor"] for one in found} == {"admin@example.com"}
+
+
+@pytest.mark.req("H-23")
+async def test_a_caller_cannot_choose_the_actor(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.post("/v1/workflows", _GRAPH)
+    forged = {**_START, "user_id": "alice-the-ceo"}
+    async with api_setup.caller("operator") as operator:
+        await operator.post("/v1/run-launcher/start", forged)
+
+    entry = (await entries(admin))[0]
+    assert (entry["actor"], entry["details"]["user_id"]) == ("operator@example.com", "alice-the-ceo")
+    execution = (await admin.get(f"/v1/executions/{entry['details']['execution']}")).json()
+    assert (execution["actor"], execution["user_id"]) == ("operator@example.com", "alice-the-ceo")
+
+
+@pytest.mark.parametrize("name", ["trigger_job", "submit_task", "emit_event", "start_backfill", "start_run"])
+@pytest.mark.parametrize("field", ["actor", "by", "requested_by", "subject"])
+async def test_a_body_that_names_an_actor_is_refused(admin: ApiCaller, name: str, field: str) -> None:
+    await admin.registered()
+    path, body, _ = CHANGES[name]
+
+    refused = await admin.post(path, {**dict(body), field: "alice-the-ceo"})  # type: ignore[call-overload]
+
+    assert refused.status_code == 422
+    assert "alice-the-ceo" not in {one["actor"] for one in await entries(admin)}
 
 
 @pytest.mark.req("H-23")

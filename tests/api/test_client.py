@@ -231,3 +231,46 @@ def test_a_schedule_of_a_workflow_is_kept_looked_at_and_started(client: gnomon.C
     assert started == [True, True, False]
     with pytest.raises(errors.NotFound):
         client.schedule("nightly")
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_a_server_that_never_answers_is_an_error_that_names_it(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        async def ask_async() -> None:
+            async with gnomon.AsyncClient(address, timeout=0.3) as somebody:
+                await somebody.health()
+
+        def ask() -> None:
+            asyncio.run(ask_async()) if kind == "async" else gnomon.Client(address, timeout=0.3).health()
+
+        with pytest.raises(errors.Unavailable, match=rf"{address} did not answer within 0\.3 s"):
+            ask()
+
+
+def test_a_connection_that_the_server_has_closed_meanwhile_is_opened_again() -> None:
+    body = b'{"type": "urn:gnomon:problem:not_found", "title": "x", "status": 404, "detail": "there is no job x"}'
+    closed = threading.Event()
+
+    def answer_once_each(listening: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=answer_once_each, args=(listening,), daemon=True)
+        server.start()
+        with gnomon.Client(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            for _ in range(2):
+                with pytest.raises(errors.NotFound):
+                    client.trigger("x")
+                assert closed.wait(10)
+        server.join()
+
+
+def test_many_jobs_at_once_may_take_longer_unless_the_client_has_a_limit() -> None:
+    assert requests.jobs().timeout < requests.apply([]).timeout == requests.plan([]).timeout

@@ -16,12 +16,14 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 import gnomon
 from gnomon import errors
-from gnomon.api.server import check_tls, listen, serve_api
+from gnomon.api.server import listen, tls_context
 from gnomon.config.sections import ServerSettings
 from gnomon.core.auth import CertificateGrant, read_certificates
+from gnomon.core.instants import instant_of
 from gnomon.ports.auth import Caller, Role
+from gnomon.ports.change_log import Change
 from support.api_fixture import ApiFixture
-from support.api_server import serve_api_fixture
+from support.api_server import serve_api_fixture, serve_fixture_on
 from support.certificates import Authority, Pair
 
 HASTY = ServerSettings(patience_ms=300, max_header=4096)
@@ -82,7 +84,7 @@ def test_who_needs_too_much_to_say_what_they_want_is_refused(where: str, size: i
         except (BrokenPipeError, ConnectionResetError):
             pass
         else:
-            assert heard(connection).startswith((b"HTTP/1.1 400", b""))
+            assert heard(connection).startswith((b"HTTP/1.1 431", b""))
         with gnomon.Client(address, token="admin") as client:  # noqa: S106 - a role
             assert client.health().status == "ok"
 
@@ -92,7 +94,7 @@ def test_many_headers_are_as_much_as_a_long_one() -> None:
         lines = b"".join(b"X-%d: %s\r\n" % (number, b"a" * 50) for number in range(100))
         connection.sendall(b"GET /v1/health HTTP/1.1\r\nHost: gnomon\r\n" + lines + b"\r\n")
 
-        assert heard(connection).startswith(b"HTTP/1.1 400")
+        assert heard(connection).startswith(b"HTTP/1.1 431")
 
 
 def test_a_body_that_arrives_in_one_piece_with_its_headers_is_a_body_however_large() -> None:
@@ -121,9 +123,7 @@ async def test_who_follows_the_stream_and_takes_nothing_in_is_hung_up_on(monkeyp
     monkeypatch.setattr(FlowControl, "resume_writing", lambda _: lost.set())
     api_setup, stop, listening = ApiFixture(server=HASTY), asyncio.Event(), listen(ServerSettings(port=0))
     loop, address = asyncio.get_running_loop(), listening.getsockname()
-    serving = asyncio.create_task(
-        serve_api(api_setup.services, listening, stop, surprised=api_setup.unhandled_errors.append)
-    )
+    serving = asyncio.create_task(serve_fixture_on(api_setup, listening, stop))
     with closing(socket.socket()) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
@@ -132,7 +132,7 @@ async def test_who_follows_the_stream_and_takes_nothing_in_is_hung_up_on(monkeyp
         await loop.sock_sendall(connection, asked)
         assert await loop.sock_recv(connection, 10) == b"HTTP/1.1 2"
         while not lost.is_set():
-            api_setup.change_stream.emit("task_failed", tenant="default", job="x" * 10_000)
+            api_setup.change_stream.tell([Change("task", "default", instant_of(0), {"job": "x" * 10_000})])
             await asyncio.sleep(0)
         stop.set()
         await serving
@@ -247,7 +247,7 @@ def test_a_certificate_is_named_once() -> None:
 )
 def test_certificates_that_cannot_be_used_are_refused_at_the_start(server: ServerSettings, field: str) -> None:
     with pytest.raises(errors.FieldError) as refused:
-        check_tls(server)
+        tls_context(server)
 
     assert refused.value.field == field
 

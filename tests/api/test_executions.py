@@ -1,9 +1,12 @@
 """Executions, dead letters and tasks over HTTP."""
 
+import hashlib
+from typing import Any
+
 import pytest
 
 from gnomon.core.model import Result
-from support.api_fixture import ApiCaller, ApiFixture
+from support.api_fixture import JOB, ApiCaller, ApiFixture
 
 
 @pytest.fixture
@@ -150,3 +153,96 @@ async def test_a_key_stands_for_one_task_whatever_its_function_and_terms(admin: 
     assert [one.status_code for one in others] == [409, 409]
     assert len((await admin.get("/v1/executions")).json()["items"]) == 1
     assert (await admin.get("/v1/audit")).json()["items"] == before
+
+
+# ---- what listings tell --------------------------------------------------------------------------
+
+
+async def _skip_ticks(api_setup: ApiFixture, admin: ApiCaller, job: str, minutes: int) -> None:
+    """Pause the job for some minutes, of which each has a tick."""
+    await admin.post(f"/v1/jobs/{job}/pause")
+    api_setup.clock.advance(60_000 * minutes)
+    await admin.post(f"/v1/jobs/{job}/resume")
+
+
+@pytest.mark.req("H-10", "H-12")
+async def test_skipped_ticks_are_listed_as_executions_of_the_status_skipped(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    for name, tags in (("calm", []), ("report", ["numbers"])):
+        await admin.registered(name=name, schedule="* * * * *", tags=tags)
+        await _skip_ticks(api_setup, admin, name, 3)
+    await admin.triggered()
+
+    async def skipped(asked: str = "") -> list[dict[str, Any]]:
+        answer = await admin.get(f"/v1/executions?status=skipped{asked}")
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+    [of_job] = await skipped("&job=report")
+    assert (of_job["job"], of_job["status"], of_job["reason"], of_job["count"]) == ("report", "skipped", "paused", 3)
+    assert of_job["planned_at"] == "2026-03-02T12:04:00Z"
+    assert (of_job["execution_id"], of_job["trigger"], of_job["attempt"]) == (of_job["tick_key"], "cron", 0)
+    assert of_job["tick_key"] == hashlib.sha256(b"report:1772453040").hexdigest()
+    assert {one["job"] for one in await skipped()} == {"calm", "report"}
+    assert await skipped("&tag=numbers") == await skipped("&tag=numbers&job=report") == [of_job]
+    assert await skipped("&tag=numbers&job=calm") == await skipped("&trigger=api") == []
+    assert await skipped("&until=2026-03-02T12:00:30Z") == []
+    assert "skipped" not in {one["status"] for one in (await admin.get("/v1/executions")).json()["items"]}
+
+
+@pytest.mark.req("C-02")
+async def test_a_tick_has_its_key_and_the_times_of_its_decision_and_of_its_last_change(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    await admin.registered(schedule="* * * * *")
+    await _skip_ticks(api_setup, admin, "report", 1)
+
+    [tick] = (await admin.get("/v1/ticks?job=report")).json()["items"]
+
+    assert tick["key"] == hashlib.sha256(b"report:1772452860").hexdigest()
+    assert tick["planned_at"] == tick["decided_at"] == tick["created_at"] == tick["updated_at"]
+
+
+@pytest.mark.req("C-01")
+async def test_jobs_and_schedules_say_their_cron_and_when_they_were_changed(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    await admin.registered(schedule="every weekday at 9am")
+    api_setup.clock.advance(1000)
+    await admin.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "every weekday at 10am"})
+
+    [listed_job] = (await admin.get("/v1/jobs")).json()["items"]
+    job, schedule = [(await admin.get(f"/v1/{kind}/report")).json() for kind in ("jobs", "schedules")]
+
+    assert {one["cron"] for one in (listed_job, job, schedule)} == {"0 10 * * 1-5"}
+    assert {one["updated_at"] for one in (listed_job, job, schedule)} == {"2026-03-02T12:00:01Z"}
+
+
+@pytest.mark.req("H-10")
+async def test_a_list_of_executions_has_their_attempt_key_and_times(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered()
+    execution = await admin.triggered()
+    [waiting] = (await admin.get("/v1/executions")).json()["items"]
+    await api_setup.finish_execution(execution)
+    [ended] = (await admin.get("/v1/executions")).json()["items"]
+
+    assert (waiting["attempt"], waiting["updated_at"]) == (0, waiting["created_at"])
+    assert (ended["attempt"], ended["updated_at"], ended["tick_key"]) == (1, ended["completed_at"], None)
+    assert (await admin.get(f"/v1/executions/{execution}")).json()["attempt"] == 1
+
+
+async def test_executions_and_dead_letters_are_found_by_the_beginning_of_their_ids(
+    admin: ApiCaller, history: dict[str, str]
+) -> None:
+    whole = history["done"]
+
+    assert await listed(admin, f"prefix={whole}") == await listed(admin, f"prefix={whole[:-1]}&limit=1") == [whole]
+    assert sorted(await listed(admin, "prefix=run_")) == sorted(history.values())
+    assert await listed(admin, "prefix=nothing") == []
+    [letter] = (await admin.get("/v1/dead-letters")).json()["items"]
+    name = letter["dead_letter_id"]
+    assert (await admin.get(f"/v1/dead-letters?prefix={name[:-2]}")).json()["items"] == [letter]
+    for path in ("executions?prefix=run_&job=report", "dead-letters?prefix=dl_&resolved=true"):
+        assert (await admin.get(f"/v1/{path}")).status_code == 422

@@ -4,11 +4,14 @@ import asyncio
 
 import pytest
 
-from gnomon.api.fair_queue import FairReadSemaphore, RequestCoalescer, RequestPacer
+from gnomon.api.fair_queue import FairSlots, RequestCoalescer, RequestPacer
 from gnomon.api.route import Reply
 from gnomon.api.routes import ROUTES
 from gnomon.errors import Refused
+from gnomon.ports.auth import Caller
 from support.api_fixture import ApiCaller, ApiFixture
+
+ADA = Caller("ada", frozenset())
 
 
 class CountedResource:
@@ -50,7 +53,7 @@ async def test_those_who_ask_the_same_at_once_share_one_reading(book: CountedRes
     crowd = RequestCoalescer(lambda: False)
     book.let_go.set()
 
-    replies = await asyncio.gather(*(crowd.coalesced("jobs", book.read) for _ in range(32)))
+    replies = await asyncio.gather(*(crowd.coalesced("jobs", book.read, ADA) for _ in range(32)))
 
     assert (book.readings, {said(one) for one in replies}) == (1, {'{"reading":1}'})
 
@@ -59,7 +62,7 @@ async def test_those_who_ask_something_else_get_something_else(book: CountedReso
     crowd = RequestCoalescer(lambda: False)
     book.let_go.set()
 
-    await asyncio.gather(crowd.coalesced("jobs", book.read), crowd.coalesced("executions", book.read))
+    await asyncio.gather(crowd.coalesced("jobs", book.read, ADA), crowd.coalesced("executions", book.read, ADA))
 
     assert book.readings == 2
 
@@ -68,9 +71,9 @@ async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_togethe
     book: CountedResource,
 ) -> None:
     crowd = RequestCoalescer(lambda: False)
-    first = asyncio.ensure_future(crowd.coalesced("jobs", book.read))
+    first = asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA))
     await book.opened.wait()
-    later = [asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(5)]
+    later = [asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA)) for _ in range(5)]
     await settled()
     assert book.readings == 1
     book.let_go.set()
@@ -81,16 +84,18 @@ async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_togethe
 
 async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
-    refused = await asyncio.gather(*(crowd.coalesced("jobs", book.refuse) for _ in range(3)), return_exceptions=True)
+    refused = await asyncio.gather(
+        *(crowd.coalesced("jobs", book.refuse, ADA) for _ in range(3)), return_exceptions=True
+    )
     book.let_go.set()
 
     assert [str(one) for one in refused] == ["not today"] * 3
-    assert said(await crowd.coalesced("jobs", book.read)) == '{"reading":1}'
+    assert said(await crowd.coalesced("jobs", book.read, ADA)) == '{"reading":1}'
 
 
 async def test_one_who_leaves_takes_the_answer_from_nobody(book: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
-    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", book.read)) for _ in range(2))
+    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA)) for _ in range(2))
     await book.opened.wait()
     leaves.cancel()
     book.let_go.set()
@@ -108,7 +113,7 @@ async def test_while_the_scheduler_is_busy_it_gets_three_times_what_the_last_rea
         ended.append(loop.time())
         return Reply()
 
-    await asyncio.gather(crowd.coalesced("jobs", read), crowd.coalesced("executions", read))
+    await asyncio.gather(crowd.coalesced("jobs", read, ADA), crowd.coalesced("executions", read, ADA))
 
     assert began[1] - ended[0] >= 3 * (ended[0] - began[0])
 
@@ -204,12 +209,12 @@ class ActiveRequests:
     """The holders of slots, and the event that releases them."""
 
     def __init__(self) -> None:
-        self.slots = FairReadSemaphore()
+        self.slots = FairSlots(1, max_wait=0.05)
         self.inside: list[int] = []
         self.leave, self.full = asyncio.Event(), asyncio.Event()
 
     async def stay(self, number: int) -> None:
-        async with self.slots:
+        async with self.slots.slot(ADA):
             self.inside.append(number)
             if len(self.inside) == 3:
                 self.full.set()

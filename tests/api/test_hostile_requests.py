@@ -1,6 +1,9 @@
 """Hostile requests: refused at once with a problem document, before anything is changed."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from contracts.store import NOON
 from gnomon.config.sections import ServerSettings
 from gnomon.errors import StoreUnavailable
 from support.api_fixture import JOB, ApiCaller, ApiFixture
@@ -214,6 +218,54 @@ async def test_a_cursor_is_good_for_the_question_it_was_given_out_for(api_setup:
         foreign = await stranger.get(f"/v1/jobs?limit=1&cursor={cursor}")
 
     assert [one.status_code for one in (other, changed, foreign)] == [422, 422, 422]
+
+
+def forged(place: object, *, key: bytes | None, url: str = "/v1/schedule", tenant: str = "default") -> str:
+    """A cursor that anybody can make who knows how cursors are made, and perhaps the key of another store."""
+    text = json.dumps([tenant, url, [], place], separators=(",", ":")).encode()
+    digest = hashlib.sha256(text) if key is None else hmac.new(key, text, "sha256")
+    seals = (digest.hexdigest()[:16], digest.hexdigest()[:32])
+    return base64.urlsafe_b64encode(
+        json.dumps([place, seals[key is not None]], separators=(",", ":")).encode()
+    ).decode()
+
+
+@pytest.mark.parametrize("seen", [-5, 0, 4_000_000, 2**70])
+async def test_a_cursor_that_the_store_has_not_sealed_is_refused(admin: ApiCaller, seen: int) -> None:
+    await admin.registered()
+    for key in (None, b"the key of another store"):
+        for place in ([NOON, seen, NOON + 2**50], [NOON, "report", NOON + seen]):
+            answer = await admin.get(f"/v1/schedule?cursor={forged(place, key=key)}")
+
+            assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
+
+
+async def test_a_cursor_that_is_nested_deeply_is_refused_as_any_other(admin: ApiCaller) -> None:
+    answer = await admin.get(f"/v1/jobs?cursor={base64.urlsafe_b64encode(b'[' * 1400).decode()}")
+
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
+
+
+async def test_a_cursor_with_the_seal_of_the_store_is_taken_and_still_bounded(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    await admin.registered()
+    key = await api_setup.store.cursor_key()
+    good = await admin.get(f"/v1/schedule?cursor={forged([NOON, 'a', NOON + 1], key=key)}")
+    wild = await admin.get(f"/v1/schedule?cursor={forged([NOON, 'a', 2**70], key=key)}")
+
+    assert (good.status_code, wild.status_code) == (200, 422)
+
+
+async def test_pages_of_fires_at_one_instant_lose_none_and_repeat_none(admin: ApiCaller) -> None:
+    names = [await admin.registered(name=f"job{number}") for number in range(7)]
+    found, path = [], "/v1/schedule?hours=30&limit=3"
+    while path:
+        page = (await admin.get(path)).json()
+        found += [(one["utc"], one["job"]) for one in page["items"]]
+        path = page["next"]
+
+    assert found == sorted((at, name) for at in ("2026-03-03T09:00:00Z",) for name in names)
 
 
 @pytest.mark.parametrize("path", ["//v1/health", "/v1//jobs", "/v1/jobs/../health", "/v1/jobs/..%2f..%2fmetrics"])

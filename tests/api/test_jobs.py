@@ -20,6 +20,7 @@ async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: ApiCal
         "next_run_at": "2026-03-03T09:00:00Z",
         "schedule": "every day at 09:00",
         "cron": "0 9 * * *",
+        "warnings": [],
     }
 
 
@@ -40,6 +41,14 @@ async def test_registering_the_same_again_changes_nothing(admin: ApiCaller) -> N
     again = await admin.post("/v1/jobs", JOB)
 
     assert (again.status_code, again.json()["change"]) == (200, "unchanged")
+
+
+async def test_a_job_that_is_registered_over_http_comes_from_there(admin: ApiCaller) -> None:
+    await admin.registered()
+
+    shown = (await admin.get("/v1/jobs/report")).json()
+
+    assert (shown["origin"], shown["orphaned"]) == ("api", False)
 
 
 async def test_another_job_of_the_same_name_is_refused(admin: ApiCaller) -> None:

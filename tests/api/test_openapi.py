@@ -14,6 +14,7 @@ from gnomon.api.app import create_app
 from gnomon.api.openapi import document
 from gnomon.api.routes import ROUTES
 from support.api_fixture import JOB, ApiCaller, ApiFixture
+from support.effort import EFFORT
 
 DOCUMENT = document(ROUTES)
 OPERATIONS = [
@@ -146,7 +147,7 @@ schema.app = cast("Any", FACE.app)
 
 @schema.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=10 * EFFORT,
     deadline=None,
     derandomize=True,
     database=None,

@@ -99,3 +99,26 @@ async def test_what_a_server_that_stands_by_is_asked_for_is_executed_by_the_one_
 
     assert {one.status for one in ended} == {"completed"}
     assert len({one.steps[0].attempts[0].worker for one in ended}) == 1
+
+
+@pytest.mark.parametrize("way", ["one", "all"])
+async def test_a_token_that_one_has_revoked_is_refused_by_the_other_within_seconds(
+    clients: list[gnomon.AsyncClient], way: str
+) -> None:
+    [issued] = [one async for one in clients[1].tokens()]
+
+    done = await (clients[0].revoke_token(issued.token_id) if way == "one" else clients[0].revoke_all_tokens())
+
+    assert done.revoked
+    async with asyncio.timeout(5):
+        await refused(clients[1])
+
+
+async def refused(client: gnomon.AsyncClient) -> None:
+    """Ask until the token is refused as revoked."""
+    while True:
+        try:
+            await client.job("report")
+        except errors.Unauthenticated as error:
+            assert "was revoked" in str(error)  # noqa: PT017 - until then it is accepted
+            return

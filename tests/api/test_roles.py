@@ -1,11 +1,14 @@
 """Permissions: a table of every route and every role."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gnomon.api.route import ApiRoute, Permission
 from gnomon.api.routes import ROUTES
+from gnomon.config.sections import SecretsSettings
 from gnomon.ports.auth import Caller, Role
+from gnomon.runners.secrets import SecretSource
 from support.api_fixture import ApiCaller, ApiFixture
 
 #: The routes of each role, and those without authentication.
@@ -14,16 +17,16 @@ VIEWER = {
     "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
-    "list_backfills", "show_backfill",
+    "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
-    "start_run", "emit_event", "start_backfill", "cancel_backfill",
+    "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
-    "list_audit_entries",
+    "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job",
 }  # fmt: skip
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
@@ -87,7 +90,7 @@ async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(
     told = (await admin.get("/v1/audit?action=refuse&kind=request")).json()["items"]
     assert [one["name"] for one in told] == ["POST /v1/jobs/report/trigger", "DELETE /v1/jobs/report"]
     assert {one["actor"] for one in told} == {"viewer@example.com"}
-    assert told[1]["details"] == {"reason": "this needs one of the roles scheduler-admin"}
+    assert told[1]["details"] == {"reason": "this needs the role admin; your token has viewer"}
 
 
 async def test_who_may_not_is_refused_before_anything_is_read(api_setup: ApiFixture) -> None:
@@ -198,13 +201,18 @@ async def test_headers_from_outside_make_nobody_somebody_else(api_setup: ApiFixt
 
 @pytest.mark.req("H-20", "H-22")
 @pytest.mark.parametrize("given", [{"url": "https://evil.example/${secret:API_TOKEN}"}, {"a": [{"b": "${secret:X}"}]}])
-async def test_who_may_not_write_jobs_gives_them_no_secrets(api_setup: ApiFixture, given: dict[str, object]) -> None:
+async def test_the_input_of_a_trigger_is_data_and_names_no_secret(
+    api_setup: ApiFixture, given: dict[str, object]
+) -> None:
+    secrets = SecretSource(SecretsSettings(allow=("API_TOKEN", "X")), {"API_TOKEN": "hunter22", "X": "hunter22"})
     async with api_setup.caller("admin") as admin, api_setup.caller("operator") as operator:
         await admin.registered(overlap="allow", input={"authorization": "Bearer ${secret:API_TOKEN}"})
-        refused = await operator.post("/v1/jobs/report/trigger", {"input": given})
-        listed = (await admin.get("/v1/executions")).json()["items"]
-        own = [await operator.post("/v1/jobs/report/trigger", said) for said in ({}, {"input": {"day": 1}})]
-        admins = await admin.post("/v1/jobs/report/trigger", {"input": given})
+        for caller in (admin, operator):
+            started = await caller.post("/v1/jobs/report/trigger", {"input": given})
+            execution = started.json()["execution_id"]
+            stored = await api_setup.store.executions.payload(execution, "input")
+            shown = (await caller.get(f"/v1/executions/{execution}")).json()["input"]
 
-    assert (refused.status_code, listed) == (403, [])
-    assert [one.status_code for one in (*own, admins)] == [202, 202, 202]
+            assert stored is not None
+            assert secrets.resolve(msgspec.json.decode(stored), tenant="default", job="report") == (given, {})
+            assert shown == given

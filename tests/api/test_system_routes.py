@@ -1,8 +1,9 @@
 """Schedules, workflows, events, workers, health and the stream over HTTP."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from gnomon.api.route import ApiCall
 from gnomon.api.routes import ROUTES
 from gnomon.core.health import HealthCondition
+from gnomon.core.instants import instant_of
 from gnomon.errors import Unavailable
+from gnomon.ports.auth import Caller
+from gnomon.ports.change_log import Change
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.services.observability.change_stream import ChangeStream
-from gnomon.testing.clock import Recorder, VirtualClock
 from support.api_fixture import ApiCaller, ApiFixture
 
 WORKFLOW = {
@@ -204,16 +207,11 @@ async def following(api_setup: ApiFixture, token: str) -> AsyncIterator["asyncio
 
 async def test_whoever_follows_the_stream_hears_of_its_own_tenant_only(api_setup: ApiFixture) -> None:
     async with following(api_setup, "viewer") as heard:
-        api_setup.change_stream.emit(
-            "task_succeeded", tenant="other", job="theirs", run="run_1", step="main", attempt=1
-        )
-        api_setup.change_stream.emit("task_succeeded", job="nobodys", run="run_2", step="main", attempt=1)
-        api_setup.change_stream.emit(
-            "task_failed", tenant="default", job="ours", run="run_3", step="main", attempt=1, error="x"
-        )
+        for tenant, job in (("other", "theirs"), ("default", "ours")):
+            api_setup.change_stream.tell([Change("task", tenant, instant_of(0), {"job": job})])
         said = await heard.get()
 
-    assert said.startswith("id: 2\nevent: task\ndata: {")
+    assert said.startswith("id: 1\nevent: task\ndata: {")
     assert '"job":"ours"' in said
 
 
@@ -224,13 +222,13 @@ async def test_a_stream_ends_when_the_server_stops(api_setup: ApiFixture) -> Non
 
 async def test_no_more_follow_than_may(api_setup: ApiFixture) -> None:
     async with (
-        following(api_setup, "viewer"),
-        following(api_setup, "viewer"),
-        following(api_setup, "viewer"),
-        api_setup.caller("viewer") as late,
+        following(api_setup, "viewer/a"),
+        following(api_setup, "viewer/b"),
+        following(api_setup, "viewer/c"),
+        api_setup.caller("viewer/d") as late,
     ):
         refused = await late.get("/v1/stream")
-    async with following(api_setup, "viewer"):
+    async with following(api_setup, "viewer/d"):
         pass
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -249,9 +247,10 @@ async def test_who_is_gone_before_anything_was_sent_keeps_no_place(api_setup: Ap
             raw_query={},
             body={},
             headers={},
+            authenticate=partial(api_setup.services.tokens.caller, "viewer"),
         )
         stream = (await route.handle(asked)).stream
-        assert isinstance(stream, AsyncGenerator)
+        assert stream is not None
         await stream.aclose()
 
     async with following(api_setup, "viewer"):
@@ -259,28 +258,21 @@ async def test_who_is_gone_before_anything_was_sent_keeps_no_place(api_setup: Ap
 
 
 async def test_a_slow_listener_is_let_go_of_and_nobody_waits_for_it() -> None:
-    change_stream = ChangeStream(VirtualClock(0), Recorder())
-    slow = change_stream.subscribe("default")
+    change_stream = ChangeStream()
+    slow = change_stream.subscribe(Caller("ada", frozenset()))
     for _ in range(5000):
-        change_stream.emit("task_succeeded", tenant="default", job="a")
+        change_stream.tell([Change("task", "default", instant_of(0), {"job": "a"})])
 
-    heard = [change async for change in slow.changes(1)]
+    heard = [change async for change in slow.changes(lambda: 1)]
 
     assert (slow.dropped, len(heard)) == (True, 4000)
 
 
-async def test_what_the_hub_hears_others_hear_too() -> None:
-    others = Recorder()
-    ChangeStream(VirtualClock(0), others).emit("task_succeeded", job="a")
-
-    assert others.names() == ["task_succeeded"]
-
-
 async def test_a_full_house_is_said() -> None:
-    change_stream = ChangeStream(VirtualClock(0), Recorder(), most=0)
+    change_stream = ChangeStream(most=0)
 
     with pytest.raises(Unavailable):
-        change_stream.subscribe("default")
+        change_stream.subscribe(Caller("ada", frozenset()))
 
 
 @pytest.mark.req("H-24")
@@ -323,3 +315,90 @@ async def test_a_key_stands_for_one_run_of_a_workflow(admin: ApiCaller, other: d
 
     assert [one.status_code for one in asked] == [200, 200, 409]
     assert len((await admin.get("/v1/executions")).json()["items"]) == 1
+
+
+@pytest.mark.req("H-12")
+async def test_options_and_a_refused_method_name_every_method_of_a_path(admin: ApiCaller) -> None:
+    served: dict[str, set[str]] = {}
+    for route in ROUTES:
+        served.setdefault(route.path, {"OPTIONS"}).add(route.method)
+        if route.method == "GET" and not route.media_type.startswith("text/event-stream"):
+            served[route.path].add("HEAD")
+
+    for path, methods in served.items():
+        url = path.format(name="report", id="it", step="main")
+        options, refused = await admin.ask("OPTIONS", url), await admin.ask("TRACE", url)
+        assert (options.status_code, refused.status_code) == (204, 405)
+        assert set(options.headers["allow"].split(", ")) == methods, path
+        assert set(refused.headers["allow"].split(", ")) == methods, path
+
+
+async def test_a_refusal_names_the_missing_token_and_the_missing_role(api_setup: ApiFixture) -> None:
+    async with api_setup.caller("viewer") as viewer, api_setup.caller("nothing") as nobody:
+        deleted = await viewer.ask("DELETE", "/v1/jobs/report")
+        triggered = await nobody.post("/v1/jobs/report/trigger")
+
+    assert deleted.json()["detail"] == "this needs the role admin; your token has viewer"
+    assert triggered.json()["detail"] == "this needs the role operator or admin; your token has no role"
+
+
+@pytest.mark.req("R-16")
+async def test_a_deployed_step_waits_as_many_seconds_as_its_delay_sec_says(admin: ApiCaller) -> None:
+    steps = [{"id": "rest", "delay_sec": 90}, {"id": "work", "function": "a.b", "delay_sec": 1.5}]
+    await admin.post("/v1/workflows", {"id": "etl", "nodes": steps})
+
+    stored = (await admin.get("/v1/workflows/etl")).json()["steps"]
+
+    assert [step["delay"] for step in stored] == ["1m30s", "1s500ms"]
+
+
+@pytest.mark.parametrize("delay", [0, -1, True, "90", 10**9, None])
+async def test_a_delay_sec_that_is_no_number_of_seconds_is_refused(admin: ApiCaller, delay: object) -> None:
+    refused = await admin.post("/v1/workflows", {"id": "etl", "nodes": [{"id": "rest", "delay_sec": delay}]})
+
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "nodes[0].delay_sec")
+
+
+async def test_delay_and_delay_sec_are_not_said_together(admin: ApiCaller) -> None:
+    step = {"id": "rest", "delay": "1m", "delay_sec": 60}
+
+    assert (await admin.post("/v1/workflows", {"id": "etl", "nodes": [step]})).status_code == 422
+
+
+PINGED = {"name": "report", "schedule": "0 9 * * *", "function": "reports.make", "ping": "https://hc.example/secret"}
+AS_SHOWN = "https://hc.example/…"
+
+
+async def test_the_address_of_a_ping_is_shown_without_its_secret_path(admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", PINGED)
+    steps = [{"step": "one", "function": "a.b"}]
+    await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": steps, "ping": PINGED["ping"]})
+
+    assert (await admin.get("/v1/jobs/report")).json()["definition"]["ping"] == AS_SHOWN
+    assert (await admin.get("/v1/workflows/etl")).json()["ping"] == AS_SHOWN
+
+
+async def test_a_definition_that_was_read_is_written_back_without_losing_the_address_of_its_ping(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    await admin.post("/v1/jobs", PINGED)
+    definition = (await admin.get("/v1/jobs/report")).json()["definition"]
+
+    same = await admin.ask("PUT", "/v1/jobs/report", definition)
+    changed = await admin.ask("PUT", "/v1/jobs/report", {**definition, "ping": {"url": AS_SHOWN, "on": ["failure"]}})
+
+    assert (same.json()["change"], changed.json()["change"]) == ("unchanged", "changed")
+    stored = await api_setup.store.jobs.workflow("default", "report", 2)
+    assert stored is not None
+    assert stored.ping is not None
+    assert (stored.ping.url, stored.ping.on) == (PINGED["ping"], ("failure",))
+
+
+@pytest.mark.parametrize("shown", [AS_SHOWN, "https://other.example/…"])
+async def test_a_shown_address_that_is_not_the_stored_one_is_refused(admin: ApiCaller, shown: str) -> None:
+    if shown != AS_SHOWN:
+        await admin.post("/v1/jobs", PINGED)
+
+    refused = await admin.post("/v1/apply", {"jobs": [{**PINGED, "ping": shown}]})
+
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "ping.url")

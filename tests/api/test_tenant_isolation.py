@@ -11,14 +11,16 @@ from support.api_fixture import ApiCaller, ApiFixture
 
 #: Routes shared by all tenants: health and workers.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
+#: Routes that show the caller's own tenant, whatever there is.
+OF_THE_CALLER = {"show_security"}
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
-    "start_run", "replay_dead_letters",
+    "start_run", "replay_dead_letters", "revoke_tokens",
 }  # fmt: skip
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
-    "list_workflows", "list_backfills", "list_audit_entries",
+    "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
 }  # fmt: skip
 
 
@@ -29,11 +31,13 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
+    await admin.post("/v1/tokens/revoke", {"token_id": "tok_of_report"})
     execution, failed = await admin.triggered(), await admin.triggered()
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     stretch = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
     return {
         "execution": execution,
+        "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", stretch)).json()["backfill_id"],
         "event": (await admin.post("/v1/events", {"name": "model.drift"})).json()["event_id"],
@@ -41,7 +45,10 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
 
 
 def path_of(route: ApiRoute, known: dict[str, str]) -> str:
-    thing = {"executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event"}
+    thing = {
+        "executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event",
+        "announcements": "announcement",
+    }  # fmt: skip
     name = known.get(thing.get(route.path.split("/")[2], ""), "report")
     return route.path.replace("{name}", "report").replace("{id}", name).replace("{step}", "main")
 
@@ -49,10 +56,13 @@ def path_of(route: ApiRoute, known: dict[str, str]) -> str:
 async def everything(api_setup: ApiFixture) -> list[Any]:
     """Everything that the owner sees, in order of time."""
     async with api_setup.caller("admin") as owner:
-        return [(await owner.get(f"/v1/{name}")).json() for name in ("jobs", "executions", "dead-letters", "backfills")]
+        names = ("jobs", "executions", "dead-letters", "backfills", "announcements")
+        return [(await owner.get(f"/v1/{name}")).json() for name in names]
 
 
-@pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in SHARED], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "route", [one for one in ROUTES if one.name not in SHARED | OF_THE_CALLER], ids=lambda one: one.name
+)
 async def test_what_is_anothers_is_not_seen_and_not_touched(
     api_setup: ApiFixture, known: dict[str, str], route: ApiRoute
 ) -> None:
@@ -83,4 +93,4 @@ async def test_its_owner_sees_what_others_do_not(api_setup: ApiFixture, known: d
 def test_every_route_is_in_one_of_the_tables_or_names_something() -> None:
     nameless = {route.name for route in ROUTES if "{" not in route.path and route.name != "pause_schedule"}
 
-    assert nameless == SHARED | OWN | LISTS
+    assert nameless == SHARED | OF_THE_CALLER | OWN | LISTS

@@ -30,7 +30,8 @@ async def running(tmp_path: Path) -> AsyncIterator[Node]:
     """A node that executes, on a store that other nodes may share, so that its clock follows the store's."""
     path = str(tmp_path / "gnomon.db")
     settings = load(flags={"database.url": f"sqlite:///{path}"})
-    opened = ConnectedStore(store=await open_sqlite(path))
+    store = await open_sqlite(path)
+    opened = ConnectedStore(store=store, outbox=store.metrics_outbox)
     node, stop = Node(opened, settings, lock=None, events=Recorder(), functions=Functions()), asyncio.Event()
     work = asyncio.create_task(node.run(stop))
     try:
@@ -71,17 +72,20 @@ async def test_an_unexpected_error_of_the_worker_makes_the_worker_ill(
         "disk",
         "elector",
         "ticker",
+        "tasks",
+        "sandbox",
         "dispatcher",
         "worker",
         "reconciler",
         "gatherer",
+        "announcer",
     ]
 
 
 async def test_an_unexpected_error_of_the_clock_makes_the_clock_ill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.app.node.sync_clock", lambda *_, **__: broken())
+    monkeypatch.setattr("gnomon.app.coordination.ClockSynchronizer.step", lambda _: broken())
     async with running(tmp_path) as node:
         await wait_until(lambda: ill(node, "clock"))
 

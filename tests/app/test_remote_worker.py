@@ -36,7 +36,7 @@ async def test_if_nats_cannot_be_reached_it_says_so_and_does_not_start() -> None
 async def worked(beat: RequestHandler, stop: asyncio.Event, functions: Functions, events: Recorder) -> None:
     """A worker has worked until it was told to stop; its heartbeats were answered."""
 
-    async def asked(body: bytes) -> bytes:
+    async def asked(_: str, body: bytes) -> bytes:
         return body
 
     with Nats() as nats:
@@ -59,7 +59,7 @@ async def test_it_shows_up_with_its_functions_and_says_goodbye() -> None:
     async def make() -> None:
         """Nothing to do."""
 
-    async def beat(body: bytes) -> bytes:
+    async def beat(_: str, body: bytes) -> bytes:
         heard.append(msgspec.json.decode(body, type=HeartbeatRequest))
         stop.set()
         return msgspec.json.encode(HeartbeatReply(lease_ms=30_000))
@@ -76,7 +76,7 @@ async def test_it_shows_up_with_its_functions_and_says_goodbye() -> None:
 async def test_it_goes_by_the_clock_of_whoever_answers_it() -> None:
     stop, events, answers = asyncio.Event(), Recorder(), list[int]()
 
-    async def beat(_: bytes) -> bytes:
+    async def beat(_sender: str, _body: bytes) -> bytes:
         answers.append(SystemClock().now() + HOUR)
         stop.set()
         return msgspec.json.encode(HeartbeatReply(lease_ms=30_000, now=answers[-1]))

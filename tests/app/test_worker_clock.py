@@ -30,7 +30,8 @@ async def test_it_says_once_how_wrong_its_own_is(tmp_path: Path, ahead: int) -> 
     events, stop = Recorder(), asyncio.Event()
     settings = load(flags={"database.url": f"sqlite:///{path}"})
     shop = WorkerProcess(
-        ConnectedStore(store=store), WorkerOptions(settings=settings, functions=Functions(), events=events)
+        ConnectedStore(store=store, outbox=store.metrics_outbox),
+        WorkerOptions(settings=settings, functions=Functions(), events=events),
     )
     work = asyncio.create_task(shop.run(stop))
     await wait_until(lambda: _anybody(store))

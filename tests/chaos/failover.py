@@ -49,6 +49,6 @@ async def _promote(chaos_run: ChaosFleet, standby: Standby) -> None:
     for name in ("server-db", "worker-db"):
         chaos_run.proxies[name].retarget(standby.port)
     before, database = chaos_run.store, standby.url(chaos_run.database.rpartition("/")[2])
-    chaos_run.pg, chaos_run.database = standby, database
+    chaos_run.postgres, chaos_run.database = standby, database
     chaos_run.store = await open_postgres(database, pool_size=2, patience_ms=1500)
     await before.close()

@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from support.chaos_fleet import ChaosFleet, ChaosTopology, chaos_fleet
+from support.effect_functions import Effect, read_effects
 from support.fleet_checker import violations
 from support.postgres_server import postgres
 
@@ -38,21 +40,26 @@ async def test_every_lie_is_noticed_and_the_truth_is_not(chaos_run: ChaosFleet) 
 
     witness = chaos_run.folder / "witness"
     true = witness.read_text()
-    first = next(line for line in true.splitlines(keepends=True) if line.startswith("start once"))
+    lines = true.splitlines(keepends=True)
+    first = next(line for line in lines if line.startswith('{"what":"start","job":"once"'))
+    start = msgspec.json.decode(first, type=Effect)
     witness.write_text(true + first)
     assert await rules(chaos_run) == {"S9", "S5"}, "begun twice"
 
-    witness.write_text("".join(line for line in true.splitlines(keepends=True) if not line.startswith("end slow")))
+    witness.write_text("".join(line for line in lines if not line.startswith('{"what":"end","job":"slow"')))
     assert await rules(chaos_run) == {"S7"}, "never ended"
 
-    early = [line.split() for line in true.splitlines() if " every-second " in line]
-    witness.write_text(true.replace(early[0][-1], str(int(early[0][-1]) - 60_000)))
+    early = next(one for one in read_effects(witness) if one.job == "every-second")
+    witness.write_text(true.replace(f'"at":{early.at},', f'"at":{early.at - 60_000},'))
     assert "S3" in await rules(chaos_run), "begun before its time"
 
-    witness.write_text(true + first.replace(first.split()[4], "task_of_nobody"))
+    witness.write_text(true.replace(first, first.replace('"input":{', '"input":{"other":1')))
+    assert await rules(chaos_run) == {"S15"}, "another input"
+
+    witness.write_text(true + first.replace(start.task_id, "task_of_nobody"))
     with pytest.raises(AssertionError, match="not on record"):
         await violations(chaos_run)
-    chaos_run.forgotten = 0, int(first.split()[-1])
+    chaos_run.forgotten = 0, start.at
     assert await violations(chaos_run) == [], "what the store has forgotten"
     chaos_run.forgotten = 0, 0
 

@@ -80,8 +80,8 @@ def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: CliP
     ("arguments", "error"),
     [
         (("list", "--action", "destroy"), "error: action: 'destroy' must be one of register, update"),
-        (("list", "--since", "yesterday"), "error: since: 'yesterday' is not an ISO 8601 instant"),
-        (("list", "--until", "2026-01-01T00:00:00"), "error: until: '2026-01-01T00:00:00' has no time zone"),
+        (("list", "--since", "soon"), "error: --since: 'soon' is no time such as"),
+        (("list", "--until", "2026-01-32"), "error: --until: '2026-01-32' is no time such as"),
         (("verify", "--expect", "abc"), "error: expect: 'abc' is not a hash"),
         (("verify", "--expect", "abc", "--head", "head"), "error: --expect and --head"),
     ],
@@ -99,8 +99,8 @@ def test_a_whole_chain_is_proven(prompt: CliPrompt) -> None:
 
     shown = prompt.lines("audit", "verify")
 
-    assert shown[0] == "whole: 4 entries"
-    assert prompt.lines("audit", "verify", "--expect", shown[1].removeprefix("head ")) == shown
+    assert shown[0] == "intact: 4 entries"
+    assert prompt.lines("audit", "verify", "--expect", shown[-1].removeprefix("head ")) == shown
 
 
 @pytest.mark.req("H-23")

@@ -1,6 +1,7 @@
 """The command line in real processes: output, errors and exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 import gnomon
+from gnomon.adapters.sql.migrator import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 FRIDAY = ("--from", "2026-03-06T12:00:00Z")
@@ -336,10 +338,10 @@ def test_schedule_speaks_yaml() -> None:
         ),
         pytest.param(
             "jobs: [{name: a, schedule: '@daily', timezome: UTC}]",
-            "jobs[0].timezome: is not known, did you mean timezone?",
+            "jobs[0].timezome: is no field; did you mean timezone?",
             id="a key with a slip",
         ),
-        pytest.param("jobs: [{name: a, schedule: '@daily', 5: x}]", "jobs[0].5: is not known; known are", id="a key"),
+        pytest.param("jobs: [{name: a, schedule: '@daily', 5: x}]", "jobs[0].5: is no field; known are", id="a key"),
         pytest.param(
             "jobs: [{name: a, schedule: every 7 minutes, timezone: Nope}]",
             'jobs[0] (a): Invalid timezone "Nope": it is not an IANA time zone',
@@ -437,7 +439,7 @@ def test_migrating_a_database_makes_it_and_is_done_once(tmp_path: Path) -> None:
 
     first, second = (lines("db", "migrate", "--url", address) for _ in range(2))
 
-    assert first == second == ["schema 0009"]
+    assert first == second == [f"schema {SCHEMA:04}"]
 
 
 @pytest.mark.parametrize(
@@ -454,3 +456,23 @@ def test_a_database_that_cannot_be_opened_is_an_error_in_one_line(address: str, 
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.returncode in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("up", "no.such.module"),
+        ("worker --nats nats://127.0.0.1:1", "no.such.module"),
+        ("up --import no.other", "no.other"),
+    ],
+)
+def test_modules_to_import_are_a_setting_that_the_command_line_replaces(
+    tmp_path: Path, command: str, module: str
+) -> None:
+    program = [str(Path(sys.executable).with_name("gnomon")), *command.split()]
+    environment = {**os.environ, "GNOMON_IMPORTS": "json, no.such.module"}
+
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: cannot import {module}:")

@@ -34,7 +34,7 @@ def test_every_setting_is_shown(prompt: CliPrompt) -> None:
         for name in usual.__struct_fields__
         for key in getattr(getattr(usual, name), "__struct_fields__", ())
     }
-    assert shown == expected | {"jobs_file"}
+    assert shown == expected | {"jobs_file", "imports"}
 
 
 @pytest.mark.req("H-18")
@@ -61,10 +61,12 @@ def test_it_is_said_where_each_value_comes_from(prompt: CliPrompt, monkeypatch: 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
 def test_no_credentials_are_shown(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     seeds(monkeypatch)
+    monkeypatch.setenv("GNOMON_PAYLOAD__KEYS", "hunter2,file:payload.key")
 
     shown = "\n".join(prompt.lines("config", "show", "--config", str(SEEDS_FILE), "-o", form))
 
     assert "hunter2" not in shown
+    assert "file:payload.key" in shown
     assert "postgresql://ada@db/gnomon?[hidden]" in shown
     assert "https://hanzo.id" in shown
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from acceptance.test_killed_cleaners import RUNS, prepared
-from gnomon.adapters.archive import read_archive
+from gnomon.adapters.archive import read_archive, unpacked_rows
 from support.cli_prompt import CliPrompt
+from support.object_storage import BUCKET, KEY_ID, REGION, SECRET, object_storage
 
 
 @pytest.fixture
@@ -54,7 +55,35 @@ def test_who_wants_no_archive_gets_none(prompt: CliPrompt, tmp_path: Path, monke
     assert not (tmp_path / "gnomon.db.archive").exists()
 
 
-def test_on_a_server_nothing_goes_until_a_folder_is_named(prompt: CliPrompt) -> None:
+@pytest.mark.req("H-11")
+def test_what_is_old_is_archived_in_object_storage_and_only_then_gone(
+    prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    secret.chmod(0o600)
+    monkeypatch.setenv("GNOMON_EXECUTION__ARCHIVE", f"s3://{BUCKET}/mine")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"file:{secret}")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    with object_storage() as storage:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", storage.endpoint)
+        storage.refuses = "AccessDenied"
+        refused = prompt.run("db", "clean")
+        assert (refused.code, "AccessDenied" in refused.err[0], SECRET in str(refused)) == (1, True, False)
+        assert runs_left(tmp_path) == RUNS
+        storage.refuses = ""
+
+        assert prompt.data("db", "clean")["gone"] == {"runs": RUNS}
+
+        assert all(key.startswith("mine/") for key in storage.objects)
+        rows = [row for key, content in storage.objects.items() for row in unpacked_rows(content, key)]
+    assert sum(row["table"] == "run" for row in rows) == RUNS
+    assert runs_left(tmp_path) == 0
+    assert not (tmp_path / "gnomon.db.archive").exists()
+
+
+def test_on_a_server_a_command_archives_only_where_the_servers_do(prompt: CliPrompt) -> None:
     done = prompt.run("db", "clean", "--database", "postgresql://ada@nowhere/gnomon")
 
     assert done.code == 2

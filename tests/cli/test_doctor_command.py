@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gnomon.config.settings import Settings
-from gnomon.ports.maintenance import StoreStats
-from gnomon.services.observability.health import Severity, disk_finding, store_findings
+from gnomon.config.settings import Settings, load
+from gnomon.ports.maintenance import MarksAhead, StoreStats
+from gnomon.services.observability.health import Finding, Severity, disk_finding, marks_finding, store_findings
 from support.gnomon_processes import TESTS, up
 
 WELL = StoreStats(
@@ -28,6 +28,7 @@ WELL = StoreStats(
     unresolved=0,
 )
 NOW = 1_000_000
+BUSY = "pool_overloaded: both workers of pool 'gpu' are overloaded"
 
 
 def doctor(database: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -39,39 +40,73 @@ def grades(answer: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {one["about"]: one["grade"] for one in json.loads(answer.stdout)}
 
 
+def of_the_node(answer: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The grades without those that depend on the kernel and on the user of the tests."""
+    return {about: grade for about, grade in grades(answer).items() if about not in ("sandbox", "limits")}
+
+
 @pytest.mark.req("Z-11")
 def test_while_a_node_runs_all_is_well(tmp_path: Path) -> None:
     with up(tmp_path / "gnomon.db") as running:
         running.line_with("scheduling on")
         # Once it answers, its ticker decides and its worker is registered.
-        while "warning" in grades(answer := doctor(str(tmp_path / "gnomon.db"), "-o", "json")).values():
+        while set(of_the_node(answer := doctor(str(tmp_path / "gnomon.db"), "-o", "json")).values()) != {"ok"}:
             pass
 
     assert answer.returncode == 0
-    assert set(grades(answer)) == {
+    assert set(of_the_node(answer)) == {
         "database",
         "schema",
         "leader",
         "workers",
         "ledger",
+        "marks",
         "tasks",
         "dead letters",
         "clock",
+        "retention",
         "disk",
         "time zones",
     }
 
 
-def test_a_database_on_which_nobody_works_is_worth_a_look_but_not_wrong(tmp_path: Path) -> None:
+@pytest.mark.req("Z-11")
+def test_a_database_on_which_nothing_decides_or_executes_is_wrong(tmp_path: Path) -> None:
     with up(tmp_path / "gnomon.db") as running:
         running.line_with("scheduling on")
         running.terminate()
 
     answer = doctor(str(tmp_path / "gnomon.db"))
 
-    assert answer.returncode == 0
-    assert "no node decides ticks" in answer.stdout
-    assert "no worker is alive" in answer.stdout
+    assert answer.returncode == 1
+    assert "no node decides ticks: start one with gnomon up" in answer.stdout
+    assert "no worker is alive: gnomon up starts one" in answer.stdout
+
+
+def test_in_a_fleet_the_commands_of_a_fleet_are_named() -> None:
+    fleet = load(flags={"database.url": "postgresql://scheduler@db/gnomon"})
+    nobody = replace(WELL, shards=0, holders=0, workers=0)
+    said = {one.about: one.message for one in store_findings(nobody, fleet, now=NOW)}
+
+    assert said["leader"] == "no node decides ticks: start one with gnomon server"
+    assert said["workers"] == "no worker is alive: gnomon worker starts one"
+
+
+@pytest.mark.req("H-15")
+def test_tasks_that_no_worker_can_take_are_named_with_what_is_missing() -> None:
+    stranded = replace(
+        WELL,
+        ready_since_at=NOW - 75_400,
+        unroutable=109,
+        unroutable_since_at=NOW - 75_400,
+        unroutable_reason="no_workers: no worker has registered the function 'company/greet'",
+    )
+    said = {one.about: one for one in store_findings(stranded, Settings(), now=NOW)}
+    one_task = {one.about: one for one in store_findings(replace(stranded, unroutable=1), Settings(), now=NOW)}
+
+    missing = "no worker has registered the function 'company/greet'"
+    assert said["tasks"] == Finding("tasks", Severity.ERROR, f"109 wait, the oldest for 75 s: {missing}")
+    assert one_task["tasks"].message == f"1 waits for 75 s: {missing}"
 
 
 def test_a_server_that_does_not_answer_is_wrong_and_its_password_is_not_shown() -> None:
@@ -106,19 +141,26 @@ def test_a_database_that_is_not_there_is_a_mistake_and_is_not_made(tmp_path: Pat
     ("change", "about", "grade"),
     [
         ({}, "ledger", Severity.OK),
-        ({"shards": 0, "holders": 0}, "leader", Severity.WARNING),
+        ({"shards": 0, "holders": 0}, "leader", Severity.ERROR),
         ({"shards": 128}, "leader", Severity.WARNING),
-        ({"workers": 0}, "workers", Severity.WARNING),
+        ({"workers": 0}, "workers", Severity.ERROR),
         ({"due": 1, "oldest_due_at": NOW - 1000}, "ledger", Severity.OK),
         ({"due": 1, "oldest_due_at": NOW - 60_000, "overdue": 1}, "ledger", Severity.ERROR),
         ({"ready_since_at": NOW - 1000}, "tasks", Severity.OK),
         ({"ready_since_at": NOW - 61_000}, "tasks", Severity.WARNING),
+        ({"unroutable": 1, "unroutable_since_at": NOW - 60_000}, "tasks", Severity.WARNING),
+        ({"unroutable": 1, "unroutable_since_at": NOW - 60_001}, "tasks", Severity.ERROR),
+        (
+            {"unroutable": 1, "unroutable_since_at": 0, "unroutable_reason": "pool_overloaded: a"},
+            "tasks",
+            Severity.WARNING,
+        ),
         ({"unresolved": 2}, "dead letters", Severity.WARNING),
         ({"store_at": NOW - 2_001}, "clock", Severity.WARNING),
         ({"store_at": NOW + 30_001}, "clock", Severity.ERROR),
     ],
 )
-def test_what_is_found_is_graded(change: dict[str, int], about: str, grade: Severity) -> None:
+def test_what_is_found_is_graded(change: dict[str, object], about: str, grade: Severity) -> None:
     found = {one.about: one.grade for one in store_findings(replace(WELL, **change), Settings(), now=NOW)}
 
     assert found[about] is grade
@@ -137,3 +179,12 @@ def test_a_disk_is_graded_by_what_is_free(mib: int, grade: Severity) -> None:
 
 def test_a_server_has_no_disk_of_ours() -> None:
     assert disk_finding(None) is None
+
+
+@pytest.mark.guarantee("S16", "S21")
+def test_marks_that_are_ahead_of_the_clock_are_wrong() -> None:
+    well, silent = MarksAhead(0), MarksAhead(16, NOW + 3_576_000)
+
+    assert marks_finding(well, now=NOW).grade is Severity.OK
+    assert marks_finding(silent, now=NOW).grade is Severity.ERROR
+    assert "16 jobs decide nothing" in marks_finding(silent, now=NOW).message

@@ -1,5 +1,6 @@
 """`gnomon jobs`, `executions` and `dead-letters` on a real database."""
 
+import io
 import json
 import sqlite3
 import subprocess
@@ -61,12 +62,12 @@ def test_applying_a_file_says_what_became_of_each_job(empty: CliPrompt) -> None:
     shown = empty.lines("jobs", "apply", "-f", "jobs.yaml")
 
     assert [line.split()[:3] for line in shown[1:3]] == [["report", "created", "1"], ["cleanup", "created", "1"]]
-    assert shown[-1] == "2 created"
+    assert shown[-1] == "2 created in the new database gnomon.db"
 
 
 @pytest.mark.req("H-19")
 def test_applying_a_file_again_changes_nothing(prompt: CliPrompt) -> None:
-    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
+    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged in gnomon.db"]
 
 
 def test_applying_a_changed_file_shows_what_changed(prompt: CliPrompt) -> None:
@@ -75,7 +76,9 @@ def test_applying_a_changed_file_shows_what_changed(prompt: CliPrompt) -> None:
     changed = [one for one in prompt.data("jobs", "apply", "-f", "jobs.yaml") if one["change"] != "unchanged"]
 
     facts = {"change": "changed", "revision": 2, "version": 2, "next_run_at": None}
-    assert changed == [{"job": "cleanup", **facts, "schedule": "only when it is triggered", "cron": None}]
+    assert changed == [
+        {"job": "cleanup", **facts, "schedule": "only when it is triggered", "cron": None, "warnings": []}
+    ]
 
 
 def test_a_file_that_is_wrong_registers_nothing(empty: CliPrompt) -> None:
@@ -91,6 +94,117 @@ def test_a_file_that_is_wrong_registers_nothing(empty: CliPrompt) -> None:
 def test_a_file_is_checked_without_a_database(empty: CliPrompt) -> None:
     assert empty.lines("jobs", "validate", "-f", "jobs.yaml") == ["jobs.yaml: 2 jobs, nothing wrong"]
     assert not (empty.folder / "gnomon.db").exists()
+
+
+def test_every_file_is_checked_and_all_that_is_wrong_is_told(empty: CliPrompt) -> None:
+    for name, text in {"a": "jobs: [{name: a}]", "b": "jobs: [{name: b, cron: x}]", "c": "jobs: []"}.items():
+        (empty.folder / f"{name}.yaml").write_text(text)
+
+    done = empty.run("jobs", "validate", "-f", "a.yaml", "-f", "b.yaml", "-f", "jobs.yaml", "-f", "c.yaml")
+
+    assert (done.code, done.out) == (2, [])
+    assert [line.split(": ")[:2] for line in done.err] == [
+        ["error", "a.yaml"],
+        ["error", "b.yaml"],
+        ["error", "b.yaml"],
+    ]
+
+
+def test_files_that_are_checked_together_share_no_name(empty: CliPrompt) -> None:
+    (empty.folder / "copy.yaml").write_text((empty.folder / "jobs.yaml").read_text())
+
+    done = empty.run("jobs", "validate", "-f", "jobs.yaml", "-f", "copy.yaml")
+
+    assert done.code == 2
+
+
+def test_several_files_that_are_checked_are_a_list_to_programs(empty: CliPrompt) -> None:
+    (empty.folder / "none.yaml").write_text("jobs: []")
+
+    done = empty.run("jobs", "validate", "-f", "jobs.yaml", "-f", "none.yaml", "-o", "json")
+
+    assert [one["file"] for one in json.loads("\n".join(done.out))] == ["jobs.yaml", "none.yaml"]
+
+
+def test_all_mistakes_of_a_file_are_told_with_their_lines(empty: CliPrompt) -> None:
+    empty.write("jobs:\n- name: a\n  cron: '@daily'\n  overlap: Forbid\n- name: b\n  function: f\n  timeout: 5min\n")
+
+    told = [empty.run("jobs", command, "-f", "jobs.yaml") for command in ("validate", "plan", "apply")]
+
+    assert {one.code for one in told} == {2}
+    for one in told:
+        assert [line.split(": ")[2:4] for line in one.err] == [
+            ["line 2, column 3", "jobs[0].function"],
+            ["line 3, column 3", "jobs[0].cron"],
+            ["line 4, column 3", "jobs[0].overlap"],
+            ["line 7, column 3", "jobs[1].timeout"],
+        ]
+    assert not (empty.folder / "gnomon.db").exists()
+
+
+def test_mistakes_are_data_for_programs(empty: CliPrompt) -> None:
+    empty.write("jobs:\n- name: a\n  cron: '@daily'\n  function: f\n")
+
+    for command in ("validate", "apply"):
+        done = empty.run("jobs", command, "-f", "jobs.yaml", "-o", "json")
+
+        [error] = json.loads("\n".join(done.err))["errors"]
+        assert (done.code, done.out) == (2, [])
+        assert error == {
+            "code": "bad_jobs_file",
+            "message": "jobs.yaml: line 3, column 3: jobs[0].cron: is called schedule here",
+            "file": "jobs.yaml",
+            "line": 3,
+            "column": 3,
+            "field": "jobs[0].cron",
+            "reason": "is called schedule here",
+        }
+
+
+def test_other_errors_are_data_for_programs_too(prompt: CliPrompt) -> None:
+    done = prompt.run("jobs", "show", "none", "-o", "json")
+
+    [error] = json.loads("\n".join(done.err))["errors"]
+    assert (done.code, error["code"]) == (2, "not_found")
+
+
+def test_jobs_can_be_piped_in(empty: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, told in (
+        ("validate", "stdin: 2 jobs, nothing wrong"),
+        ("apply", "2 created in the new database gnomon.db"),
+        ("plan", "2 unchanged"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(JOBS.encode())))
+        assert any(line.startswith(told) for line in empty.lines("jobs", command, "-f", "-")), command
+
+
+def test_a_folder_stands_for_the_jobs_files_in_it(empty: CliPrompt) -> None:
+    folder = empty.folder / "jobs.d"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no jobs")
+    nothing = empty.run("jobs", "validate", "-f", "jobs.d")
+    (folder / "b.yml").write_text("jobs: [{name: b, function: f}]")
+    (folder / "a.yaml").write_text("jobs: [{name: a, function: f}]")
+
+    assert (nothing.code, len(nothing.err)) == (2, 1)
+    assert [line.split(": ")[0] for line in empty.lines("jobs", "validate", "-f", "jobs.d")] == [
+        "jobs.d/a.yaml",
+        "jobs.d/b.yml",
+    ]
+    assert empty.lines("jobs", "apply", "-f", "jobs.d")[-1] == "2 created in the new database gnomon.db"
+
+
+def test_the_functions_of_a_file_are_checked_against_modules(empty: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    (empty.folder / "our_functions.py").write_text(
+        "import gnomon\n\n\n@gnomon.function('reports.make')\ndef make() -> None: ...\n"
+    )
+    monkeypatch.setattr("gnomon.runners.registry.FUNCTIONS._functions", {})
+    empty.write("jobs: [{name: report, function: reports.mkae}, {name: tidy, command: 'true'}]")
+
+    done = empty.run("jobs", "validate", "-f", "jobs.yaml", "--import", "our_functions")
+
+    reason = "the function 'reports.mkae' of report is not registered; did you mean reports.make?"
+    assert (done.code, done.err) == (2, [f"error: jobs.yaml: {reason}"])
 
 
 def test_what_may_not_do_what_was_meant_is_a_warning(empty: CliPrompt) -> None:
@@ -140,7 +254,9 @@ def test_the_schema_of_a_file_admits_the_file(empty: CliPrompt) -> None:
 def test_jobs_are_listed_with_their_next_run_on_their_own_clocks(prompt: CliPrompt) -> None:
     cleanup, report = prompt.lines("jobs", "list")[1:]
 
-    assert cleanup.split(maxsplit=2) == ["cleanup", "active", "only when it is triggered"]
+    assert report.endswith("  cli")
+    assert cleanup.split(maxsplit=2)[:2] == ["cleanup", "active"]
+    assert "only when it is triggered " in cleanup
     assert "every weekday at 09:00 in America/New_York" in report
     assert " 09:00:00 E" in report
 
@@ -158,7 +274,8 @@ def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: CliPrompt) -> No
 
     shown = prompt.lines("jobs", "show", "report")
 
-    assert shown[:3] == ["job        report", "about      Yesterday in numbers", "state      running"]
+    assert shown[:3] == ["job        report", "about      Yesterday in numbers", "state      waiting"]
+    assert "from       cli" in shown
     assert f"under way  {execution}" in shown
     assert [line for line in shown if line.startswith("lock       scheduler.lock.report since ")]
     assert sum("09:00:00 E" in line for line in shown) == 5
@@ -168,7 +285,7 @@ def test_what_is_shown_of_a_job_can_be_applied_again(prompt: CliPrompt) -> None:
     shown = [prompt.data("jobs", "show", name)["definition"] for name in ("report", "cleanup")]
     prompt.write(yaml.safe_dump({"jobs": shown}))
 
-    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
+    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged in gnomon.db"]
 
 
 @pytest.mark.req("H-19", "H-26")
@@ -242,12 +359,30 @@ def test_when_nothing_fires_that_is_said(prompt: CliPrompt) -> None:
 
 @pytest.mark.req("H-19", "H-26")
 def test_a_trigger_names_its_execution(prompt: CliPrompt) -> None:
-    [line] = prompt.lines("jobs", "trigger", "report", "--input", '{"day": "monday"}')
+    [line] = prompt.run("jobs", "trigger", "report", "--input", '{"day": "monday"}').out
 
-    execution, became = line.split()
+    execution, _, _ = line.partition(" ")
     shown = prompt.data("executions", "show", execution)
-    assert (became, shown["status"], shown["trigger"], shown["user_id"]) == ("started", "pending", "manual", "ada")
+    assert (shown["status"], shown["trigger"], shown["user_id"]) == ("pending", "manual", "ada")
     assert shown["input"] == {"day": "monday"}
+
+
+def test_a_trigger_is_accepted_and_says_that_no_worker_is_alive(prompt: CliPrompt) -> None:
+    done = prompt.run("jobs", "trigger", "report")
+
+    assert (done.code, done.err) == (0, [])
+    [line] = done.out
+    assert line.partition(" ")[2] == "accepted; no worker is alive: gnomon up starts one"
+
+
+def test_a_job_whose_run_has_not_begun_waits(prompt: CliPrompt) -> None:
+    prompt.triggered("report")
+
+    states = {line.split()[0]: line.split()[1] for line in prompt.lines("jobs", "list")[1:]}
+    shown = prompt.lines("jobs", "show", "report")
+
+    assert states["report"] == "waiting"
+    assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("state ")] == ["waiting"]
 
 
 def test_an_input_may_stand_in_a_file(prompt: CliPrompt) -> None:
@@ -273,13 +408,15 @@ def test_a_second_trigger_is_refused_and_the_first_is_named(prompt: CliPrompt) -
 def test_force_starts_it_all_the_same(prompt: CliPrompt) -> None:
     prompt.triggered()
 
-    assert prompt.lines("jobs", "trigger", "report", "--force")[0].endswith(" started")
+    assert prompt.run("jobs", "trigger", "report", "--force").out[0].partition(" ")[2].startswith("accepted")
 
 
 def test_the_same_key_is_the_same_execution(prompt: CliPrompt) -> None:
-    first, second = (prompt.lines("jobs", "trigger", "report", "--key", "monday")[0].split() for _ in range(2))
+    first, second = (prompt.run("jobs", "trigger", "report", "--key", "monday").out[0] for _ in range(2))
 
-    assert (first[1], second) == ("started", [first[0], "already"])
+    execution, _, became = first.partition(" ")
+    assert became.startswith("accepted")
+    assert second.startswith(f"{execution} already")
 
 
 @pytest.mark.parametrize(
@@ -440,6 +577,21 @@ def test_what_an_execution_said_is_printed(prompt: CliPrompt, follow: tuple[str,
     ]
 
 
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_the_log_of_a_failed_execution_ends_with_its_error(prompt: CliPrompt, follow: tuple[str, ...]) -> None:
+    execution = prompt.triggered()
+    said = (LogLine(1_772_452_800_000, "info", "began"),)
+    prompt.finish_execution(execution, Result.FAILED, error="ValueError: no\n  line 5", logs=said)
+
+    lines = [line.split("Z  ", 1)[1] for line in prompt.lines("executions", "logs", execution, *follow)]
+
+    assert lines == [
+        "info     main  began",
+        "error    main  attempt 1 failed: ValueError: no",
+        "error    main    line 5",
+    ]
+
+
 def test_what_an_execution_said_is_printed_for_machines(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
     prompt.finish_execution(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
@@ -500,10 +652,12 @@ def test_a_dead_letter_whose_execution_was_removed_says_so(prompt: CliPrompt, tm
 def test_a_dead_letter_is_replayed_once(prompt: CliPrompt) -> None:
     letter = prompt.failed()
 
-    first, second = (prompt.lines("dead-letters", "replay", letter)[0].split() for _ in range(2))
+    first, second = (prompt.lines("dead-letters", "replay", letter)[0] for _ in range(2))
 
-    assert (first[1], second) == ("started", [first[0], "already"])
-    assert prompt.data("executions", "show", first[0])["replay_of"] == letter
+    execution, _, became = first.partition(" ")
+    assert became.startswith("accepted")
+    assert second.startswith(f"{execution} already")
+    assert prompt.data("executions", "show", execution)["replay_of"] == letter
 
 
 @pytest.mark.req("H-09", "H-19")
@@ -513,9 +667,8 @@ def test_all_dead_letters_are_replayed_and_what_could_not_be_is_said(prompt: Cli
 
     done = prompt.run("dead-letters", "replay", "--all")
 
-    assert done.code == 1
-    assert sum(" started " in line for line in done.out) == 1
-    assert sum("a run of 'report' is under way" in line for line in done.out) == 1
+    assert done.code == 0
+    assert [line.split()[2] for line in done.out[1:]] == ["accepted", "queued"]
 
 
 def test_replaying_all_when_there_are_none_is_well(prompt: CliPrompt) -> None:
@@ -602,3 +755,92 @@ def test_the_page_about_the_command_line_names_every_command() -> None:
     ]
 
     assert [command for command in commands if f"`{command}" not in page] == []
+
+
+# ---- ids and times as people type them -----------------------------------------------------------
+
+
+def test_an_id_is_named_by_as_much_of_its_beginning_as_only_one_has(prompt: CliPrompt) -> None:
+    letter = prompt.failed()
+    execution = prompt.data("dead-letters", "show", letter)["execution_id"]
+
+    shown = prompt.data("executions", "show", execution[:-3])
+    resolved = prompt.lines("dead-letters", "resolve", letter[:-3])
+
+    assert (shown["execution_id"], resolved) == (execution, [f"{letter} is resolved"])
+
+
+def test_the_beginning_of_several_ids_is_refused_with_a_list_of_them(prompt: CliPrompt) -> None:
+    ids = sorted(prompt.triggered("cleanup", "--force") for _ in range(2))
+
+    several, none = prompt.run("executions", "show", "run_"), prompt.run("executions", "show", "run_none")
+
+    assert (several.code, several.err) == (2, [f"error: 'run_' is the beginning of several ids: {', '.join(ids)}"])
+    assert (none.code, none.err) == (2, ["error: there is no execution 'run_none'"])
+
+
+def test_the_last_execution_of_a_job_is_named_by_the_job(prompt: CliPrompt) -> None:
+    prompt.triggered("report")
+    prompt.triggered("cleanup", "--force")
+    last = prompt.triggered("cleanup", "--force")
+
+    assert prompt.data("executions", "show", "--job", "cleanup", "--last")["execution_id"] == last
+    assert prompt.run("executions", "logs", "--job", "cleanup", "--last").code == 0
+    assert prompt.lines("executions", "cancel", "--job", "cleanup", "--last") == [f"{last} is cancelled"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("run_x", "--job", "report", "--last"), ("--last",), ("--job", "report")], ids=" ".join
+)
+def test_an_execution_is_named_by_its_id_or_as_the_last_of_a_job(prompt: CliPrompt, arguments: tuple[str, ...]) -> None:
+    done = prompt.run("executions", "show", *arguments)
+
+    assert (done.code, done.err) == (
+        2,
+        ["error: name an execution by its id, or the last one of a job with --job NAME --last"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "listed"),
+    [
+        (("--since", "1h"), 1),
+        (("--since", "today", "--until", "today"), 1),
+        (("--until", "1h"), 0),
+        (("--since", "tomorrow"), 0),
+    ],
+)
+def test_the_times_of_lists_are_typed_as_those_of_why(prompt: CliPrompt, bound: tuple[str, ...], listed: int) -> None:
+    prompt.triggered()
+
+    assert len(prompt.data("executions", "list", *bound)) == listed
+    assert len(prompt.data("audit", "list", "--action", "trigger", *bound)) == listed
+
+
+def test_a_time_that_is_none_is_refused_with_examples(prompt: CliPrompt) -> None:
+    done = prompt.run("executions", "list", "--since", "soon")
+
+    assert (done.code, len(done.err)) == (2, 1)
+    assert done.err[0].startswith("error: --since: 'soon' is no time such as ")
+
+
+def test_times_are_shown_in_the_zone_of_the_reader_or_of_the_one_job_that_is_shown(
+    prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = prompt.triggered("report")
+
+    def planned(*arguments: str) -> str:
+        """The abbreviation of the zone in the column `planned`."""
+        heading, row = prompt.lines(*arguments)
+        return row[heading.index("planned") :][:27].split()[3]
+
+    assert planned("executions", "list") == "UTC"
+    assert planned("executions", "list", "--tz", "Asia/Tokyo") == planned("--tz", "Asia/Tokyo", "executions", "list")
+    assert planned("executions", "list", "--tz", "Asia/Tokyo") == "JST"
+    assert planned("executions", "list", "--job", "report") in ("EST", "EDT")
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    assert planned("executions", "list") == "IST"
+    [shown] = [line for line in prompt.lines("executions", "show", execution) if line.startswith("planned")]
+    assert shown.endswith(("EST", "EDT"))
+    refused = prompt.run("executions", "list", "--tz", "Mars/Olympus")
+    assert (refused.code, len(refused.err)) == (2, 1)

@@ -65,7 +65,7 @@ def test_a_plan_is_data_for_machines(prompt: CliPrompt) -> None:
 
     found = prompt.data("jobs", "plan", "-f", "jobs.yaml", "--days", "28")
 
-    assert found["jobs"] == {"created": 0, "changed": 1, "unchanged": 1, "removed": 0}
+    assert found["jobs"] == {"created": 0, "changed": 1, "unchanged": 1, "removed": 0, "finished": 0}
     assert found["fires"] == {"added": 0, "removed": 0, "moved": 20, "same": 0}
     [report, _] = found["plan"]
     assert report["fields"] == [{"field": "schedule", "before": "0 9 * * 1-5", "after": "0 10 * * 1-5"}]
@@ -85,7 +85,9 @@ def test_a_plan_fails_on_what_it_is_told_to(prompt: CliPrompt, said: str, code: 
 def test_a_word_that_means_nothing_is_refused_before_anything_is_read(empty: CliPrompt) -> None:
     done = empty.run("jobs", "plan", "-f", "nowhere.yaml", "--fail-on", "lost")
 
-    assert done.err == ["error: --fail-on: 'lost' must be one or more of added, changed, created, moved, removed"]
+    assert done.err == [
+        "error: --fail-on: 'lost' must be one or more of added, changed, created, finished, moved, removed"
+    ]
     assert (done.code, done.out) == (2, [])
 
 
@@ -136,5 +138,5 @@ def test_pruning_may_be_kept_to_a_tag(prompt: CliPrompt) -> None:
 
     done = prompt.lines("jobs", "apply", "-f", "jobs.yaml", "--prune-tag", "numbers")
 
-    assert done[-1] == "1 removed"
+    assert done[-1] == "1 removed in gnomon.db"
     assert [one["job"] for one in prompt.data("jobs", "list")] == ["cleanup"]

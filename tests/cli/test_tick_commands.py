@@ -43,7 +43,7 @@ def test_a_run_is_moved_on_the_clocks_of_the_job_and_applying_the_file_keeps_tha
 
     prompt.lines("jobs", "skip", "report", "--at", f"{day}T09:00", "--move-to", f"{day}T10:30")
 
-    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged"]
+    assert prompt.lines("jobs", "apply", "-f", "jobs.yaml") == ["2 unchanged in gnomon.db"]
     [moved] = prompt.data("jobs", "show", "report")["exceptions"]
     assert moved["planned_at"] == first
     assert planned(prompt)[0] == moved["moved_to"]
@@ -131,13 +131,13 @@ def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: CliPromp
 
 # ---- backfill ------------------------------------------------------------------------------------
 
-WEEK = ("jobs", "backfill", "report", "--from", "2026-03-02", "--to", "2026-03-09")
+WEEK = ("jobs", "backfill", "report", "--from", "2026-03-02", "--to", "2026-03-06")
 
 
 def test_a_preview_says_what_would_run_and_changes_nothing(prompt: CliPrompt) -> None:
     *times, told = prompt.lines(*WEEK, "--dry-run")
 
-    assert times[0] == "Mon 2026-03-02 09:00:00 EST"
+    assert (times[0], times[-1]) == ("Mon 2026-03-02 09:00:00 EST", "Fri 2026-03-06 09:00:00 EST")
     assert told == "5 would run, 0 had a run before"
     assert prompt.lines("jobs", "backfills") == ["no backfills"]
 
@@ -157,7 +157,16 @@ def test_a_backfill_is_listed_with_its_progress_and_cancelled(prompt: CliPrompt)
         2,
     )
     assert cancelled == f"{backfill} of report is cancelled: 0 ran, 0 had a run before, 0 failed"
-    assert "cancelled" in prompt.lines("jobs", "backfills")[1]
+    shown = prompt.lines("jobs", "backfills")[1]
+    assert "cancelled" in shown
+    assert "  Mon 2026-03-02 00:00:00 EST  Fri 2026-03-06 23:59:59 EST  " in shown
+
+
+def test_a_backfill_of_a_deleted_job_is_listed_in_utc(prompt: CliPrompt) -> None:
+    prompt.lines(*WEEK, "--detach")
+    prompt.lines("jobs", "delete", "report", "--yes")
+
+    assert "  Mon 2026-03-02 05:00:00 UTC  " in prompt.lines("jobs", "backfills")[1]
 
 
 def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:

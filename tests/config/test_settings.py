@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from gnomon.app.settings import load_settings
-from gnomon.config.sections import AuthSettings, MetricsSettings, NatsSettings, SecretsSettings, ServerSettings
+from gnomon.config.sections import (
+    AuthSettings,
+    CronSettings,
+    MetricsSettings,
+    NatsSettings,
+    SecretsSettings,
+    ServerSettings,
+)
 from gnomon.config.settings import _BOUNDS, Settings, load, load_with_origins
+from gnomon.core.commands.policy import Autonomy
 from gnomon.core.durations import duration_text
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError, FileError
@@ -153,15 +161,31 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
     said = {bool: "false" if usual else "true", int: str(usual), tuple: "RS256", dict: "some=1"}.get(
         type(usual), str(usual)
     )
+    if usual is None:
+        said = {"autonomy": "full", "allowed_commands": "RS256", "max_actions_per_hour": "7"}.get(key, "true")
+    if section == "security" and key in ("forbidden_paths", "allowed_roots", "path"):
+        said = "/some"
+    if key == "zones":
+        said = "UTC"
     if not said:
-        said = "something"
+        said = {"ping_url": "https://x/", "archive": "s3://bucket/x"}.get(key, "something")
     name = f"GNOMON_{section.upper()}__{key.upper()}"
 
     settings, origins = load_with_origins(environment={name: said})
 
     found = getattr(getattr(settings, section), key)
     assert origins == {f"{section}.{key}": f"environment {name}"}
-    known: dict[str, object] = {"false": False, "true": True, "RS256": ("RS256",), "something": "something"}
+    known: dict[str, object] = {
+        "false": False,
+        "true": True,
+        "RS256": ("RS256",),
+        "UTC": ("UTC",),
+        "something": "something",
+        "full": Autonomy.FULL,
+        "7": 7,
+        "/some": ("/some",),
+    }
+    known |= {url: url for url in ("https://x/", "s3://bucket/x")}
     if isinstance(found, dict):
         known["some=1"] = {"some": "1" if key == "labels" else 1}
     assert found == known.get(said, usual)
@@ -189,6 +213,24 @@ def test_the_names_of_a_seeds_worker_count(sources: dict[str, Any]) -> None:
     worker = load(**sources).worker
 
     assert (worker.poll_secs, worker.max_concurrent) == (30, 7)
+
+
+@pytest.mark.req("Z-06")
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"environment": {"SCHEDULER_RETRIES": "5", "PROVIDER_BACKOFF_MS": "70"}},
+        {"file": {"reliability": {"scheduler_retries": 5, "provider_backoff_ms": 70}}},
+        {"file": {"cron": {"retries": 5, "backoff": "70ms"}}},
+    ],
+)
+def test_the_names_of_a_seeds_retries_count(sources: dict[str, Any]) -> None:
+    cron = load(**sources).cron
+
+    assert (cron.retries, cron.backoff_ms) == (5, 70)
+    assert load().cron == CronSettings(
+        retries=3, backoff_ms=200, max_backoff_ms=30_000, jitter_ms=250, max_run_history=50
+    )
 
 
 @pytest.mark.parametrize(("said", "counts"), [(0, 5), (2, 5), (5, 5), (6, 6)])
@@ -294,7 +336,7 @@ def row_of(name: str, key: str, value: object) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         key, value = key.removesuffix("_ms"), duration_text(value)
     shown = str(value).lower() if isinstance(value, bool) else value
-    shown = ", ".join(shown) if isinstance(shown, tuple | dict) else shown
+    shown = ", ".join(shown) if isinstance(shown, tuple | dict) else "" if shown is None else shown
     return f"| `{name}.{key}` | `{shown}` |" if shown != "" else f"| `{name}.{key}` |  |"
 
 
@@ -310,3 +352,20 @@ def test_the_page_about_settings_shows_the_bounds_of_every_one_that_has_some() -
     }
 
     assert {name: bounds.strip() for name, bounds in shown.items() if bounds.strip()} == wanted
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "https://ada:hunter2@x/", "http://x:0/", "x"])
+def test_an_address_to_ping_that_could_never_be_called_is_refused(url: str) -> None:
+    with pytest.raises(FieldError, match=r"alive.ping_url: \[hidden\]"):
+        load(flags={"alive.ping_url": url})
+
+
+@pytest.mark.req("C-15")
+def test_an_allowed_zone_that_is_none_is_refused() -> None:
+    with pytest.raises(FieldError, match=r"ticker.zones: 'Mars/Olympus' is not a known time zone"):
+        load(flags={"ticker.zones": "UTC,Mars/Olympus"})
+
+
+def test_an_allowed_host_that_is_none_is_refused() -> None:
+    with pytest.raises(FieldError, match=r"security.allowed_hosts"):
+        load(flags={"security.allowed_hosts": "10.0.0.1/8"})

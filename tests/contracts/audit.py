@@ -9,18 +9,41 @@ from msgspec.structs import replace
 from contracts.backfills import backfill
 from contracts.external_events import event
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.audit import GENESIS, AuditEntry, ChainHead, refused_entry, schedule_digest, verify_chain
+from gnomon.core.audit import (
+    GENESIS,
+    AuditEntry,
+    ChainHead,
+    ChainProgress,
+    SignedCheckpoint,
+    accepted_entry,
+    refused_entry,
+    schedule_digest,
+    verify_chain,
+)
 from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import edited_schedule, paused_schedule, resumed_schedule, verdict_before_edit
+from gnomon.core.ledger.plan import schedule_after
 from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source, TickException
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
-from gnomon.ports.audit import AuditQuery
+from gnomon.ports.audit import AuditQuery, Sealing, SealOutcome
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit
 from gnomon.ports.store import Store
 from support.task_steps import completion_of, finish_run, take_task, workflow
 
 LATER = NOON + HOUR
+
+
+class PlainKey:
+    """Signs with a word: what a signature proves is tested with a real key."""
+
+    kid = "plain"
+
+    def sign(self, head: ChainHead, *, at: int) -> SignedCheckpoint:
+        return SignedCheckpoint(seq=head.seq, hash=head.hash, at=at, kid=self.kid, signature="signed")
+
+    def is_valid(self, checkpoint: SignedCheckpoint) -> bool:
+        return checkpoint.signature == "signed"
 
 
 class AuditContract:
@@ -40,7 +63,8 @@ class AuditContract:
         return made
 
     async def triggered(self, store: Store, job: Schedule, name: str = "a", **fields: object) -> Run:
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, user_id="bob")
+        user = str(fields.pop("user_id", "bob"))
+        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, actor="bob", user_id=user)
         run = replace(run, replay_of=fields.pop("replay_of", None))
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **fields)], now=NOON)  # type: ignore[arg-type]
         return run
@@ -50,7 +74,7 @@ class AuditContract:
         taken = await take_task(store, "worker", run, now=NOON)
         definition = workflow(dead_letter=True)
         await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, definition=definition)])
-        return (await store.dead_letters.page("default", unresolved=True))[-1].dead_letter_id
+        return (await store.dead_letters.page("default", unresolved=True))[0].dead_letter_id
 
     # ---- entries -----------------------------------------------------------------------------
 
@@ -207,13 +231,42 @@ class AuditContract:
     async def test_whoever_deals_with_dead_letters_is_written_down_once_for_each(self, store: Store) -> None:
         job = await self.job(store)
         first, second = await self.dead_letter(store, job), await self.dead_letter(store, job, "b")
-        await store.dead_letters.resolve("default", [first], by="eve", now=LATER)
+        await store.dead_letters.resolve("default", [first], by="eve", actor="eve", now=LATER)
 
-        assert await store.dead_letters.resolve("default", [first, second, "dl_none"], by="bob", now=LATER) == 1
-        assert await store.dead_letters.resolve("acme", [first], by="bob", now=LATER) == 0
+        assert (
+            await store.dead_letters.resolve(
+                "default", [first, second, "dl_none"], by="bob, in favour of dl_9", actor="bob", now=LATER
+            )
+            == 1
+        )
+        assert (
+            await store.dead_letters.resolve("acme", [first], by="bob, in favour of dl_9", actor="bob", now=LATER) == 0
+        )
 
         entries = await self.entries(store, action="resolve")
         assert [(one.actor, one.name) for one in entries] == [("eve", first), ("bob", second)]
+        assert json.loads(entries[1].details) == {"by": "bob, in favour of dl_9"}
+
+    async def test_the_actor_of_a_launch_is_its_caller_whatever_user_it_is_for(self, store: Store) -> None:
+        job = await self.job(store)
+
+        run = await self.triggered(store, job, user_id="alice-the-ceo")
+
+        entry = (await self.entries(store))[-1]
+        assert (entry.actor, json.loads(entry.details)["user_id"]) == ("bob", "alice-the-ceo")
+        kept = await store.executions.find_run(run.run_id)
+        assert kept is not None
+        assert (kept.actor, kept.user_id) == ("bob", "alice-the-ceo")
+
+    async def test_the_runs_of_events_and_backfills_carry_the_actor_that_asked_for_them(self, store: Store) -> None:
+        listener = replace(minutely("retrain", trigger=OnEvent("model.drift"), user_id="robot"), next_fire_at=None)
+        await store.jobs.apply(JobChangeset(workflows=[workflow()], added=[listener]), now=NOON, actor="ada", tzdata="")
+
+        [effect] = await store.events.emit(replace(event(1), actor="eve"), now=NOON)
+
+        run = await store.executions.find_run(RunId(str(effect.run_id)))
+        assert run is not None
+        assert (run.actor, run.user_id) == ("eve", "robot")
 
     async def test_an_event_is_written_down_once(self, store: Store) -> None:
         for again in (event(1), event(1), replace(event(1), actor="eve")):
@@ -268,6 +321,14 @@ class AuditContract:
         actions = [action for _, action, _, _ in await self.told(store)]
         assert actions == ["deploy", "register", "emit", "trigger"]
 
+    async def test_ticks_that_are_decided_before_an_edit_are_no_change_by_anybody(self, store: Store) -> None:
+        job = await self.job(store)
+        verdict = verdict_before_edit(job, now=LATER)
+
+        assert await store.schedules.change(verdict, schedule_after(verdict), now=LATER, actor="", tzdata="")
+
+        assert await self.told(store) == [("ada", "register", "job", "report")]
+
     # ---- queries -----------------------------------------------------------------------------
 
     async def test_entries_can_be_narrowed_down(self, store: Store) -> None:
@@ -301,7 +362,7 @@ class AuditContract:
     # ---- sealing -----------------------------------------------------------------------------
 
     async def test_without_entries_there_is_nothing_to_seal(self, store: Store) -> None:
-        assert await store.audit.seal(limit=10) == 0
+        assert await store.audit.seal(limit=10) == SealOutcome(0)
         assert await store.audit.head() == (ChainHead(0, GENESIS), 0)
 
     @pytest.mark.req("H-23")
@@ -309,12 +370,12 @@ class AuditContract:
         for number in range(5):
             await self.job(store, f"job{number}")
 
-        assert [await store.audit.seal(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+        assert [(await store.audit.seal(limit=2)).sealed for _ in range(4)] == [2, 2, 1, 0]
 
         chain = await store.audit.sealed(after=0, limit=10)
         assert [(kept.seq, kept.entry.name) for kept in chain] == [(n + 1, f"job{n}") for n in range(5)]
-        head, broken = verify_chain(ChainHead(), chain)
-        assert (head, 0) == await store.audit.head()
+        progress, broken = verify_chain(ChainProgress(), chain)
+        assert (progress.head, 0) == await store.audit.head()
         assert broken == []
 
     async def test_the_chain_goes_on_where_it_ended(self, store: Store) -> None:
@@ -334,12 +395,57 @@ class AuditContract:
             await self.job(store, f"job{number}")
 
         await asyncio.gather(*(store.audit.seal(limit=7) for _ in range(6)))
-        while await store.audit.seal(limit=7):
+        while (await store.audit.seal(limit=7)).sealed:
             pass
 
         chain = await store.audit.sealed(after=0, limit=100)
         assert len(chain) == 20
-        assert verify_chain(ChainHead(), chain)[1] == []
+        assert verify_chain(ChainProgress(), chain)[1] == []
+
+    @pytest.mark.req("H-23")
+    async def test_a_key_signs_the_end_of_the_chain_with_every_batch(self, store: Store) -> None:
+        sealing = Sealing(key=PlainKey(), begin=True, now=LATER)
+        for name in ("a", "b"):
+            await self.job(store, name)
+            done = await store.audit.seal(limit=10, sealing=sealing)
+
+        head, _ = await store.audit.head()
+        assert done == SealOutcome(1, PlainKey().sign(head, at=LATER))
+        assert await store.audit.checkpoint("plain") == done.checkpoint
+        assert await store.audit.checkpoint("other") is None
+        assert verify_chain(ChainProgress(), await store.audit.sealed(after=0, limit=9))[0].signed_seq == 2
+
+    async def test_a_chain_that_was_sealed_without_a_key_is_signed_as_soon_as_there_is_one(self, store: Store) -> None:
+        await self.job(store)
+        await store.audit.seal(limit=10)
+
+        done = await store.audit.seal(limit=10, sealing=Sealing(key=PlainKey(), begin=True, now=LATER))
+
+        assert (done.sealed, done.checkpoint is not None) == (0, True)
+
+    async def test_a_chain_that_lacks_what_was_signed_is_not_signed_again(self, store: Store) -> None:
+        await self.job(store)
+        elsewhere = PlainKey().sign(ChainHead(5, "x"), at=NOON)
+
+        cut = await store.audit.seal(
+            limit=9, sealing=Sealing(key=PlainKey(), anchored=elsewhere, begin=True, now=LATER)
+        )
+        await self.job(store, "other")
+        gone = await store.audit.seal(limit=9, sealing=Sealing(key=PlainKey(), now=LATER))
+
+        assert (cut.sealed, cut.checkpoint, "the end was cut off" in cut.broken) == (1, None, True)
+        assert (gone.sealed, gone.checkpoint, "is gone" in gone.broken) == (1, None, True)
+
+    async def test_the_owner_can_have_the_chain_signed_as_it_is(self, store: Store) -> None:
+        entry = accepted_entry(actor="ada", now=LATER)
+        assert await store.audit.accept(PlainKey(), entry) is None
+        await store.audit.seal(limit=10)
+
+        made = await store.audit.accept(PlainKey(), entry)
+
+        head, unsealed = await store.audit.head()
+        assert (made, unsealed) == (PlainKey().sign(head, at=LATER), 1)
+        assert await store.audit.checkpoint("plain") == made
 
     async def test_sealing_changes_nothing_that_an_entry_says(self, store: Store) -> None:
         await self.triggered(store, await self.job(store))
@@ -351,7 +457,7 @@ class AuditContract:
 
     async def test_a_launch_is_what_it_was(self, store: Store) -> None:
         job = await self.job(store)
-        run = new_requested_run(RunId("run_x"), job, source=Source.API, now=NOON, user_id="bob")
+        run = new_requested_run(RunId("run_x"), job, source=Source.API, now=NOON, actor="bob", user_id="bob")
 
         assert await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON) == [
             LaunchOutcome.STARTED

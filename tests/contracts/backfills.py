@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from contracts.store import MINUTE, NOON, minutely
@@ -70,6 +71,15 @@ class BackfillContract:
         assert found.backfill == backfill(again=True)
         assert await store.backfills.list_open(limit=10) == [OpenBackfill(backfill(again=True), 0)]
         assert await store.backfills.find("acme", "bf_1") is None
+
+    @pytest.mark.req("H-22")
+    async def test_open_backfills_of_tenants_come_in_turns(self, store: Store) -> None:
+        names = {"bf_1": "acme", "bf_2": "acme", "bf_3": "acme", "bf_4": "beta", "bf_5": "beta"}
+        await self.asked(store, *(backfill(name, tenant=tenant) for name, tenant in names.items()))
+
+        found = [one.backfill.backfill_id for one in await store.backfills.list_open(limit=3)]
+
+        assert found == ["bf_1", "bf_4", "bf_2"]
 
     async def test_a_backfill_of_the_same_id_is_kept_once(self, store: Store) -> None:
         await store.schedules.add([minutely()], actor="ada", tzdata="")

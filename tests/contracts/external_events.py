@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from contracts.store import NOON, minutely
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Schedule, Source
-from gnomon.core.runs.external_events import EventEffect, EventEffectKind, ExternalEvent
+from gnomon.core.runs.external_events import LARGEST_BATCH_DATA, EventEffect, EventEffectKind, ExternalEvent
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
@@ -142,6 +142,23 @@ class ExternalEventContract:
         assert [one["id"] for one in given["events"]] == ["evt_1", "evt_2"]
         entries = await store.events.effects(["evt_1", "evt_2"])
         assert {(one.kind, one.run_id) for one in entries} == {(EventEffectKind.FIRED, run.run_id)}
+
+    @pytest.mark.req("H-22")
+    async def test_a_batch_starts_before_its_events_have_more_data_than_a_run_can_take(self, store: Store) -> None:
+        job = await self.listener(store, trigger=OnEvent("model.drift", debounce_ms=10_000))
+        text = "${secret:KEY}" + "x" * (LARGEST_BATCH_DATA // 10)
+
+        # Encrypted bodies are larger.
+        count = 1
+        while (await self.only(store, event(count, text=text))).kind is EventEffectKind.GATHERED:
+            count += 1
+        assert (await self.only(store, event(99, text=text))).kind is EventEffectKind.GATHERED
+
+        assert 7 <= count <= 10
+        [run] = await runs_of(store, job)
+        given = msgspec.json.decode(await store.executions.payload(run.run_id, "input") or b"")
+        assert {one["id"] for one in given["events"]} == {f"evt_{number}" for number in range(1, count + 1)}
+        assert {one["body"]["text"][:14] for one in given["events"]} == {"$${secret:KEY}"}
 
     async def test_events_that_were_gathered_before_a_pause_start_nothing_in_it(self, store: Store) -> None:
         job = await self.listener(store, trigger=OnEvent("model.drift", debounce_ms=1000))

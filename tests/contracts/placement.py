@@ -1,19 +1,23 @@
 """The contract of stores for placement: which worker gets which task, and the registry of workers."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from contracts.store import NOON, minutely
+from contracts.store import HOUR, NOON, minutely
 from contracts.tasks import Advance
 from gnomon.core.model import Overlap, Result, RunId, Schedule, Source, Task
+from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.worker_ids import MOST_STARTS
+from gnomon.ports.maintenance import StoreStats
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import DEFAULT_TAKE_FILTER, HostLoad, TakeFilter, WorkerInfo
-from support.task_steps import LEASE, admission, completion_of
+from support.task_steps import LEASE, admission, admission_request, completion_of
 
 ANYWHERE = Placement()
 
@@ -52,6 +56,132 @@ class PlacementContract:
         assert sorted(await self.handed(store)) == ["a", "c"]
         assert await self.handed(store, reach=TakeFilter("video")) == []
         assert await self.handed(store, reach=TakeFilter("gpu")) == ["b"]
+
+    async def backlog(self, store: Store, tenant: str, count: int, **more: Any) -> Schedule:  # noqa: ANN401 - of an admission
+        """Admit so many tasks of a tenant."""
+        owner = minutely(tenant=tenant, overlap=Overlap.ALLOW)
+        await store.schedules.add([owner], actor="ada", tzdata="")
+        for number in range(count):
+            await self.put(store, owner, f"{tenant}_{number}", None, **more)
+        return owner
+
+    async def test_a_backlog_of_one_tenant_does_not_delay_another(self, store: Store) -> None:
+        await self.backlog(store, "a", 12, available_at=NOON - HOUR)
+        await self.backlog(store, "b", 2)
+
+        taken = await self.handed(store, limit=4)
+
+        assert sorted(name[0] for name in taken) == ["a", "a", "b", "b"]
+
+    async def test_the_tenant_with_the_fewest_tasks_in_hand_comes_first(self, store: Store) -> None:
+        await self.backlog(store, "a", 6)
+        await self.backlog(store, "b", 6)
+        shares = TenantShares()
+        for _ in range(3):
+            shares.started("a")
+
+        taken = await store.attempts.take("w1", limit=5, lease_ms=LEASE, now=NOON, shares=shares)
+
+        assert Counter(one.run.tenant for one in taken) == {"b": 4, "a": 1}
+
+    async def test_tenants_take_turns_for_a_single_slot(self, store: Store) -> None:
+        for tenant, count in {"a": 4, "b": 2, "c": 3}.items():
+            await self.backlog(store, tenant, count)
+        shares, order = TenantShares(), ""
+        while taken := await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON, shares=shares):
+            [one] = taken
+            shares.started(one.run.tenant)
+            shares.ended(one.run.tenant)
+            order += one.run.tenant
+
+        assert order == "abcabcaca"
+
+    async def test_slots_that_one_tenant_leaves_go_to_the_others(self, store: Store) -> None:
+        for tenant, count in {"a": 9, "b": 1, "c": 2, "d": 9}.items():
+            await self.backlog(store, tenant, count)
+
+        taken = await store.attempts.take("w1", limit=15, lease_ms=LEASE, now=NOON)
+        rest = await store.attempts.take("w1", limit=15, lease_ms=LEASE, now=NOON)
+
+        assert Counter(one.run.tenant for one in taken) == {"a": 6, "b": 1, "c": 2, "d": 6}
+        assert Counter(one.run.tenant for one in rest) == {"a": 3, "d": 3}
+
+    async def test_priority_counts_among_the_tasks_of_a_tenant(self, store: Store) -> None:
+        of_a = await self.backlog(store, "a", 3)
+        await self.backlog(store, "b", 3)
+        await self.put(store, of_a, "a_urgent", Placement(rank=-1))
+
+        taken = await self.handed(store, limit=4)
+
+        assert sorted(name[0] for name in taken) == ["a", "a", "b", "b"]
+        assert "a_urgent" in taken
+
+    async def test_tasks_that_the_worker_may_not_take_leave_their_share_to_others(self, store: Store) -> None:
+        owner = await self.backlog(store, "a", 0)
+        for number in range(3):
+            await self.put(store, owner, f"a_{number}", Placement(directed_to="w2"))
+        await self.backlog(store, "b", 3)
+
+        assert sorted(await self.handed(store, "w1", limit=3)) == ["b_0", "b_1", "b_2"]
+        assert sorted(await self.handed(store, "w2", limit=3)) == ["a_0", "a_1", "a_2"]
+
+    async def test_several_workers_take_all_tasks_of_several_tenants_once(self, store: Store) -> None:
+        for tenant in "abc":
+            await self.backlog(store, tenant, 5)
+
+        hands = await asyncio.gather(*(self.handed(store, f"w{number}", limit=6) for number in range(4)))
+        rest = await self.handed(store, limit=15)
+
+        taken = [name for hand in (*hands, rest) for name in hand]
+        assert sorted(taken) == sorted(f"{tenant}_{number}" for tenant in "abc" for number in range(5))
+
+    async def test_open_attempts_of_a_tenant_are_counted_by_worker(self, store: Store) -> None:
+        for tenant, count in {"a": 3, "b": 2}.items():
+            await self.backlog(store, tenant, count)
+        ended = await store.attempts.take("w1", limit=2, lease_ms=LEASE, now=NOON)
+        await store.attempts.report([completion_of(one, Result.SUCCEEDED, now=NOON) for one in ended])
+        await self.handed(store, "w1", limit=2)
+        await self.handed(store, "w2", limit=2)
+
+        found = [dict(await store.workers.in_hand_of(tenant)) for tenant in ("a", "b", "c")]
+
+        assert found == [{"w1": 1, "w2": 1}, {"w1": 1}, {}]
+        assert (await store.placement.in_flight_counts()).tenants_in_hand == {"a": 2, "b": 1}
+
+    async def test_tenants_have_equal_shares_of_the_tasks_to_be_admitted(self, store: Store) -> None:
+        for tenant, count in {"a": 9, "b": 2, "c": 9}.items():
+            owner = minutely(tenant=tenant, overlap=Overlap.ALLOW)
+            await store.schedules.add([owner], actor="ada", tzdata="")
+            for number in range(count):
+                # The backlog of the first tenant is older than everything else.
+                now = NOON - HOUR + number if tenant == "a" else NOON + number
+                run = new_requested_run(RunId(f"run_{tenant}_{number}"), owner, source=Source.API, now=now)
+                await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
+
+        fair = await store.tasks.waiting(NOON + HOUR, limit=8, in_turns=True)
+        earliest = await store.tasks.waiting(NOON + HOUR, limit=8)
+        rest = await store.tasks.waiting(NOON + HOUR, limit=30, in_turns=True)
+
+        names = [one.run.run_id.removeprefix("run_") for one in fair]
+        assert names[:3] == ["a_0", "a_1", "a_2"]
+        assert sorted(names) == ["a_0", "a_1", "a_2", "b_0", "b_1", "c_0", "c_1", "c_2"]
+        assert {one.run.tenant for one in earliest} == {"a"}
+        assert len(rest) == 20
+        assert [one.task.available_at for one in rest] == sorted(one.task.available_at for one in rest)
+
+    async def test_known_tasks_of_several_tenants_are_taken_as_they_are_known(self, store: Store) -> None:
+        for tenant in "ab":
+            await self.backlog(store, tenant, 2)
+        waiting = await store.attempts.take("w0", limit=9, lease_ms=LEASE, now=NOON, begin=False)
+        await store.attempts.report([completion_of(one, Result.NEVER_STARTED, now=NOON) for one in waiting])
+        again = await store.tasks.waiting(NOON + HOUR, limit=9)
+        await store.tasks.admit([admission(one.task) for one in again], now=NOON)
+        known = {one.task.task_id: admission_request(one) for one in again[:2]}
+
+        taken = await store.attempts.take("w1", limit=9, lease_ms=LEASE, now=NOON, known=known)
+
+        assert {one.task.task_id for one in taken} == {one.task.task_id for one in again}
+        assert {one.task.fence for one in taken} == {2}
 
     @pytest.mark.req("R-10")
     async def test_what_is_directed_at_one_worker_is_given_to_no_other(self, store: Store, owner: Schedule) -> None:
@@ -137,6 +267,19 @@ class PlacementContract:
             map(str, range(20))
         )
 
+    @pytest.mark.req("R-10")
+    @pytest.mark.parametrize("pool", [None, "gpu"])
+    async def test_a_worker_that_holds_back_gets_only_older_tasks_and_its_own(
+        self, store: Store, owner: Schedule, pool: str | None
+    ) -> None:
+        await self.put(store, owner, "old", Placement(pool), available_at=NOON - 2_000)
+        await self.put(store, owner, "new", Placement(pool), available_at=NOON - 1_999)
+        await self.put(store, owner, "own", Placement(pool, directed_to="w1"), available_at=NOON)
+        held_back = TakeFilter(pool, ("f",), available_by=NOON - 2_000)
+
+        assert sorted(await self.handed(store, "w1", held_back)) == ["old", "own"]
+        assert await self.handed(store, "w2", TakeFilter(pool)) == ["new"]
+
     # ---- in flight ---------------------------------------------------------------------------
 
     async def test_what_is_on_its_way_is_counted_by_who_has_it_and_where_it_waits(
@@ -166,7 +309,7 @@ class PlacementContract:
 
         assert [len(one) for one in done] == [2, 1]
         assert len(await self.handed(store)) == 3
-        assert await store.tasks.admit(admissions, now=NOON) == frozenset()
+        assert await store.tasks.admit(admissions, now=NOON) == {}
 
     @pytest.mark.req("R-11")
     async def test_many_who_let_tasks_through_at_once_keep_to_the_limit(self, store: Store, owner: Schedule) -> None:
@@ -215,6 +358,17 @@ class PlacementContract:
 
         assert first.seen_at <= second.seen_at < 1 << 60
 
+    @pytest.mark.req("H-22")
+    async def test_one_enrolled_worker_fills_the_registry_with_no_more_than_its_last_starts(self, store: Store) -> None:
+        others = ("field_gpu.node-2.1", "field_gpu.node-1x.1", "field_1", "w1")
+        for name in (*others, *(f"field_gpu.node-1.{number:03}" for number in range(MOST_STARTS + 3))):
+            card = WorkerInfo(worker=name, functions=(), slots=1, pool="gpu", started_at=NOON)
+            await store.workers.register(card, ttl_ms=60_000)
+
+        alive = {card.worker for card in await store.workers.alive()}
+        assert alive.issuperset(others)
+        assert len(alive) == len(others) + MOST_STARTS
+
     # ---- recall ------------------------------------------------------------------------------
 
     async def test_what_waits_for_a_worker_that_is_gone_or_stops_is_placed_again(
@@ -260,3 +414,119 @@ class PlacementContract:
         await store.tasks.admit([admission(task, schedule_uid=owner.uid)], now=NOON)
 
         assert await store.placement.placements([task.task_id]) == {task.task_id: ANYWHERE}
+
+    @pytest.mark.req("R-10")
+    @pytest.mark.parametrize("pool", [None, "gpu"])
+    async def test_a_worker_that_joins_gets_no_task_whose_function_it_lacks(
+        self, store: Store, owner: Schedule, pool: str | None
+    ) -> None:
+        def card(name: str, *functions: str) -> WorkerInfo:
+            return WorkerInfo(worker=name, functions=functions, slots=1, started_at=NOON, pool=pool or "default")
+
+        await store.workers.register(card("w1", "f", "g"), ttl_ms=60_000)
+        task = await self.put(store, owner, "a", Placement(pool))
+        other = await self.put(store, owner, "b", Placement("other"))
+        named = await self.put(store, owner, "c", Placement(pool, function="f"))
+        await store.workers.register(card("w2", "f", "g", "h"), ttl_ms=60_000)
+        assert task.task_id in await store.placement.placements([task.task_id])
+
+        await store.workers.register(card("w3", "g"), ttl_ms=60_000)
+
+        placed = await store.placement.placements([task.task_id, other.task_id, named.task_id])
+        assert set(placed) == {other.task_id, named.task_id}
+        [waiting] = await store.tasks.waiting(NOON, limit=10)
+        assert (waiting.task.task_id, waiting.task.wait_reason) == (task.task_id, WaitReason.READY)
+        # Placed again, with its function; another heartbeat of the same worker changes nothing.
+        again = admission(task, schedule_uid=owner.uid, placement=Placement(pool, function="f"))
+        await store.tasks.admit([again], now=NOON)
+        await store.workers.register(card("w3", "g"), ttl_ms=60_000)
+        assert await self.handed(store, "w3", TakeFilter(pool, ("g",))) == []
+        assert sorted(await self.handed(store, "w1", TakeFilter(pool, ("f", "g")))) == ["a", "c"]
+
+    # ---- what waits, as statistics show it ---------------------------------------------------
+
+    async def unroutable(self, store: Store, owner: Schedule, name: str, at: int) -> Task:
+        """A task that no worker can take, first looked at then, and once more later."""
+        run = new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        [task] = await store.history.tasks([run])
+        later: dict[str, Any] = {
+            "state": TaskState.PENDING,
+            "wait_reason": WaitReason.ROUTE,
+            "note": f"no_workers: for {name}",
+        }
+        for tries in (1, 2):
+            next_at = at + tries * 30_000
+            again = admission(task, **later, routings=tries, available_at=next_at, unroutable_since=next_at - 30_000)
+            await store.tasks.admit([again], now=at)
+        return task
+
+    async def stats(self, store: Store, now: int) -> StoreStats:
+        return await store.stats.read(now, overdue_before=now, cards=0)
+
+    @pytest.mark.req("H-15")
+    async def test_tasks_that_no_worker_can_take_are_counted_with_the_oldest_first(
+        self, store: Store, owner: Schedule
+    ) -> None:
+        await self.unroutable(store, owner, "late", NOON + 5_000)
+        first = await self.unroutable(store, owner, "early", NOON + 1_000)
+
+        found = await self.stats(store, NOON + 9_000)
+
+        assert (found.unroutable, found.unroutable_since_at, found.ready_since_at) == (2, NOON + 1_000, NOON + 1_000)
+        assert found.unroutable_reason == "no_workers: for early"
+
+        await store.tasks.admit([admission(first, schedule_uid=owner.uid)], now=NOON + 10_000)
+        left = await self.stats(store, NOON + 11_000)
+        assert (left.unroutable, left.unroutable_since_at, left.scheduled) == (1, NOON + 5_000, 1)
+
+    @pytest.mark.req("H-15")
+    async def test_a_task_that_was_handed_to_a_lost_worker_waits_for_another_from_its_next_try(
+        self, store: Store, owner: Schedule
+    ) -> None:
+        task = await self.unroutable(store, owner, "lost", NOON)
+        await store.tasks.admit([admission(task, schedule_uid=owner.uid)], now=NOON)
+        [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON, begin=False)
+        await store.attempts.report([completion_of(taken, Result.NEVER_STARTED, now=NOON)])
+        [again] = await store.tasks.waiting(NOON + HOUR, limit=1)
+        assert (await self.stats(store, NOON)).unroutable == 0
+
+        waits: dict[str, Any] = {"state": TaskState.PENDING, "wait_reason": WaitReason.ROUTE}
+        for at in (NOON + 5_000, NOON + 9_000):
+            await store.tasks.admit([admission(again.task, **waits, unroutable_since=at)], now=at)
+
+        found = await self.stats(store, NOON + 10_000)
+        assert (found.unroutable, found.unroutable_since_at) == (1, NOON + 5_000)
+
+    @pytest.mark.req("H-15")
+    async def test_a_task_that_no_dispatcher_admits_waits_from_when_it_was_due(
+        self, store: Store, owner: Schedule
+    ) -> None:
+        run = new_requested_run(RunId("run_late"), owner, source=Source.API, now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+
+        found = await self.stats(store, NOON + 7_000)
+
+        assert (found.ready_since_at, found.scheduled, found.unroutable) == (NOON, 0, 0)
+
+    async def test_a_task_whose_time_has_not_come_does_not_wait(self, store: Store, owner: Schedule) -> None:
+        run = new_requested_run(RunId("run_delayed"), owner, source=Source.API, now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        [task] = await store.history.tasks([run])
+        delayed: dict[str, Any] = {
+            "state": TaskState.PENDING,
+            "wait_reason": WaitReason.DELAY,
+            "available_at": NOON + HOUR,
+        }
+        await store.tasks.admit([admission(task, **delayed)], now=NOON)
+
+        assert (await self.stats(store, NOON + 7_000)).ready_since_at is None
+
+    async def test_a_task_that_a_worker_may_take_waits_for_one(self, store: Store, owner: Schedule) -> None:
+        await self.put(store, owner, "a", None)
+
+        found = await self.stats(store, NOON + 7_000)
+
+        assert (found.scheduled, found.ready_since_at) == (1, NOON)
+        await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
+        assert (await self.stats(store, NOON + 7_000)).ready_since_at is None

@@ -7,16 +7,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from contracts.backfills import backfill, batch_of
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.edits import verdict_before_edit
-from gnomon.core.ledger.plan import plan
-from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.ledger.plan import plan, schedule_after
+from gnomon.core.model import Catchup, LogLine, Overlap, Result, Run, RunId, Schedule, Source
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut
+from gnomon.core.runs.backfill import BatchOutcome
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
-from gnomon.core.runs.prepare import prepare_task, reference_scope
+from gnomon.core.runs.prepare import prepare_task
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.ports.maintenance import HISTORY_START, RetentionBatch, RetentionKind
@@ -126,6 +128,64 @@ class RetentionContract:
         assert (await self.aged(store, kept, RetentionHorizons(LATER, NOON - 1))).names == ()
         assert (await self.aged(store, kept, RetentionHorizons(LATER, NOON + 1))).names == ("run_a",)
 
+    # ---- the number of runs ------------------------------------------------------------------
+
+    def most(self, runs: int, *, keys_at: int = NOON + HOUR) -> RetentionHorizons:
+        """So many runs are kept, and no age matters."""
+        return RetentionHorizons(NOON - HOUR, keys_at, runs)
+
+    @pytest.mark.req("Z-09")
+    async def test_the_newest_runs_are_kept_and_those_before_them_go(self, store: Store, kept: Schedule) -> None:
+        # They were created in another order than they were planned, as by a backfill.
+        runs = [await self.wanted(store, kept, str(n), created_at=NOON + n, planned_at=NOON - n) for n in range(5)]
+        for run in runs:
+            await finish_run(store, run, now=NOON + MINUTE)
+
+        for most, going in {1: 4, 3: 2, 5: 0, 9: 0}.items():
+            lot = await self.aged(store, kept, self.most(most))
+            assert set(lot.names) == {run.run_id for run in runs[:going]}, most
+
+    @pytest.mark.req("Z-09")
+    async def test_runs_that_have_not_ended_and_those_of_other_jobs_do_not_count(
+        self, store: Store, kept: Schedule
+    ) -> None:
+        other = minutely("other", overlap=Overlap.ALLOW)
+        await store.schedules.add([other], actor="ada", tzdata="")
+        ended = [await self.wanted(store, kept, f"a{n}", created_at=NOON + n) for n in range(3)]
+        await self.wanted(store, kept, "open", created_at=NOON + 9)
+        theirs = [await self.wanted(store, other, f"b{n}", created_at=NOON + n) for n in range(3)]
+        for run in (*ended, *theirs):
+            await finish_run(store, run, now=NOON + MINUTE)
+
+        assert (await self.aged(store, kept, self.most(2))).names == (ended[0].run_id,)
+        assert await store.retention.remove(await self.aged(store, kept, self.most(2)), limit=100)
+        assert (await self.aged(store, kept, self.most(2))).names == ()
+
+    @pytest.mark.guarantee("S19")
+    async def test_a_run_under_a_key_stays_whatever_number_is_kept(self, store: Store, kept: Schedule) -> None:
+        named = await self.wanted(store, kept, "a", idempotency_key="monday")
+        plain = await self.wanted(store, kept, "b", created_at=NOON + 1)
+        last = await self.wanted(store, kept, "c", created_at=NOON + 2)
+        for run in (named, plain, last):
+            await finish_run(store, run, now=NOON)
+
+        assert (await self.aged(store, kept, self.most(1, keys_at=NOON))).names == (plain.run_id,)
+        assert set((await self.aged(store, kept, self.most(1))).names) == {named.run_id, plain.run_id}
+
+    async def test_lots_of_surplus_runs_go_on_where_the_last_one_ended(self, store: Store, kept: Schedule) -> None:
+        for n in range(6):
+            run = await self.wanted(store, kept, str(n), created_at=NOON + n, planned_at=NOON + n)
+            await finish_run(store, run, now=NOON + MINUTE)
+        past, names, place = await self.past(store, kept), list[object](), HISTORY_START
+        while True:
+            lot = await store.retention.expired_runs(past, self.most(2), after=place, limit=1)
+            names += lot.names
+            if lot.after is None:
+                break
+            place = lot.after
+
+        assert names == ["run_0", "run_1", "run_2", "run_3"]
+
     async def test_lots_are_small_and_go_on_where_the_last_one_ended(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2, 3):
             await finish_run(store, run, now=NOON + 3 * MINUTE)
@@ -185,7 +245,7 @@ class RetentionContract:
         [letter] = await store.dead_letters.page("default")
 
         assert (await store.retention.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ()
-        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
+        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", actor="ada", now=NOON)
         assert (await store.retention.expired_runs(None, OLD, after=HISTORY_START, limit=100)).names == ("run_a",)
 
     async def outer_and_inner(self, store: Store) -> tuple[Run, Run]:
@@ -198,7 +258,7 @@ class RetentionContract:
         await store.runs.launch([LaunchRequest(run=outer, first_steps=("sub",))], now=NOON)
         [waiting] = await store.tasks.waiting(NOON, limit=10)
         request = AdmissionRequest(waiting=waiting, workflow=CALLER, step=CALLER.steps[0], input={})
-        begun = prepare_task(request, reference_scope(CALLER, waiting, {}), workflow(), now=NOON)
+        begun = prepare_task(request, {}, workflow(), now=NOON)
         assert isinstance(begun, FanOut)
         await store.tasks.fan_out([begun], now=NOON)
         [inner] = [one.run for one in await store.tasks.waiting(NOON, limit=10)]
@@ -273,6 +333,34 @@ class RetentionContract:
 
         assert plan(found, now=NOON + MINUTE).decisions == ()
         assert await store.ledger.due(NOON + MINUTE, shards=frozenset(range(SHARDS)), limit=10) == []
+
+    @pytest.mark.guarantee("S2", "S16")
+    async def test_a_tick_that_ran_ahead_of_its_time_and_is_gone_does_not_run_again_once_the_clock_is_right(
+        self, store: Store
+    ) -> None:
+        """A clock is an hour ahead, then a year, when the cleaner removes that hour, and then right again."""
+        now = await store.now()
+        job = minutely("kept", mark=now, overlap=Overlap.ALLOW, catchup=Catchup.ALL)
+        await store.schedules.add([job], actor="ada", tzdata="")
+        verdict = plan(job, now=now + HOUR)
+        assert await store.schedules.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
+        for run in await runs_of(store, job):
+            await finish_run(store, run, now=now)
+        year = RetentionHorizons(now + 365 * 24 * HOUR, now + 365 * 24 * HOUR)
+        while (runs := await self.aged(store, job, year)).names:
+            await store.retention.remove(runs, limit=1000)
+        gone = await self.expired_ticks(store, job, year)
+        await store.retention.remove(gone, limit=1000)
+
+        terms = await store.shards.claim("node", ttl_ms=TTL, limit=SHARDS, by_force=True)
+        [corrected] = await store.ledger.set_back_marks(terms=terms, limit=10)
+
+        ran = {decision.planned_at for decision in verdict.decisions}
+        again = plan(corrected, now=now + 2 * HOUR)
+        assert len(gone.names) > 50
+        assert not ran & {decision.planned_at for decision in again.decisions}
+        assert corrected.mark_at == max(gone.names)
+        assert await store.ledger.set_back_marks(terms=terms, limit=10) == []
 
     # ---- schedules ---------------------------------------------------------------------------
 
@@ -359,12 +447,95 @@ class RetentionContract:
         assert await store.executions.find_run(run.run_id) is None
 
         assert (await store.retention.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)).names == ()
-        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", now=NOON)
+        await store.dead_letters.resolve("default", [letter.dead_letter_id], by="ada", actor="ada", now=NOON)
         lot = await store.retention.expired_dead_letters("default", LATER, after=HISTORY_START, limit=10)
         assert lot.names == (letter.dead_letter_id,)
         assert [record.row["input"] for record in lot.records] == ['{"a": 1}']
         assert await store.retention.remove(lot, limit=10)
         assert await store.dead_letters.page("default") == []
+
+    # ---- definitions -------------------------------------------------------------------------
+
+    async def versions(self, store: Store, *, at: tuple[int, ...] = (NOON, NOON + 1, LATER)) -> None:
+        """Versions of a workflow, each created at one of these times."""
+        for version, created_at in enumerate(at, 1):
+            change = JobChangeset(workflows=[workflow("report", version=version)])
+            assert await store.jobs.apply(change, now=created_at, actor="ada", tzdata="")
+
+    async def test_versions_that_were_followed_by_another_long_ago_may_go(self, store: Store) -> None:
+        await self.versions(store)
+
+        lot = await store.retention.superseded_workflows(LATER, after=HISTORY_START, limit=10)
+
+        assert (lot.kind, lot.names) == (RetentionKind.WORKFLOWS, (("default", "report", 1),))
+        [kept] = lot.records
+        assert (kept.table, kept.at, kept.row["workflow_id"], kept.row["version"]) == ("workflow", NOON, "report", 1)
+        assert await store.retention.remove(lot, limit=10)
+        assert await store.jobs.workflow("default", "report", 1) is None
+        assert await store.jobs.workflow("default", "report", 2) is not None
+
+    async def test_versions_are_found_page_by_page_and_the_newest_stays(self, store: Store) -> None:
+        await self.versions(store, at=(1, 2, 3, 4))
+        names, place = [], HISTORY_START
+        while True:
+            lot = await store.retention.superseded_workflows(LATER, after=place, limit=2)
+            names += [version for _, _, version in lot.names]
+            if lot.after is None:
+                break
+            place = lot.after
+
+        assert names == [1, 2, 3]
+
+    @pytest.mark.guarantee("S19")
+    async def test_a_version_that_a_schedule_needs_stays_even_if_it_comes_to_need_it_late(self, store: Store) -> None:
+        await self.versions(store, at=(1, 2, 3))
+        lot = await store.retention.superseded_workflows(LATER, after=HISTORY_START, limit=10)
+        made = minutely("late")
+        made = replace(made, spec=replace(made.spec, workflow_id="report", workflow_version=1))
+        await store.schedules.add([made], actor="ada", tzdata="")
+
+        assert await store.retention.remove(lot, limit=10)
+
+        assert await store.jobs.workflow("default", "report", 1) is not None
+        assert await store.jobs.workflow("default", "report", 2) is None
+        again = await store.retention.superseded_workflows(LATER, after=HISTORY_START, limit=10)
+        assert again.names == ()
+
+    async def test_the_versions_that_runs_have_are_told_page_by_page(self, store: Store, kept: Schedule) -> None:
+        for name, version in (("a", 1), ("b", 1), ("c", 2)):
+            await self.wanted(store, kept, name, workflow_id="report", workflow_version=version)
+
+        first = await store.retention.versions_of_runs(after=RunId(""), limit=2)
+        assert (first.versions, first.after) == (frozenset({("default", "report", 1)}), "run_b")
+        assert first.after is not None
+        second = await store.retention.versions_of_runs(after=first.after, limit=2)
+        assert (second.versions, second.after) == (frozenset({("default", "report", 2)}), None)
+
+    async def test_a_backfill_goes_with_its_ticks_once_none_of_its_runs_is_left(
+        self, store: Store, kept: Schedule
+    ) -> None:
+        asked = backfill(schedule_uid=kept.uid, schedule_id=kept.schedule_id)
+        assert await store.backfills.add(asked)
+        await self.versions(store, at=(1, 2))
+        lot = batch_of(asked, schedule=kept)
+        assert await store.backfills.apply_batch(lot, now=NOON) is BatchOutcome.DONE
+        assert (await store.retention.expired_backfills(LATER, after=HISTORY_START, limit=100)).names == ()
+        assert await store.backfills.cancel("default", "bf_1", now=NOON)
+        assert (await store.retention.expired_backfills(LATER, after=HISTORY_START, limit=100)).names == ()
+        runs = await runs_of(store, kept)
+        for run in runs:
+            await finish_run(store, run, now=NOON)
+        assert await store.retention.remove(await self.aged(store, kept), limit=100)
+
+        assert (await store.retention.expired_backfills(NOON, after=HISTORY_START, limit=100)).names == ()
+        expired = await store.retention.expired_backfills(LATER, after=HISTORY_START, limit=100)
+        assert expired.names == ("bf_1",)
+        assert Counter(record.table for record in expired.records) == {"backfill": 1, "backfill_tick": len(runs)}
+        while not await store.retention.remove(expired, limit=1):
+            pass
+
+        assert await store.backfills.find("default", "bf_1") is None
+        assert await store.backfills.times_already_run(kept.uid, first_at=0, last_at=NOON) == {}
 
     # ---- singleton leases --------------------------------------------------------------------
 

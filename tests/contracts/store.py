@@ -8,14 +8,21 @@ from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS, shard_of, tick_key
-from gnomon.core.ledger.edits import resumed_schedule, verdict_before_edit
-from gnomon.core.ledger.plan import paused_range, plan, schedule_after
+from gnomon.core.ledger.edits import (
+    edited_schedule,
+    has_remaining_due,
+    redeclared,
+    resumed_schedule,
+    verdict_before_edit,
+)
+from gnomon.core.ledger.plan import CatchupLimit, paused_range, plan, schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import (
     Catchup,
     Overlap,
     Reason,
     Result,
+    RunId,
     RunStatus,
     Schedule,
     ScheduleUid,
@@ -26,10 +33,11 @@ from gnomon.core.model import (
     Verdict,
 )
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.errors import StaleTerm
+from gnomon.errors import ClockAhead, StaleTerm
+from gnomon.ports.audit import AuditQuery
 from gnomon.ports.ledger import Terms
 from gnomon.ports.store import Store
-from support.task_steps import finish_run, runs_of, take_task
+from support.task_steps import completion_of, finish_run, runs_of, take_task
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -59,10 +67,10 @@ def minutely(name: str = "report", *, tenant: str = "default", mark: int = NOON,
 
 
 class ManualClock:
-    """A clock that is moved by hand."""
+    """A clock that is moved by hand. It begins later than every time at which the tests decide."""
 
     def __init__(self) -> None:
-        self.now = NOON
+        self.now = NOON + 30 * 24 * HOUR
 
     def advance(self, by: int) -> None:
         """Move the clock forward."""
@@ -90,6 +98,116 @@ class StoreContract:
         assert await store.ledger.decide([verdict], now=now, terms=terms) == {schedule.uid}
         return verdict
 
+    # ---- time ----------------------------------------------------------------------------------
+
+    @pytest.mark.guarantee("C10", "S16")
+    async def test_a_decision_that_is_early_by_the_clock_of_the_store_is_refused_and_nothing_is_written(
+        self, store: Store, terms: Terms
+    ) -> None:
+        now = await store.now()
+        schedule = minutely(mark=now, overlap=Overlap.ALLOW, catchup=Catchup.ALL)
+        await self.registered(store, schedule)
+
+        with pytest.raises(ClockAhead) as caught:
+            await store.ledger.decide([plan(schedule, now=now + HOUR)], now=now + HOUR, terms=terms)
+
+        assert 0 < caught.value.ahead_ms <= HOUR
+        assert await self.current(store, schedule) == schedule
+        assert not await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
+
+    async def ahead(self, store: Store, **changes: Any) -> Schedule:  # noqa: ANN401
+        """A schedule whose ticks of the coming hour were decided by a clock that was an hour ahead."""
+        now = await store.now()
+        schedule = minutely(mark=now, overlap=Overlap.ALLOW, **changes)
+        await self.registered(store, schedule)
+        verdict = plan(schedule, now=now + HOUR)
+        assert await store.schedules.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
+        return schedule
+
+    @pytest.mark.guarantee("S16", "K19")
+    async def test_a_mark_ahead_of_the_clock_is_set_back_and_what_did_not_run_is_decided_in_its_time(
+        self, store: Store, terms: Terms
+    ) -> None:
+        schedule = await self.ahead(store, catchup=Catchup.LATEST)
+        [fired, coalesced] = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
+
+        [corrected] = await store.ledger.set_back_marks(terms=terms, limit=10)
+
+        assert corrected == await self.current(store, schedule)
+        assert corrected.mark_at <= await store.now()
+        assert corrected.next_fire_at == Ticks("report", schedule.spec).after(corrected.mark_at)
+        assert corrected.mark_correction is not None
+        assert corrected.mark_correction.from_at == fired.decision.planned_at
+        assert corrected.mark_correction.withdrawn == coalesced.decision.count
+        assert corrected.mark_correction.decided == (fired.decision.planned_at,)
+        assert [one.decision for one in await store.history.ticks(schedule.uid, before=1 << 60, limit=10)] == [
+            fired.decision
+        ]
+        assert await store.ledger.set_back_marks(terms=terms, limit=10) == []
+
+    @pytest.mark.guarantee("S2", "S16")
+    async def test_a_tick_that_ran_before_its_mark_was_set_back_is_not_decided_again(
+        self, store: Store, terms: Terms
+    ) -> None:
+        schedule = await self.ahead(store, catchup=Catchup.ALL)
+        before = await store.history.ticks(schedule.uid, before=1 << 60, limit=100)
+        [corrected] = await store.ledger.set_back_marks(terms=terms, limit=10)
+
+        later = plan(corrected, now=corrected.mark_at + 2 * HOUR)
+
+        last = max(tick.decision.planned_at for tick in before)
+        assert min(one.planned_at for one in later.decisions) == last + MINUTE
+        assert await store.schedules.change(later, schedule_after(later), now=corrected.mark_at, actor="", tzdata="")
+
+    @pytest.mark.guarantee("S1", "S16")
+    async def test_a_range_that_reaches_into_the_future_ends_now_also_if_the_schedule_was_edited_since(
+        self, store: Store, terms: Terms
+    ) -> None:
+        now = await store.now()
+        schedule = replace(minutely(mark=now - HOUR), paused_at=now - HOUR, next_fire_at=None)
+        await self.registered(store, schedule)
+        verdict = verdict_before_edit(schedule, now=now + HOUR)
+        hourly = replace(schedule.spec, trigger=Cron("0 * * * *"))
+        edited = edited_schedule(verdict, hourly, now=now + HOUR)
+        assert await store.schedules.change(verdict, edited, now=now, actor="eve", tzdata="")
+
+        await store.ledger.set_back_marks(terms=terms, limit=10)
+
+        [paused] = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
+        ticks = Ticks("report", schedule.spec)
+        assert paused.decision.last_at == ticks.up_to((await self.current(store, schedule)).mark_at)
+        assert paused.decision.count == ticks.count(after=now - HOUR, until=paused.decision.last_at)
+
+    @pytest.mark.guarantee("S16", "S22")
+    async def test_a_range_that_reaches_into_the_future_ends_now_and_the_correction_is_audited(
+        self, store: Store, terms: Terms
+    ) -> None:
+        now = await store.now()
+        schedule = minutely(mark=now - HOUR, overlap=Overlap.ALLOW)
+        await self.registered(store, schedule)
+        verdict = plan(schedule, now=now + HOUR)
+        await store.schedules.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
+
+        [corrected] = await store.ledger.set_back_marks(terms=terms, limit=10)
+
+        [fired, missed] = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
+        ticks = Ticks("report", schedule.spec)
+        assert fired.decision.planned_at > corrected.mark_at
+        assert (missed.decision.kind, missed.decision.last_at) == (TickKind.MISSED, ticks.up_to(corrected.mark_at))
+        assert missed.decision.count == ticks.count(after=now - HOUR, until=corrected.mark_at)
+        [entry] = await store.audit.page(AuditQuery(action="set_back_mark"))
+        assert (entry.entry.actor, entry.entry.name) == ("gnomon", "report")
+
+    async def test_marks_that_jitter_puts_ahead_or_of_other_shards_stay(self, store: Store, terms: Terms) -> None:
+        now = await store.now()
+        early = replace(minutely("early", mark=now, jitter_ms=HOUR), mark_at=now + MINUTE)
+        await self.registered(store, early)
+        foreign = await self.ahead(store, catchup=Catchup.LATEST)
+
+        own = {shard: term for shard, term in terms.items() if shard != foreign.shard}
+
+        assert await store.ledger.set_back_marks(terms=own, limit=10) == []
+
     # ---- schedules ---------------------------------------------------------------------------
 
     async def test_a_schedule_comes_back_as_it_was_added(self, store: Store) -> None:
@@ -102,6 +220,8 @@ class StoreContract:
             jitter_ms=5000,
             first_steps=("extract", "check"),
             exceptions=(TickException(NOON + HOUR), TickException(NOON + 2 * HOUR, NOON + 3 * HOUR)),
+            origin="file:/etc/gnomon/jobs.yaml",
+            orphaned=True,
         )
 
         await self.registered(store, schedule)
@@ -153,6 +273,37 @@ class StoreContract:
             (2, "eve", "2026b", NOON + 5),
         ]
         assert [r.schedule.spec for r in kept] == [schedule.spec, changed.spec]
+
+    async def test_another_declaration_is_kept_without_a_revision_or_a_decision(self, store: Store) -> None:
+        schedule = minutely(origin="import:app")
+        await self.registered(store, schedule)
+        now = NOON + 5 * MINUTE
+
+        verdict, changed = redeclared(schedule, "import:app", orphaned=True)
+        assert await store.schedules.change(verdict, changed, now=now, actor="ada", tzdata="")
+
+        assert await self.current(store, schedule) == changed
+        assert [kept.schedule.spec.orphaned for kept in await store.history.revisions(schedule.uid)] == [False]
+        assert not await store.history.ticks(schedule.uid, before=now, limit=10)
+
+    async def test_schedules_are_found_by_their_origin_and_orphans_by_name(self, store: Store) -> None:
+        app, other = "import:app", "file:/etc/jobs.yaml"
+        deleted = minutely("d", origin=app, orphaned=True)
+        await self.registered(
+            store,
+            minutely("c", origin=app, orphaned=True),
+            minutely("a", origin=app, orphaned=True),
+            minutely("b", origin=other),
+            minutely("e"),
+            minutely("f", tenant="acme", origin=app, orphaned=True),
+            deleted,
+        )
+        assert await store.schedules.delete(plan(deleted, now=NOON), now=NOON, actor="ada")
+
+        assert await store.schedules.names_from("default", [app]) == {"a", "c"}
+        assert await store.schedules.names_from("default", [app, other, "api"]) == {"a", "b", "c"}
+        assert [one.schedule_id for one in await store.schedules.orphans("default", limit=10)] == ["a", "c"]
+        assert [one.schedule_id for one in await store.schedules.orphans("default", limit=1)] == ["a"]
 
     async def test_a_change_decides_what_was_due_before_it(self, store: Store, terms: Terms) -> None:
         schedule = minutely()
@@ -266,6 +417,25 @@ class StoreContract:
 
         [pause] = await store.history.pauses(schedule.uid)
         assert (pause.paused_at, pause.paused_by, pause.resumed_by) == (NOON, "ada", "eve")
+
+    @pytest.mark.req("C-06")
+    async def test_a_change_puts_off_the_starts_of_ticks_beyond_the_limit_and_the_next_tick_waits_for_them(
+        self, store: Store
+    ) -> None:
+        schedule, now, limit = minutely(overlap=Overlap.ALLOW, catchup=Catchup.ALL), NOON + 5 * MINUTE, CatchupLimit(2)
+        await self.registered(store, schedule)
+
+        while has_remaining_due(
+            verdict := verdict_before_edit(await self.current(store, schedule), now=now, limit=limit), now=now
+        ):
+            assert await store.schedules.change(verdict, schedule_after(verdict), now=now, actor="", tzdata="")
+        changed = edited_schedule(verdict, replace(schedule.spec, user_id="eve"), now=now)
+        assert await store.schedules.change(verdict, changed, now=now, actor="eve", tzdata="")
+
+        starts = [max(now, run.fire_at) for run in await runs_of(store, schedule)]
+        assert starts == [now, now, now + 1000, now + 1000, now + 2000]
+        assert (await self.current(store, schedule)).next_fire_at == now + MINUTE
+        assert [run.planned_at for run in await runs_of(store, schedule)] == [NOON + i * MINUTE for i in range(1, 6)]
 
     # ---- ledger ------------------------------------------------------------------------------
 
@@ -445,6 +615,46 @@ class StoreContract:
 
         fired = await self.decided(store, schedule, now=NOON + 3 * MINUTE, terms=terms)
         assert [d.kind for d in (*skipped.decisions, *fired.decisions)] == [TickKind.SKIPPED, TickKind.FIRED]
+
+    async def test_the_kind_of_the_newest_tick_of_each_schedule_is_known(self, store: Store, terms: Terms) -> None:
+        fires, misses, idle = minutely(), minutely("misses", misfire_grace_ms=0), minutely("idle")
+        await self.registered(store, fires, misses, idle)
+        uids = [one.uid for one in (fires, misses, idle)]
+        assert await store.history.last_tick_kinds(uids) == {}
+
+        await self.decided(store, misses, now=NOON + MINUTE, terms=terms)
+        await self.decided(store, misses, now=NOON + MINUTE + MINUTE // 2, terms=terms)
+        assert await store.history.last_tick_kinds(uids) == {misses.uid: TickKind.FIRED}
+
+        await self.decided(store, fires, now=NOON + MINUTE, terms=terms)
+        await self.decided(store, misses, now=NOON + 2 * MINUTE + MINUTE // 2, terms=terms)
+        found = await store.history.last_tick_kinds(uids)
+        [newest] = await store.history.ticks(misses.uid, before=NOON + HOUR, limit=1)
+        assert found == {fires.uid: TickKind.FIRED, misses.uid: newest.decision.kind}
+        assert newest.decision.kind is not TickKind.FIRED
+        assert await store.history.last_tick_kinds([]) == {}
+
+    @pytest.mark.req("H-10", "C-02")
+    async def test_what_waits_runs_and_has_ended_is_told_apart_in_lists(self, store: Store, terms: Terms) -> None:
+        schedule, idle = minutely(), minutely("idle")
+        await self.registered(store, schedule, idle)
+        await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
+        [run] = await store.history.runs(schedule.uid, before=NOON + HOUR, limit=10)
+
+        async def shown() -> tuple[dict[ScheduleUid, int], dict[RunId, int], int]:
+            [tick] = await store.history.ticks(schedule.uid, before=NOON + HOUR, limit=10)
+            running = await store.history.running([schedule.uid, idle.uid])
+            return dict(running), dict(await store.run_tasks.attempt_numbers([run.run_id])), tick.updated_at
+
+        waiting = await shown()
+        taken = await take_task(store, "worker", run, now=NOON + MINUTE + 5)
+        running = await shown()
+        await store.attempts.report([completion_of(taken, Result.SUCCEEDED, now=NOON + MINUTE + 9)])
+        ended = await shown()
+
+        assert waiting == ({}, {run.run_id: 0}, NOON + MINUTE)
+        assert running == ({schedule.uid: 1}, {run.run_id: 1}, NOON + MINUTE + 5)
+        assert ended == ({}, {run.run_id: 1}, NOON + MINUTE + 9)
 
     async def test_a_run_ends_once(self, store: Store, terms: Terms) -> None:
         schedule = minutely()

@@ -12,11 +12,12 @@ from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, 
 from gnomon.core.runs.admission import AdmissionRequest, FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
-from gnomon.core.runs.prepare import prepare_task, reference_scope
+from gnomon.core.runs.prepare import prepare_task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.maintenance import FIRST_OPEN_RUN
+from gnomon.ports.runs import ItemQuery
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from support.row_editing import EditRow
@@ -69,7 +70,7 @@ class StuckRunsContract:
         assert graph is not None
         assert waiting.task.step == name
         request = AdmissionRequest(waiting=waiting, workflow=graph, step=graph.steps[0], input={})
-        made = prepare_task(request, reference_scope(graph, waiting, {}), workflow(), now=NOON)
+        made = prepare_task(request, {}, workflow(), now=NOON)
         assert isinstance(made, FanOut)
         return made
 
@@ -151,6 +152,26 @@ class StuckRunsContract:
         await store.invariants.repair_runs([run.run_id], now=LATER)
         assert await self.status(store, run) is RunStatus.COMPLETED
         assert await store.executions.payload(step.task_id, "output") == b"[null]"
+
+    async def test_the_items_of_a_run_are_counted_and_read_in_parts(self, store: Store, plant: EditRow) -> None:
+        several = replace(MANY, steps=(replace(MANY.steps[0], foreach=list(range(12))),))
+        run = await self.begun(store, await self.graph_job(store, several))
+        await store.tasks.fan_out([await self.step(store, run, "each")], now=NOON)
+        items = {task.item: task for task in await store.history.tasks([run])}
+        await plant("task", "task_id", items[11].task_id, "state", "FAILED")
+
+        shown = await store.run_tasks.steps([run.run_id], items=2)
+        assert [task.item for task in shown] == [None, 0, 1]
+        assert [task.item for task in await store.run_tasks.steps([run.run_id])] == [None]
+        counts = await store.run_tasks.item_counts(run.run_id)
+        assert {step: dict(states) for step, states in counts.items()} == {
+            "each": {TaskState.PENDING: 11, TaskState.FAILED: 1}
+        }
+        page = await store.run_tasks.items(ItemQuery(run_id=run.run_id, step="each", after=8, limit=2))
+        assert [task.item for task in page] == [9, 10]
+        failed = ItemQuery(run_id=run.run_id, states=frozenset({TaskState.FAILED}))
+        assert list(await store.run_tasks.items(failed)) == [replace(items[11], state=TaskState.FAILED)]
+        assert list(await store.run_tasks.items(ItemQuery(run_id=run.run_id, step="other"))) == []
 
     async def test_a_run_whose_workflow_is_gone_and_that_has_nothing_left_has_failed(
         self, store: Store, plant: EditRow

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
+from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
 from gnomon.core.ledger.edits import edited_schedule, verdict_before_edit
@@ -27,14 +28,20 @@ from gnomon.core.model import (
 )
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy, Workflow
 from gnomon.core.triggers import At, OnDemand
 from gnomon.ports.ledger import Terms
-from gnomon.ports.runs import RunQuery
+from gnomon.ports.runs import LogQuery, RunQuery
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import WorkerInfo
+from gnomon.services.coordination import AlwaysHeldSingleton
+from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.observed_events import NullEvents
+from gnomon.testing.clock import VirtualClock
 from support.task_steps import (
     LEASE,
     admission,
@@ -120,8 +127,8 @@ class TaskContract:
     async def test_an_admitted_task_is_scheduled_once(self, store: Store, run: Run) -> None:
         [task] = await store.history.tasks([run])
 
-        assert await store.tasks.admit([admission(task)], now=NOON) == {task.task_id}
-        assert await store.tasks.admit([admission(task)], now=NOON) == frozenset()
+        assert set(await store.tasks.admit([admission(task)], now=NOON)) == {task.task_id}
+        assert await store.tasks.admit([admission(task)], now=NOON) == {}
         assert await store.tasks.waiting(NOON + HOUR, limit=10) == []
         assert await store.tasks.next_available_at() is None
 
@@ -131,7 +138,7 @@ class TaskContract:
         taken = await take_task(store, "w1", run, now=NOON)
         await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, definition=definition)])
 
-        assert await store.tasks.admit([admission(read, fence=read.fence)], now=NOON) == frozenset()
+        assert await store.tasks.admit([admission(read, fence=read.fence)], now=NOON) == {}
 
     async def test_an_admission_that_rests_on_an_attempt_is_void_unless_that_succeeded(
         self, store: Store, schedule: Schedule, run: Run
@@ -142,10 +149,10 @@ class TaskContract:
         [task] = await store.history.tasks([other])
         held, another = (first.task.task_id, first.task.fence), (first.task.task_id, first.task.fence + 1)
 
-        assert await store.tasks.admit([admission(task, behind=held)], now=NOON) == frozenset()
+        assert await store.tasks.admit([admission(task, behind=held)], now=NOON) == {}
         await store.attempts.report([completion_of(first, Result.SUCCEEDED, now=NOON)])
-        assert await store.tasks.admit([admission(task, behind=another)], now=NOON) == frozenset()
-        assert await store.tasks.admit([admission(task, behind=held)], now=NOON) == {task.task_id}
+        assert await store.tasks.admit([admission(task, behind=another)], now=NOON) == {}
+        assert set(await store.tasks.admit([admission(task, behind=held)], now=NOON)) == {task.task_id}
 
     async def test_a_task_that_nobody_can_take_waits_and_says_why(self, store: Store, run: Run) -> None:
         [task] = await store.history.tasks([run])
@@ -261,6 +268,22 @@ class TaskContract:
         [again] = await store.attempts.take("w2", limit=10, lease_ms=LEASE, now=NOON + HOUR, known=stale)
 
         assert (again.task.fence, again.task.attempts) == (2, task.attempts)
+
+    @pytest.mark.parametrize("begin", [True, False])
+    async def test_an_attempt_never_begins_before_the_end_of_the_one_before_it(
+        self, store: Store, run: Run, *, begin: bool
+    ) -> None:
+        taken = await take_task(store, "w1", run, now=NOON + MINUTE)
+        await store.attempts.report([completion_of(taken, Result.INTERRUPTED, now=NOON + 2 * MINUTE)])
+        [task] = await store.history.tasks([run])
+        await store.tasks.admit([admission(task, available_at=NOON + 2 * MINUTE)], now=NOON + 2 * MINUTE)
+
+        # The worker looked at its clock before the first attempt ended, and its take was written after that.
+        await store.attempts.take("w2", limit=10, lease_ms=LEASE, now=NOON + MINUTE + 1, begin=begin)
+
+        first, second = await store.executions.attempts([task.task_id])
+        assert first.ended_at == second.dispatched_at == NOON + 2 * MINUTE
+        assert second.started_at == (second.dispatched_at if begin else None)
 
     async def test_known_and_unknown_tasks_are_taken_in_order(self, store: Store, schedule: Schedule) -> None:
         for minute in range(1, 6):
@@ -410,9 +433,11 @@ class TaskContract:
         assert await store.executions.payload(taken.task.task_id, "output") == b'{"rows":3}'
         assert tuple(await store.executions.log_lines(taken.task.task_id)) == said
         assert tuple(await store.executions.log_lines(taken.task.task_id, after=1, limit=2)) == said[1:3]
-        assert await store.executions.log_lengths([taken.task.task_id, TaskId("task_silent")]) == {
-            taken.task.task_id: 5
-        }
+        logged = await store.run_tasks.log(LogQuery(run_id=run.run_id, since=NOON + 1, limit=3))
+        rest = await store.run_tasks.log(LogQuery(run_id=run.run_id, after=logged[-1].place))
+        assert [(one.line, one.number, one.task) for one in (*logged, *rest)] == [
+            (line, number, taken.task.task_id) for number, line in enumerate(said, 1) if number > 1
+        ]
 
     async def test_the_next_attempt_speaks_after_the_one_before(self, store: Store, run: Run) -> None:
         definition = workflow(retry=RetryPolicy(max_attempts=2, initial_delay_ms=0))
@@ -487,6 +512,46 @@ class TaskContract:
 
         assert not await store.attempts.report([of_others])
         assert await store.attempts.report([of_its_own]) == {held}
+
+    @pytest.mark.guarantee("S5", "S9")
+    @pytest.mark.parametrize("result", [Result.SUCCEEDED, Result.FAILED, Result.GAVE_UP, Result.LOST])
+    async def test_only_the_worker_that_has_begun_an_attempt_ends_it(
+        self, store: Store, run: Run, result: Result
+    ) -> None:
+        taken = await take_task(store, "courier", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+        await store.attempts.begin([held], now=NOON, worker="field_1")
+        of_others, of_its_own = (
+            completion_of(taken, result, now=NOON, reported_by=one) for one in ("field_2", "field_1")
+        )
+
+        assert not await store.attempts.report([of_others])
+        assert await store.attempts.report([of_others, of_its_own]) == {held}
+        [attempt] = await store.executions.attempts([taken.task.task_id])
+        assert (attempt.worker, attempt.result) == ("field_1", result)
+
+    @pytest.mark.guarantee("S9")
+    async def test_what_was_sent_to_one_worker_is_no_other_workers(self, store: Store, run: Run) -> None:
+        taken = await take_task(store, "field_1", run, now=NOON, begin=False)
+        held = taken.task.task_id, taken.task.fence
+
+        assert await store.attempts.begin([held], now=NOON, worker="field_2") == frozenset()
+        assert (await store.attempts.renew("field_2", [held], lease_ms=LEASE)).lost == {held}
+        assert not await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, reported_by="field_2")])
+        assert not (await store.attempts.renew("field_1", [held], lease_ms=LEASE)).lost
+        assert await store.attempts.begin([held], now=NOON, worker="field_1") == {held}
+
+    @pytest.mark.guarantee("S9")
+    async def test_an_enrolled_worker_gets_what_was_sent_to_its_pool_and_nothing_else(
+        self, store: Store, run: Run
+    ) -> None:
+        taken = await take_task(store, "courier", run, now=NOON, begin=False)
+        held, stranger = (taken.task.task_id, taken.task.fence), "field_gpu.one.1"
+
+        assert await store.attempts.begin([held], now=NOON, worker=stranger) == frozenset()
+        assert (await store.attempts.renew(stranger, [held], lease_ms=LEASE)).lost == {held}
+        assert not await store.attempts.report([completion_of(taken, Result.FAILED, now=NOON, reported_by=stranger)])
+        assert await store.attempts.begin([held], now=NOON, worker="field_default.one.1") == {held}
 
     async def test_open_attempts_are_paged_by_task(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):
@@ -736,6 +801,46 @@ class TaskContract:
         assert await store.runs.cancel(run.run_id, reason="no", now=NOON) is CancelOutcome.OVER
         assert await store.runs.cancel(RunId("run_none"), reason="no", now=NOON) is CancelOutcome.UNKNOWN
 
+    # ---- reconciling -------------------------------------------------------------------------
+
+    @pytest.mark.req("R-07")
+    @pytest.mark.guarantee("S4")
+    async def test_a_lost_attempt_is_found_behind_more_open_ones_than_one_pass_covers(
+        self, store: Store, schedule: Schedule, advance: Callable[[int], None]
+    ) -> None:
+        for minute in range(1, 8):
+            await self.tick(store, schedule, minute)
+        tasks = sorted(await store.history.tasks(await runs_of(store, schedule)), key=lambda task: task.task_id)
+        homes = ["alive"] * 6 + ["gone"]
+        placed = [
+            admission(task, placement=Placement(directed_to=home)) for task, home in zip(tasks, homes, strict=True)
+        ]
+        await store.tasks.admit(placed, now=NOON)
+        now = await store.now()
+        assert len(await store.attempts.take("alive", limit=10, lease_ms=HOUR, now=now)) == 6
+        assert len(await store.attempts.take("gone", limit=10, lease_ms=1000, now=now)) == 1
+        advance(1001)
+        reconciler = Reconciler(
+            store,
+            WorkflowCache(store.jobs),
+            VirtualClock(now),
+            NullEvents(),
+            load(flags={"reconciler.batch": 2, "reconciler.max_iterations": 1}),
+            lease=AlwaysHeldSingleton(),
+            on_ready=lambda: None,
+        )
+
+        # Two attempts in each step; the last one is found in the fourth, after which it begins again.
+        for _ in range(3):
+            assert await reconciler.step() == 0.0
+            assert (await store.executions.attempts([tasks[-1].task_id]))[-1].ended_at is None
+        await reconciler.step()
+
+        [lost] = await store.executions.attempts([tasks[-1].task_id])
+        assert lost.result is Result.LOST
+        others = await store.executions.attempts([task.task_id for task in tasks[:-1]])
+        assert {one.ended_at for one in others} == {None}
+
     # ---- queries -----------------------------------------------------------------------------
 
     @pytest.mark.req("H-10")
@@ -748,6 +853,21 @@ class TaskContract:
         rest = await store.executions.list_runs(RunQuery(limit=2, after=(first[-1].created_at, first[-1].run_id)))
 
         assert [*first, *rest] == runs
+
+    @pytest.mark.req("H-06")
+    async def test_runs_that_exclude_others_are_the_active_ones_of_schedules_that_skip(self, store: Store) -> None:
+        skipping, over = minutely("a", overlap=Overlap.SKIP), minutely("b", overlap=Overlap.SKIP)
+        others = [minutely("c", overlap=Overlap.ALLOW), minutely("d", overlap=Overlap.QUEUE)]
+        await store.schedules.add([skipping, over, *others], actor="ada", tzdata="")
+        for owner in (skipping, over, *others):
+            await self.launched(store, owner, owner.schedule_id)
+        [ended] = await runs_of(store, over)
+        await finish_run(store, ended, now=NOON)
+
+        found = await store.executions.excluding_runs(limit=10)
+
+        assert found == await runs_of(store, skipping)
+        assert await store.executions.excluding_runs(limit=0) == []
 
     async def test_runs_are_listed_by_job_and_by_status(self, store: Store, schedule: Schedule, run: Run) -> None:
         other = minutely("other")
@@ -819,12 +939,27 @@ class TaskContract:
         assert letter is not None
         assert letter.input == b'{"x":1}'
 
+    async def test_a_dead_letter_keeps_the_input_that_its_run_had_of_the_workflow(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        definition = workflow(dead_letter=True, input={"day": "monday"})
+        assert await store.jobs.apply(JobChangeset(workflows=[definition]), now=NOON, actor="ada", tzdata="")
+        await self.launched(store, schedule, "a")
+        [run] = await runs_of(store, schedule)
+
+        letter = await store.dead_letters.find("default", await self.dead(store, run))
+
+        assert letter is not None
+        assert letter.input == b'{"day":"monday"}'
+
     @pytest.mark.req("H-09")
     async def test_a_dead_letter_is_resolved_once(self, store: Store, run: Run) -> None:
         name = await self.dead(store, run)
 
-        assert await store.dead_letters.resolve("default", [name, "dl_none"], by="ada", now=NOON + HOUR) == 1
-        assert await store.dead_letters.resolve("default", [name], by="eve", now=NOON + HOUR) == 0
+        assert (
+            await store.dead_letters.resolve("default", [name, "dl_none"], by="ada", actor="ada", now=NOON + HOUR) == 1
+        )
+        assert await store.dead_letters.resolve("default", [name], by="eve", actor="eve", now=NOON + HOUR) == 0
         letter = await store.dead_letters.find("default", name)
         assert letter is not None
         assert (letter.resolved_by, letter.resolved_at) == ("ada", NOON + HOUR)
@@ -851,12 +986,75 @@ class TaskContract:
     async def test_dead_letters_are_paged(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):
             await self.tick(store, schedule, minute)
-        names = sorted([await self.dead(store, run) for run in await runs_of(store, schedule)])
+        names = [await self.dead(store, run) for run in await runs_of(store, schedule)]
+        letters = [await store.dead_letters.find("default", name) for name in names]
+        by_age = [
+            name for _, name in sorted((one.created_at, one.dead_letter_id) for one in letters if one is not None)
+        ]
 
-        first = await store.dead_letters.page("default", limit=2)
-        rest = await store.dead_letters.page("default", after=first[-1].dead_letter_id, limit=2)
+        for oldest_first in (False, True):
+            first = await store.dead_letters.page("default", oldest_first=oldest_first, limit=2)
+            after = first[-1].created_at, first[-1].dead_letter_id
+            rest = await store.dead_letters.page("default", oldest_first=oldest_first, after=after, limit=2)
+            found = [letter.dead_letter_id for letter in [*first, *rest]]
+            assert found == (by_age if oldest_first else by_age[::-1])
 
-        assert [letter.dead_letter_id for letter in [*first, *rest]] == names
+    async def test_runs_and_dead_letters_are_found_by_the_beginning_of_their_ids(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        for minute in (1, 2):
+            await self.tick(store, schedule, minute)
+        runs = sorted([run.run_id for run in await runs_of(store, schedule)])
+        letters = sorted([await self.dead(store, run) for run in await runs_of(store, schedule)])
+
+        for prefix, found in (("run_", runs), (runs[0], runs[:1]), (runs[0][:-1], runs), ("run_x", []), ("run_~", [])):
+            expected = [name for name in found if name.startswith(prefix)]
+            assert [one.run_id for one in await store.executions.find_by_prefix("default", prefix, limit=5)] == expected
+        assert await store.executions.find_by_prefix("other", "run_", limit=5) == []
+        assert len(await store.executions.find_by_prefix("default", "run_", limit=1)) == 1
+        by_prefix = store.dead_letters.find_by_prefix
+        assert [one.dead_letter_id for one in await by_prefix("default", "dl_", limit=5)] == letters
+        assert [one.dead_letter_id for one in await by_prefix("default", letters[1], limit=5)] == letters[1:]
+        assert await by_prefix("other", "dl_", limit=5) == []
+
+    @pytest.mark.req("H-09")
+    async def test_a_replay_stands_for_every_dead_letter_of_its_execution(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        await self.tick(store, schedule, 1)
+        await self.tick(store, schedule, 2)
+        one, other = await runs_of(store, schedule)
+        name, apart = await self.dead(store, one), await self.dead(store, other)
+        again = replace(new_requested_run(RunId("run_again"), schedule, source=Source.MANUAL, now=NOON), replay_of=name)
+
+        assert await store.dead_letters.of_execution("default", name) == [name]
+        assert await store.dead_letters.of_execution("other", name) == []
+        assert await store.dead_letters.of_execution("default", "dl_none") == []
+        await store.runs.launch([LaunchRequest(run=again, first_steps=("main",))], now=NOON)
+        await finish_run(store, again, result=Result.SUCCEEDED, now=NOON + 2 * HOUR)
+
+        found = {letter.dead_letter_id: letter for letter in await store.dead_letters.page("default")}
+        assert (found[name].replayed_by, found[name].resolved_at) == ("run_again", NOON + 2 * HOUR)
+        assert (found[apart].replayed_by, found[apart].resolved_at) == (None, None)
+
+    @pytest.mark.req("C-05", "H-09")
+    @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE, Overlap.ALLOW])
+    async def test_a_run_that_waits_is_queued_where_it_may_not_overlap(self, store: Store, overlap: Overlap) -> None:
+        schedule = minutely("waits", overlap=overlap, queue_limit=1)
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        wanted = [
+            LaunchRequest(
+                run=new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON),
+                first_steps=("main",),
+                waits=True,
+            )
+            for name in "abc"
+        ]
+
+        became = await store.runs.launch(wanted, now=NOON)
+
+        started, queued = LaunchOutcome.STARTED, LaunchOutcome.QUEUED
+        assert became == ([started] * 3 if overlap is Overlap.ALLOW else [started, queued, queued])
 
     # ---- jobs --------------------------------------------------------------------------------
 
@@ -951,3 +1149,19 @@ class TaskContract:
         assert not await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
         assert await store.schedules.find("default", "new") is None
         assert await store.jobs.workflow("default", "report") is None
+
+    # ---- statistics --------------------------------------------------------------------------
+
+    async def test_the_last_success_of_a_schedule_is_the_newest_and_failures_are_none(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        never = minutely("never")
+        await store.schedules.add([never], actor="ada", tzdata="")
+        for minute, result in ((1, Result.SUCCEEDED), (2, Result.SUCCEEDED), (3, Result.GAVE_UP)):
+            await self.tick(store, schedule, minute)
+            run = max(await runs_of(store, schedule), key=lambda one: one.planned_at)
+            await finish_run(store, run, result=result, now=NOON + minute * MINUTE + 500)
+
+        found = await store.stats.last_successes([schedule.uid, never.uid, ScheduleUid("unknown")])
+
+        assert found == {schedule.uid: NOON + 2 * MINUTE + 500}

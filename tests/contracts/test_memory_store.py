@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from contracts.actions import ActionContract, ApprovalContract
+from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.external_events import ExternalEventContract
@@ -14,6 +16,7 @@ from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
+from contracts.tokens import TokenContract
 from gnomon.adapters.memory import MemoryStore
 from support.row_editing import EditRow, WriteState, memory_row_editor, memory_state_writer
 
@@ -25,10 +28,14 @@ class TestMemoryStore(
     PlacementContract,
     ExternalEventContract,
     AuditContract,
+    TokenContract,
+    ActionContract,
+    ApprovalContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,
     InvariantContract,
+    AnnouncementContract,
 ):
     @pytest.fixture
     def clock(self) -> ManualClock:

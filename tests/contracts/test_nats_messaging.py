@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from msgspec.structs import replace
@@ -294,10 +294,10 @@ async def test_the_scheduler_can_keep_leases_and_hear_hints(nats: Nats) -> None:
 async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Client) -> None:
     events, answered = Recorder(), asyncio.Event()
 
-    async def heard(body: bytes) -> bytes:
+    async def heard(_: str, body: bytes) -> bytes:
         return b"heard " + body
 
-    async def asked(body: bytes) -> bytes:
+    async def asked(_: str, body: bytes) -> bytes:
         answered.set()
         return body
 
@@ -313,6 +313,63 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Cl
 
     assert "request_refused" in events.names()
     assert (await admin.jetstream().stream_info(subjects.WORK)).state.messages == 0
+
+
+async def test_a_worker_that_floods_the_stream_of_reports_is_refused_and_others_are_not(
+    nats: Nats, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del admin
+    async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
+        side = NatsServerBus(one, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=ACK_WAIT_MS)
+        await side.prepare(["default"])
+        # A stream that exists is brought up to date.
+        monkeypatch.setattr(queue, "MAX_PENDING_REPORTS", 3)
+        await side.prepare(["default"])
+        flood, honest = (NatsWorkerBus(other, settings_of(nats, "worker"), worker=name) for name in ("w1", "w2"))
+        for number in range(3):
+            await flood.report(f"w1:{number}", b"a")
+        with pytest.raises(Unavailable, match="cannot report"):
+            await flood.report("w1:3", b"a")
+        await honest.report("w2:1", b"b")
+
+        # The stream has room again as soon as servers have processed what it holds.
+        await side.acknowledge(await side.collect(limit=10, wait_ms=2_000))
+        await one.flush()
+        await _reported(flood, "w1:3")
+        await side.close()
+
+
+async def _reported(worker: NatsWorkerBus, message_id: str) -> None:
+    """Report until there is room: the stream removes what was acknowledged a moment later."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(Unavailable):
+                return await worker.report(message_id, b"a")
+            await asyncio.sleep(0.02)
+
+
+async def test_a_worker_that_floods_a_server_with_requests_delays_only_itself(nats: Nats, admin: Client) -> None:
+    del admin
+    events, stuck, answered = Recorder(), asyncio.Event(), list[str]()
+
+    async def beat(sender: str, body: bytes) -> bytes:
+        answered.append(sender)
+        if sender == "field_flood":
+            await stuck.wait()
+        return body
+
+    async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
+        side = NatsServerBus(one, settings_of(nats, "scheduler"), events, ack_wait_ms=ACK_WAIT_MS)
+        await side.answer(heartbeats=beat, grants=beat)
+        for _ in range(1_000):
+            await other.publish(subjects.heartbeat_subject("field_flood"), b"", reply=other.new_inbox())
+        await other.request(subjects.heartbeat_subject("field_1"), b"", timeout=2)
+        assert (answered.count("field_flood"), answered.count("field_1")) == (8, 1)
+        assert events.names().count("request_refused") == 1
+
+        stuck.set()
+        await other.request(subjects.heartbeat_subject("field_flood"), b"", timeout=2)
+        await side.close()
 
 
 @pytest.mark.req("H-21", "C-11")

@@ -6,8 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from contracts.actions import ActionContract, ApprovalContract
+from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
+from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
@@ -16,6 +19,7 @@ from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
+from contracts.tokens import TokenContract
 from gnomon.adapters.sql import SqlStore, open_postgres
 from support.pooler import Pooler
 from support.postgres_server import postgres
@@ -28,6 +32,9 @@ ENDS = {
     "attempt": "lease_until",
     "worker": "seen_until",
     "turn": "until_at",
+    "announcement": "claimed_until",
+    "change_follower": "until_at",
+    "change_log": "created_at",
 }
 
 
@@ -38,10 +45,15 @@ class PostgresContract(
     PlacementContract,
     ExternalEventContract,
     AuditContract,
+    TokenContract,
+    ActionContract,
+    ApprovalContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,
     InvariantContract,
+    AnnouncementContract,
+    ChangeLogContract,
 ):
     version: int
     statement_cache = True

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from contracts.actions import ActionContract, ApprovalContract
+from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
+from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
@@ -15,8 +18,10 @@ from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
-from gnomon.adapters.sql import SqlStore, open_sqlite
+from contracts.tokens import TokenContract
+from gnomon.adapters.sql import SqlStore
 from support.row_editing import EditRow, WriteState, sql_row_editor, sql_state_writer
+from support.sqlite_files import open_new_sqlite
 
 
 class TestSqliteStore(
@@ -26,10 +31,15 @@ class TestSqliteStore(
     PlacementContract,
     ExternalEventContract,
     AuditContract,
+    TokenContract,
+    ActionContract,
+    ApprovalContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,
     InvariantContract,
+    AnnouncementContract,
+    ChangeLogContract,
 ):
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -37,7 +47,7 @@ class TestSqliteStore(
 
     @pytest.fixture
     async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[SqlStore]:
-        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: clock.now)
+        store = await open_new_sqlite(tmp_path / "gnomon.db", now=lambda: clock.now)
         yield store
         await store.close()
 

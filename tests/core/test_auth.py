@@ -7,8 +7,8 @@ import pytest
 from gnomon.adapters.auth.jwks import KeyFetchState, keys_usable, should_fetch_keys
 from gnomon.config.sections import AuthSettings
 from gnomon.core.auth import ClaimRules, VerifiedClaims, parse_token, verify_claims
-from gnomon.errors import Unauthenticated
-from support.token_issuers import ISSUER, NOW, SECOND, claims, token_part
+from gnomon.errors import RefusalReason, TokenRefused, Unauthenticated
+from support.token_issuers import ISSUER, LASTS_SECONDS, NOW, SECOND, claims, token_part
 
 ROLES = frozenset({"scheduler-viewer", "scheduler-operator", "scheduler-admin"})
 RULES = ClaimRules(issuer=ISSUER, audience=frozenset({"gnomon", "other"}), roles=ROLES)
@@ -20,7 +20,20 @@ def judged(rules: ClaimRules = RULES, **changes: object) -> VerifiedClaims:
 
 @pytest.mark.req("H-20")
 def test_claims_say_who_it_is() -> None:
-    assert judged() == VerifiedClaims("ada", frozenset({"scheduler-operator"}), "default")
+    assert judged(jti="t-1") == VerifiedClaims(
+        "ada",
+        frozenset({"scheduler-operator"}),
+        "default",
+        expires_at=(SECOND + LASTS_SECONDS) * 1000 + RULES.skew_ms,
+        token_id="t-1",  # noqa: S106 - an id, no secret
+        issued_at=NOW,
+    )
+
+
+@pytest.mark.parametrize("jti", ["", 5, ["a"], "x" * 256, "a\nb", {"a": 1}, True])
+def test_an_id_that_is_no_id_is_refused(jti: object) -> None:
+    with pytest.raises(Unauthenticated, match="its jti is no id of a token"):
+        judged(jti=jti)
 
 
 @pytest.mark.req("H-20")
@@ -48,6 +61,23 @@ def test_roles_may_be_nested_as_some_issuers_do() -> None:
 
 def test_a_tenant_is_taken_from_its_claim() -> None:
     assert judged(tenant="acme").tenant == "acme"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"iat": SECOND, "exp": SECOND + 7201}, id="from its issue"),
+        pytest.param({"iat": None, "nbf": SECOND - 60, "exp": SECOND + 7141}, id="from when it began"),
+        pytest.param({"iat": None, "exp": SECOND + 7201}, id="from now on"),
+    ],
+)
+def test_a_token_that_is_valid_for_too_long_is_refused(said: dict[str, Any]) -> None:
+    rules = ClaimRules(roles=ROLES, max_lifetime_ms=7_200_000)
+
+    with pytest.raises(TokenRefused, match=r"longer than auth\.max_lifetime") as refused:
+        judged(rules, **said)
+    assert refused.value.cause is RefusalReason.LIFETIME
+    assert judged(rules, **said | {"exp": said["exp"] - 1}).subject == "ada"
 
 
 def test_a_tenant_may_be_required() -> None:
@@ -89,6 +119,7 @@ def test_clocks_may_differ_a_little(changes: dict[str, Any]) -> None:
         pytest.param({"exp": True}, "its exp is no instant", id="an end that is true"),
         pytest.param({"exp": -1}, "its exp is no instant", id="an end before 1970"),
         pytest.param({"exp": 10**300}, "its exp is no instant", id="an end after all calendars"),
+        pytest.param({"exp": 10**400}, "its exp is no instant", id="an end that no float can hold"),
         pytest.param({"exp": SECOND - 60}, "has expired", id="expired"),
         pytest.param({"nbf": SECOND + 61}, "its nbf lies in the future", id="not yet"),
         pytest.param({"nbf": "soon"}, "its nbf is no instant", id="not before some day"),

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gnomon.core.ids import idempotency_key
 from gnomon.core.messages import (
@@ -31,7 +32,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | s
 @given(given_=st.dictionaries(st.text(min_size=1), JSON, max_size=4), timeout=st.none() | st.integers(1, 10**9))
 def test_a_worker_knows_of_an_order_what_its_functions_may_know(given_: dict[str, object], timeout: int | None) -> None:
     sent = dispatched_assignment(given=given_, timeout_ms=timeout)
-    body = encode_task_message(task_message_of(sent, deadline=99), source="s", now=1_772_452_800_123)
+    body = encode_task_message(task_message_of(sent, deadline=99), now=1_772_452_800_123)
     found = assignment_of(decode_task_message(body))
 
     assert attempt_info(found, deadline_at=None) == attempt_info(sent, deadline_at=None)
@@ -39,27 +40,75 @@ def test_a_worker_knows_of_an_order_what_its_functions_may_know(given_: dict[str
     assert idempotency_key(found.run) == idempotency_key(sent.run)
 
 
+#: Every field of the message of the seed, as the envelope and its data have them.
+SEED_ENVELOPE = {"schema", "id", "type", "source", "timestamp", "data"}
+SEED_DATA = {"job_name", "execution_id", "function", "input", "attempt", "timeout"}
+
+
+@pytest.mark.req("H-13")
+def test_a_first_attempt_without_input_and_timeout_has_every_field_of_the_seed() -> None:
+    sent = dispatched_assignment(given={}, timeout_ms=None)
+    first = structs.replace(sent, task=structs.replace(sent.task, attempts=0, fence=1))
+    written = msgspec.json.decode(encode_task_message(task_message_of(first, deadline=99), now=1_772_452_800_123))
+
+    assert written.keys() == SEED_ENVELOPE
+    assert written["source"] == "scheduler"
+    assert written["timestamp"] == "2026-03-02T12:00:00.123Z"
+    assert written["data"].keys() >= SEED_DATA
+    assert (written["data"]["input"], written["data"]["attempt"], written["data"]["timeout"]) == ({}, 1, None)
+
+
+@pytest.mark.req("H-13")
+def test_a_message_of_an_older_server_leaves_out_what_has_its_default() -> None:
+    sent = dispatched_assignment(given={}, timeout_ms=None)
+    message = structs.replace(task_message_of(sent, deadline=99), attempt=1, tenant="default")
+    written = msgspec.json.decode(encode_task_message(message, now=0))
+    needed = {"job_name", "execution_id", "function", "task_id", "fence", "deadline", "to"}
+    defaults = {"input": {}, "attempt": 1, "timeout": None, "tenant": "default", "step": "main"}
+    assert {name: written["data"][name] for name in defaults} == defaults
+    written["data"] = {name: value for name, value in written["data"].items() if name in needed}
+    written["source"] = "courier_01"
+
+    older = decode_task_message(msgspec.json.encode(written))
+
+    assert (older.name, older.input, older.attempt, older.timeout) == (message.name, {}, 1, None)
+    assert assignment_of(older).task.attempts == 0
+
+
 def test_a_command_in_a_graph_keeps_what_decides_how_it_runs() -> None:
     step = Step(name="load", function="gnomon.shell", command="make", input={"env": {}}, isolation=Isolation.PROCESS)
-    definition = Workflow(workflow_id="w", version=7, steps=(Step(name="first"), step), delivery=Delivery.AT_MOST_ONCE)
-    body = encode_task_message(
-        task_message_of(dispatched_assignment(workflow=definition, step=step), deadline=99), source="s", now=0
+    definition = Workflow(
+        workflow_id="w",
+        version=7,
+        steps=(Step(name="first"), step),
+        delivery=Delivery.AT_MOST_ONCE,
+        origin="file:/etc/jobs.yaml",
     )
+    held = structs.replace(dispatched_assignment(workflow=definition, step=step), approved=True)
+    body = encode_task_message(task_message_of(held, deadline=99), now=0)
     found = assignment_of(decode_task_message(body))
 
     assert (found.step.command, found.step.isolation, tuple(found.step.input)) == ("make", Isolation.PROCESS, ("env",))
     assert (len(found.workflow.steps), found.workflow.delivery) == (2, Delivery.AT_MOST_ONCE)
+    assert (found.workflow.origin, found.approved) == ("file:/etc/jobs.yaml", True)
 
 
 @pytest.mark.parametrize("output", [None, b"null", b'{"a":[1,2.5,"\\u00fc"]}', b'"' + b"x" * 70_000 + b'"'])
 def test_an_outcome_arrives_as_it_was_told(output: bytes | None) -> None:
     told = AttemptOutcome(
-        result=Result.FAILED, error="broken \x01", output=output, snooze_ms=5, logs=(LogLine(1, "info", "hi"),)
+        result=Result.FAILED,
+        error="broken \x01",
+        output=output,
+        snooze_ms=5,
+        retry_after_ms=7,
+        logs=(LogLine(1, "info", "hi"),),
     )
     reports = WorkerReport(
-        worker="w", started=(StartedReport(TaskId("t"), 3),), ended=(ended_report_of(dispatched_assignment(), told),)
+        worker="field_w",
+        started=(StartedReport(TaskId("t"), 3),),
+        ended=(ended_report_of(dispatched_assignment(), told),),
     )
-    found = decode_worker_report(encode_worker_report(reports, message_id="w:1", now=0)).data
+    found = decode_worker_report(encode_worker_report(reports, message_id="field_w:1", now=0), sender="field_w").data
 
     assert found.started == reports.started
     assert found.ended[0].outcome() == told
@@ -71,18 +120,24 @@ def test_nobody_sleeps_for_more_than_a_year() -> None:
     assert told.outcome().snooze_ms == 366 * 24 * 60 * 60_000
 
 
+def test_an_error_is_stored_in_part_if_it_is_long() -> None:
+    told = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.FAILED, error="x" * 900_000))
+
+    assert told.outcome().error == "x" * 10_000
+
+
 def test_a_worker_cannot_say_what_follows_from_an_outcome() -> None:
     body = encode_worker_report(
         WorkerReport(
-            worker="w", ended=(ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.FAILED)),)
+            worker="field_w", ended=(ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.FAILED)),)
         ),
-        message_id="w:1",
+        message_id="field_w:1",
         now=0,
     )
     wicked = body.replace(
         b'"result":"failed"', b'"result":"failed","state":"SUCCEEDED","lease_until":1,"quarantine":"x"'
     )
-    outcome = decode_worker_report(wicked).data.ended[0].outcome()
+    outcome = decode_worker_report(wicked, sender="field_w").data.ended[0].outcome()
 
     assert (outcome.quarantine, outcome.lease_until, outcome.result) == (None, None, Result.FAILED)
 
@@ -98,9 +153,7 @@ def test_a_worker_cannot_say_what_follows_from_an_outcome() -> None:
     ],
 )
 def test_what_is_wrong_with_a_message_is_named(change: dict[str, object], field: str) -> None:
-    written = msgspec.json.decode(
-        encode_task_message(task_message_of(dispatched_assignment(), deadline=0), source="s", now=0)
-    )
+    written = msgspec.json.decode(encode_task_message(task_message_of(dispatched_assignment(), deadline=0), now=0))
     with pytest.raises(FieldError) as refused:
         decode_task_message(msgspec.json.encode(written | change))
 

@@ -97,7 +97,7 @@ def test_who_reads_a_log_cannot_ping(url: str) -> None:
     assert redacted_url(url) == "https://hc-ping.com/…"
 
 
-@pytest.mark.parametrize("url", ["${secret:X}", "http://[::1", ""])
+@pytest.mark.parametrize("url", ["${secret:X}", "http://[::1", "", "http://a\x1b[31m/"])
 def test_what_is_no_address_is_hidden_whole(url: str) -> None:
     assert not is_http_url(url)
     assert redacted_url(url) == "…"

@@ -12,7 +12,7 @@ from gnomon.core.timezones import zone as known
 from gnomon.errors import Position, SentenceError
 
 
-@pytest.mark.req("H-03", "H-01", "Z-08")
+@pytest.mark.req("H-03")
 @pytest.mark.parametrize(
     ("text", "trigger"),
     [

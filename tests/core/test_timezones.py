@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import Cron, CronError
-from gnomon.core.timezones import nearest_zone, zone, zone_of_place
+from gnomon.core.instants import second_of
+from gnomon.core.timezones import Zone, nearest_zone, zone, zone_of_place
 from support.random_schedules import ODD_ZONES
 
 NAMES = sorted(name for name in available_timezones() if zone(name))
@@ -195,3 +196,11 @@ def test_a_place_has_a_zone(said: str, meant: str | None) -> None:
 @pytest.mark.parametrize("name", ["UTC", "Etc/GMT+5", "America/Argentina/Buenos_Aires", "EST5EDT", "US/Eastern"])
 def test_every_iana_name_is_accepted(name: str) -> None:
     assert Cron("* * * * *", timezone=name).timezone == name
+
+
+def test_questions_about_all_centuries_do_not_fill_the_memory() -> None:
+    paris = Zone("Europe/Paris", ZoneInfo("Europe/Paris"))
+    offsets = [paris.span_at(second_of(datetime(year, 7, 1, tzinfo=UTC))).offset for year in range(2000, 2900, 9)]
+
+    assert offsets[-1] == 7200
+    assert len(paris._windows) <= 64  # noqa: SLF001 - only its size shows that it forgets

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.declarative import counters_of, errors
+from gnomon.declarative import MemoryState, Scheduler, counters_of, errors
+from gnomon.testing.clock import DrivenClock
 from support.declarative_world import HOUR, MINUTE, SECOND, DeclarativeWorld
 
 NewWorld = Callable[..., DeclarativeWorld]
@@ -66,6 +67,65 @@ async def test_occurrences_of_a_new_expression_count_since_the_last_attempt(worl
     await world.started(world.task("a", "15 * * * *"))
 
     assert world.ran == ["a 02 12:00:00", "a 02 12:30:00"]
+
+
+@pytest.mark.req("D-13")
+@pytest.mark.parametrize(("cron", "ran"), [("30 * * * *", []), ("0 12 * * *", ["a 02 12:05:00"])])
+async def test_a_task_that_was_due_when_it_was_registered_is_due_by_its_new_expression(
+    world: DeclarativeWorld, cron: str, ran: list[str]
+) -> None:
+    first = world.process()
+    await first.initialize([world.task("a", "* * * * *")])
+    await first.stop()  # before the task has started
+    assert world.record("a")["dueAtRegistration"]
+    await world.drive(5 * MINUTE)
+
+    await world.started(world.task("a", cron))
+
+    assert world.ran == ran
+
+
+@pytest.mark.req("D-16")
+async def test_a_failure_without_an_attempt_counts_as_one() -> None:
+    clock, started = DrivenClock(5 * HOUR), asyncio.Event()
+
+    async def task() -> None:
+        started.set()
+
+    record = {"name": "a", "cronExpression": "0 * * * *", "retryDelayMs": HOUR, "registeredAt": 0}
+    failure = {"lastFailureAt": clock.now(), "pendingRetryUntil": clock.now() + 10 * MINUTE}
+    state = MemoryState([(1, msgspec.json.encode(record | failure).decode())])
+    causes: list[str] = []
+    scheduler = Scheduler(state, clock=clock, timezone="UTC", on_event=lambda event: causes.append(event.cause))
+
+    await scheduler.initialize([("a", "0 * * * *", task, timedelta(hours=1))])
+    await clock.drive(10 * MINUTE - 1)
+    assert not started.is_set()
+    await clock.drive(1)
+
+    assert started.is_set()
+    assert causes[-2:] == ["retry", "callback"]
+    await scheduler.stop()
+
+
+@pytest.mark.req("D-17")
+async def test_tasks_that_a_clock_far_ahead_has_silenced_are_named(
+    world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await world.started(world.task("a", "0 * * * *"))
+    world.step_clock(3 * 365 * 24 * HOUR)
+    await world.drive(MINUTE)
+    assert "the clock was ahead" not in caplog.text
+
+    world.step_clock(-3 * 365 * 24 * HOUR)
+    await world.drive(2 * MINUTE)
+    assert caplog.text.count("the clock was ahead: a started later than it is now") == 1
+    assert "may not start again before 2029-03-01T12:01" in caplog.text
+    assert counters_of(process.scheduler).silenced_tasks == 1
+
+    await process.stop()
+    await world.started(world.task("a", "0 * * * *"))
+    assert caplog.text.count("the clock was ahead") == 2
 
 
 @pytest.mark.req("D-13")

@@ -71,6 +71,7 @@ def test_a_registration_of_another_shape_is_refused_with_its_index(registration:
 
     assert (error.name, str(error)) == ("RegistrationShapeError", SHAPE)
     assert error.details == {"registrationIndex": 1, "received": registration}
+    assert error.__notes__[0].startswith("in registration 1")
 
 
 @pytest.mark.req("D-11")
@@ -263,6 +264,32 @@ def test_behind_a_refused_expression_stand_who_read_it_and_the_field() -> None:
     assert isinstance(field, errors.FieldParseError)
     assert str(field) == "hour field has 61, which is out of range 0-23"
     assert field.details == {"fieldValue": "61", "fieldName": "hour"}
+
+
+@pytest.mark.req("D-11")
+def test_a_note_names_the_registration() -> None:
+    error = refused([GOOD, ("b\n", "0 61 * * *", nothing, HOUR)])
+
+    assert error.__notes__ == ['in registration 1, task "b\\n"']
+
+
+@pytest.mark.req("D-09")
+def test_a_number_of_a_thousand_digits_is_out_of_the_range_of_its_field() -> None:
+    error = refused([("a", f"0 {'1' * 1000} * * *", nothing, HOUR)])
+
+    assert (error.details["field"], error.details["reason"]) == (
+        "hour",
+        "has a number of 1000 digits, which is out of range 0-23",
+    )
+
+
+@pytest.mark.req("D-09")
+@pytest.mark.parametrize("field", [",".join(["0"] * 4996), "0" * 9992], ids=["a list", "leading zeros"])
+def test_an_expression_of_ten_thousand_characters_is_accepted_and_a_longer_one_is_refused(field: str) -> None:
+    longest = f"{field} * * * *".ljust(10_000)
+
+    assert parse(longest) == parse("0 * * * *")
+    assert refused([("a", longest + " ", nothing, HOUR)]).details["field"] == "expression"
 
 
 @pytest.mark.req("D-12")

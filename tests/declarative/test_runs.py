@@ -262,7 +262,16 @@ async def test_a_pending_retry_outlives_a_restart(world: DeclarativeWorld) -> No
 
 @pytest.mark.req("D-15")
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), asyncio.CancelledError(), SystemExit(1), ExceptionGroup("g", [KeyError("k")])]
+    "error",
+    [
+        ValueError("x"),
+        asyncio.CancelledError(),
+        SystemExit(1),
+        ExceptionGroup("g", [KeyError("k")]),
+        GeneratorExit(),
+        BaseExceptionGroup("g", [SystemExit(1)]),
+        BaseException("no Exception"),
+    ],
 )
 async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
     world: DeclarativeWorld, error: BaseException

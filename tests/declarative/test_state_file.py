@@ -64,13 +64,17 @@ async def test_writing_the_same_twice_changes_nothing(reopened: Callable[[], Sta
 
 
 @pytest.mark.req("D-16")
-async def test_whoever_comes_second_is_refused_until_the_first_lets_go(reopened: Callable[[], State]) -> None:
+async def test_whoever_comes_second_is_refused_until_the_first_lets_go(
+    reopened: Callable[[], State], tmp_path: Path
+) -> None:
     first, second = reopened(), reopened()
     await first.open()
 
-    with pytest.raises(errors.StateInUseError):
+    with pytest.raises(errors.StateInUseError) as caught:
         await second.open()
     await first.close()
+    assert ".db" not in str(caught.value)
+    assert caught.value.details["file"] == (str(tmp_path / "state.db") if isinstance(first, StateFile) else None)
 
     assert await second.open() == []
     await second.close()
@@ -101,6 +105,7 @@ async def test_a_write_that_fails_in_the_middle_leaves_nothing_behind(tmp_path: 
         await state.write([(1, "b"), (2, None)], removed=[1])  # type: ignore[list-item]  # the file refuses it
 
     assert str(caught.value) == "Cannot write the state file: SQLITE_CONSTRAINT_NOTNULL"
+    assert caught.value.details["file"] == str(tmp_path / "state.db")
     await state.write([(3, "c")])
     await state.close()
     assert await state.open() == [(1, "a"), (3, "c")]
@@ -171,6 +176,7 @@ async def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(
 
     assert str(caught.value) == message
     assert str(tmp_path) not in str(caught.value)
+    assert caught.value.details["file"] == str(path)
     assert (path.read_bytes() if path.is_file() else b"") == before
     path.rmdir() if path.is_dir() else path.unlink()
     await scheduler.initialize([("a", "0 0 29 2 *", nothing, HOUR)])

@@ -1,7 +1,9 @@
 """The users of the shipped configuration of NATS: a server may do all that servers share, and a worker none of it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
@@ -10,6 +12,7 @@ from gnomon.adapters.nats.connection import connect
 from gnomon.adapters.nats.hints import NatsHints
 from gnomon.adapters.nats.leases import NatsLeases
 from gnomon.config.sections import NatsSettings as Settings
+from gnomon.core.nats_permissions import server_permissions
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic
 from gnomon.testing.clock import Recorder
@@ -35,6 +38,15 @@ async def clients(nats: Nats) -> AsyncIterator[dict[str, Client]]:
     yield both
     for client in both.values():
         await client.close()
+
+
+def test_enrolled_servers_have_the_permissions_of_the_shipped_user() -> None:
+    shipped = (Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf").read_text()
+    publish, subscribe = shipped.split("user: worker")[0].split("publish:")[1].split("subscribe:")
+    allowed = [re.findall(r'"([^"]+)"', re.sub(r"#.*", "", part)) for part in (publish, subscribe)]
+
+    ours = server_permissions()
+    assert [sorted(part) for part in allowed] == [sorted(ours.publish), sorted(ours.subscribe)]
 
 
 @pytest.mark.req("R-15")

@@ -30,7 +30,7 @@ def blocks(language: str) -> list[object]:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions and jobs that one example registers are not those of the next, which may use the same names."""
-    for name in ("_functions", "_jobs", "_origins"):
+    for name in ("_functions", "_declared"):
         monkeypatch.setattr(FUNCTIONS, name, dict(getattr(FUNCTIONS, name)))
 
 

@@ -4,19 +4,19 @@ import os
 from pathlib import Path
 
 from gnomon.config.sections import MetricsSettings
-from gnomon.core.metrics import METRICS, exposed_name
+from gnomon.core.metrics import METRICS
+from support.promql import exposed_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    rows = ["| name | kind | labels | |", "| --- | --- | --- | --- |"]
+    rows = ["| name | kind | labels | exported by | |", "| --- | --- | --- | --- | --- |"]
     for measure in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in measure.labels)
-        rows.append(
-            f"| `{exposed_name(measure, MetricsSettings().prefix)}` | {measure.kind} | {labels} | {measure.help} |"
-        )
+        name = exposed_name(measure, MetricsSettings().prefix)
+        rows.append(f"| `{name}` | {measure.kind} | {labels} | {measure.scope} | {measure.help} |")
     return "\n".join(rows) + "\n"
 
 

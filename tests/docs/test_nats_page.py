@@ -1,12 +1,13 @@
 """The page about NATS names every subject and stream that there is, and no other."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from gnomon.core import subjects
-from gnomon.core.messages import decode_task_message
+from gnomon.core.messages import decode_task_message, encode_task_message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "nats.md").read_text()
 
@@ -40,6 +41,8 @@ def test_the_message_on_the_page_is_one_that_workers_read() -> None:
 
     task = decode_task_message(message.encode())
 
+    written = json.loads(message)
+    assert written == json.loads(encode_task_message(task, now=0)) | {"timestamp": written["timestamp"]}
     assert (task.function, task.timeout, task.fence) == ("reports/make", 300, 1)
     assert decode_task_message(message.replace('"step"', '"something newer": true, "step"').encode()) == task
 

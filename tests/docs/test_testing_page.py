@@ -15,17 +15,17 @@ SHOWN = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 INSTALLED = any(point.value == "gnomon_pytest" for point in entry_points(group="pytest11"))
 
 
-def test_the_shown_tests_pass(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param("", id="strict mode, the default"),
+        pytest.param('asyncio_mode = "auto"', id="auto mode", marks=pytest.mark.thorough),
+    ],
+)
+def test_the_shown_tests_pass(pytester: pytest.Pytester, settings: str) -> None:
     [block] = SHOWN
     shutil.copytree(ROOT / "examples", pytester.path / "examples")
-    pytester.makepyprojecttoml(
-        """
-        [tool.pytest]
-        strict = true
-        asyncio_mode = "auto"
-        asyncio_default_fixture_loop_scope = "function"
-        """
-    )
+    pytester.makepyprojecttoml(f"[tool.pytest]\nstrict = true\n{settings}\n")
     pytester.makepyfile(block)
 
     done = pytester.runpytest_subprocess(*([] if INSTALLED else ["-p", "gnomon_pytest"]), "-p", "no:cacheprovider")

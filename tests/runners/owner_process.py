@@ -1,6 +1,6 @@
-"""A worker to be killed: `python owner_process.py FILE [COMMAND]`.
+"""A worker to be killed: `python owner_process.py FILE [COMMAND | --daemon]`.
 
-Its isolated function notes its number in the file; with a command, that is run instead.
+Its isolated function notes its number in the file, or that of a daemon; with a command, that is run instead.
 """
 
 import asyncio
@@ -13,7 +13,9 @@ from runners.runner_harness import open_runner
 
 async def main() -> None:
     async with open_runner(FUNCTIONS) as harness:
-        if len(sys.argv) > 2:
+        if sys.argv[2:] == ["--daemon"]:
+            await harness.run("daemonizes", {"file": sys.argv[1], "how": "waits"}, isolation=Isolation.PROCESS)
+        elif len(sys.argv) > 2:
             await harness.run(SHELL, command=sys.argv[2])
         await harness.run("traps", {"file": sys.argv[1]}, isolation=Isolation.PROCESS)
 

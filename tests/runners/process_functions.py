@@ -88,8 +88,8 @@ def endless(size: int) -> None:
 
 @FUNCTIONS.function
 def tidies(file: str) -> None:
-    _note(file, os.getpid())
     try:
+        _note(file, os.getpid())
         time.sleep(600)
     finally:
         _note(file, 0)
@@ -97,8 +97,8 @@ def tidies(file: str) -> None:
 
 @FUNCTIONS.function
 async def tidies_too(ctx: Context, file: str) -> None:
-    _note(file, os.getpid())
     try:
+        _note(file, os.getpid())
         await asyncio.sleep(600)
     finally:
         _note(file, 0 if ctx.cancelled else 1)
@@ -106,8 +106,8 @@ async def tidies_too(ctx: Context, file: str) -> None:
 
 @FUNCTIONS.function
 def saves(file: str) -> str:
-    _note(file, os.getpid())
     with suppress(Cancelled):
+        _note(file, os.getpid())
         time.sleep(600)
     return "saved"
 
@@ -184,3 +184,13 @@ def leaks(token: str, how: str) -> object:
         for form in forms:
             logging.getLogger("leaks").warning("got %s", form)
     return {"forms": forms, token: "as a key"} if how == "return" else None
+
+
+@FUNCTIONS.function
+def daemonizes(file: str, how: str) -> None:
+    """Start a daemon that has left parent, session and environment, and end in this way."""
+    script = f"(env -i setsid sleep 600 & echo $! >> {file})"
+    subprocess.run(["/bin/sh", "-c", script], check=True, env={"PATH": os.environ["PATH"]})
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)

@@ -8,13 +8,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gnomon.config.sections import SecretsSettings, ShellSettings, WorkerSettings
+from gnomon.config.sections import SecretsSettings, SecuritySettings, ShellSettings, WorkerSettings
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
+from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
+from gnomon.runners.kernel_support import KernelSupport
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import FunctionRunner
 from gnomon.runners.secrets import SecretSource
@@ -24,7 +26,17 @@ PLANNED = 1_772_452_800_000
 _numbers = count(1)
 
 
-def assignment(function: str, given: Mapping[str, Any] | None = None, **step: Any) -> Assignment:  # noqa: ANN401 - what a step may say
+#: The origin of a job whose commands are open: its author has a shell of the machine anyway.
+OPEN_ORIGIN = "file:jobs.yaml"
+
+
+def assignment(
+    function: str,
+    given: Mapping[str, Any] | None = None,
+    *,
+    origin: str = OPEN_ORIGIN,
+    **step: Any,  # noqa: ANN401 - what a step may say
+) -> Assignment:
     """A task of a tick, under its first attempt."""
     number = next(_numbers)
     only = Step(name="main", function=function, **step)
@@ -54,7 +66,7 @@ def assignment(function: str, given: Mapping[str, Any] | None = None, **step: An
         created_at=PLANNED,
         fence=1,
     )
-    workflow = Workflow(workflow_id="report", version=1, steps=(only,))
+    workflow = Workflow(workflow_id="report", version=1, steps=(only,), origin=origin)
     return Assignment(task=task, run=run, workflow=workflow, step=only, input=given or {})
 
 
@@ -129,7 +141,11 @@ async def open_runner(
     secrets: SecretsSettings | None = None,
     environ: Mapping[str, str] | None = None,
     shell: ShellSettings | None = None,
+    http: HttpSender | None = None,
+    security: SecuritySettings | None = None,
+    kernel: KernelSupport | None = None,
     imports: tuple[str, ...] = (),
+    slot_wait_ms: int = 60_000,
     **settings: Any,  # noqa: ANN401 - those of a worker
 ) -> AsyncIterator[RunnerHarness]:
     """A runner that is closed in the end."""
@@ -141,7 +157,11 @@ async def open_runner(
         secrets=SecretSource(secrets or SecretsSettings(), environ or {}),
         on_finished=lambda: loop.call_soon_threadsafe(called.set),
         shell=shell,
+        http=http,
+        security=security,
+        kernel=kernel,
         imports=imports,
+        slot_wait_ms=slot_wait_ms,
     )
     try:
         yield RunnerHarness(runner, called)

@@ -115,7 +115,7 @@ def test_nothing_ends_where_nobody_reads() -> None:
 
 def test_no_handler_of_errors_keeps_the_reading_from_ending() -> None:
     functions = Functions()
-    functions.loading = True
+    functions.load_only()
 
     with pytest.raises(LoadingStopped):
         functions.stop_loading()

@@ -59,7 +59,7 @@ def test_a_cancelled_function_can_let_itself_be_ended() -> None:
     stop = StopFlag()
     ctx = Context(attempt_info(assignment("any"), deadline_at=None), TaskLog(1), stop, None)
     ctx.raise_if_cancelled()
-    stop.requested = True
+    stop.request()
 
     with pytest.raises(Cancelled):
         ctx.raise_if_cancelled()

@@ -236,12 +236,13 @@ async def test_nothing_that_it_started_outlives_it(harness: RunnerHarness, tmp_p
 
 async def test_only_so_many_run_at_once(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    async with open_runner(FUNCTIONS, max_concurrent=1, kill_grace_ms=100) as harness:
+    async with open_runner(FUNCTIONS, max_concurrent=1, kill_grace_ms=100, slot_wait_ms=50) as harness:
         harness.runner.start([first := isolated("traps", {"file": str(file)})])
         await wait_for_numbers(file, 1)
-        waiting = await tried(harness, "plain", {"number": 1}, timeout_ms=50)
-        harness.runner.start([next_ := isolated("plain", {"number": 2})])
+        waiting = await tried(harness, "plain", {"number": 1})
         harness.runner.stop([attempt_ref(first)], why=Result.CANCELLED)
+        await harness.idle()
+        harness.runner.start([next_ := isolated("plain", {"number": 2})])
 
         assert (waiting.result, waiting.error) == (Result.NEVER_STARTED, "no process was free within 0.05 s")
         assert (await harness.outcome(next_)).result is Result.SUCCEEDED
@@ -277,10 +278,23 @@ def test_a_script_may_keep_its_functions_to_itself() -> None:
     assert said == [], "the script did not start again in the process of its function"
 
 
-async def test_it_dies_with_its_worker(tmp_path: Path) -> None:
+@pytest.mark.guarantee("S11")
+async def test_no_daemon_of_it_outlives_a_crash(harness: RunnerHarness, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+
+    outcome = await tried(harness, "daemonizes", {"file": str(file), "how": "killed"})
+
+    assert outcome.error == "its process was killed by signal 9 (SIGKILL)"
+    [daemon] = read_numbers(file)
+    assert not alive(daemon)
+
+
+@pytest.mark.guarantee("S11")
+@pytest.mark.parametrize("what", [(), ("--daemon",)], ids=["the function", "its daemon"])
+async def test_it_dies_with_its_worker(tmp_path: Path, what: tuple[str, ...]) -> None:
     file = tmp_path / "pids"
     program = TESTS / "runners" / "owner_process.py"
-    worker = await asyncio.create_subprocess_exec(sys.executable, program, file, env=environment_of_tests())
+    worker = await asyncio.create_subprocess_exec(sys.executable, program, file, *what, env=environment_of_tests())
     [pid] = await wait_for_numbers(file, 1)
     worker.kill()
     await worker.wait()

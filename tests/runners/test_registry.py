@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 
-from gnomon.core.cron import Dst
+from gnomon.core.cron import Cron, Dst
 from gnomon.core.jobs.job import JOB_FIELDS, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import COMMAND_FIELDS
 from gnomon.core.model import Overlap
 from gnomon.core.runs.workflow import Delivery, Isolation
+from gnomon.core.triggers import At, Every, OnDemand
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, JobOptions, Retry
 
@@ -147,6 +148,52 @@ def test_a_job_is_kept_in_the_words_of_a_jobs_file(functions: Functions) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("schedule", "fields"),
+    [
+        (Cron("0 9 * * *", "Europe/Berlin"), {"schedule": "0 9 * * *", "timezone": "Europe/Berlin"}),
+        (Cron("0 9 * * *"), {"schedule": "0 9 * * *", "timezone": "UTC"}),
+        (
+            Cron("0 9 * * *", dialect="posix", dst=Dst(gap="skip")),
+            {
+                "schedule": "0 9 * * *",
+                "timezone": "UTC",
+                "dialect": "posix",
+                "dst": {"gap": "skip", "fold": "first"},
+            },
+        ),
+        (Every(timedelta(minutes=5)), {"every": "300s", "start_at": "1970-01-01T00:00:00+00:00"}),
+        (
+            Every(timedelta(minutes=5), datetime(2026, 3, 2, tzinfo=UTC)),
+            {"every": "300s", "start_at": "2026-03-02T00:00:00+00:00"},
+        ),
+        (At(datetime(2027, 3, 2, tzinfo=UTC)), {"at": "2027-03-02T00:00:00+00:00"}),
+    ],
+    ids=["cron", "cron in UTC", "cron with all options", "every", "every from an instant", "at"],
+)
+def test_a_trigger_that_is_a_value_can_be_the_schedule_of_a_job(
+    functions: Functions, schedule: Cron | Every | At, fields: dict[str, object]
+) -> None:
+    @functions.job(schedule)
+    def report() -> None: ...
+
+    [definition] = functions.jobs
+    assert definition == {"name": "report", "function": "report", **fields}
+    assert read_job(definition, Defaults(), now=7).spec.trigger == schedule
+
+
+def test_a_zone_beside_a_schedule_that_has_one_is_refused(functions: Functions) -> None:
+    with pytest.raises(FieldError, match="timezone: 'UTC' is given by the schedule, too"):
+        functions.job(Cron("0 9 * * *", "Europe/Berlin"), timezone="UTC")
+
+
+def test_a_job_without_a_schedule_waits_to_be_triggered(functions: Functions) -> None:
+    @functions.job(dead_letter=True)
+    def charge() -> None: ...
+
+    assert isinstance(read_job(functions.jobs[0], Defaults(), now=0).spec.trigger, OnDemand)
+
+
 def test_what_is_kept_is_what_the_reader_of_jobs_takes(functions: Functions) -> None:
     @functions.job(
         every=timedelta(seconds=90),
@@ -179,11 +226,6 @@ def test_what_is_kept_is_what_the_reader_of_jobs_takes(functions: Functions) -> 
 
 
 def test_what_the_reader_of_jobs_takes_can_be_said() -> None:
-    said_otherwise = {"name", "function", *COMMAND_FIELDS, "schedule", "dag"}
+    said_otherwise = {"name", "function", *COMMAND_FIELDS, "http", "schedule", "dag"}
 
     assert set(JOB_FIELDS) - said_otherwise == set(JobOptions.__annotations__)
-
-
-def test_a_job_that_never_fires_is_refused(functions: Functions) -> None:
-    with pytest.raises(UsageError, match="schedule"):
-        functions.job(timeout="30s")

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.config.sections import SecretsSettings
+from gnomon.config.settings import load
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Isolation
@@ -35,7 +36,7 @@ def source(
 
 
 def resolved(given_: dict[str, Any], **options: Any) -> object:  # noqa: ANN401 - those of source
-    return source(**options).resolve(given_)[0]
+    return source(**options).resolve(given_, tenant="default", job="report")[0]
 
 
 @pytest.mark.req("H-22")
@@ -66,24 +67,58 @@ def test_what_the_folder_lacks_is_looked_for_in_the_environment(tmp_path: Path) 
 
 
 @pytest.mark.req("H-22")
-@pytest.mark.parametrize("name", ["OTHER", "", "../TOKEN", "a/b"])
-def test_only_allowed_names_are_looked_for(tmp_path: Path, name: str) -> None:
-    with pytest.raises(FieldError, match=f"{name}' is not allowed"):
-        resolved({"a": f"${{secret:{name}}}"}, folder=tmp_path, environ={"OTHER": "hunter22"})
+def test_only_allowed_names_are_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match="OTHER' is not allowed"):
+        resolved({"a": "${secret:OTHER}"}, folder=tmp_path, environ={"OTHER": "hunter22"})
 
 
-def test_a_name_that_is_no_name_is_refused_even_if_it_is_allowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["", ".", "..", "../TOKEN", "a/b", "a b"])
+def test_a_text_that_names_no_secret_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "TOKEN").write_text("hunter22")
+    said = {"a": f"${{secret:{name}}}"}
 
-    with pytest.raises(FieldError, match="is not allowed"):
-        resolved({"a": "${secret:../TOKEN}"}, allow=("../TOKEN",), folder=tmp_path / "inside")
+    assert resolved(said, allow=("../TOKEN", ".", ".."), folder=tmp_path / "inside") == said
 
 
-@pytest.mark.parametrize("name", [".", ".."])
-def test_a_folder_is_no_secret(tmp_path: Path, name: str) -> None:
+def test_a_folder_is_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "TOKEN").mkdir()
+
     with pytest.raises(FieldError, match="is missing"):
-        resolved({"a": f"${{secret:{name}}}"}, allow=(name,), folder=tmp_path)
+        resolved({"a": "${secret:TOKEN}"}, folder=tmp_path)
+
+
+@pytest.mark.req("H-22")
+@pytest.mark.parametrize(
+    ("rule", "users"),
+    [
+        ("TOKEN", {("default", "report"), ("default", "other")}),
+        ("TOKEN=acme", {("acme", "report"), ("acme", "other")}),
+        ("TOKEN=acme/report", {("acme", "report")}),
+        ("TOKEN=*", {("default", "report"), ("default", "other"), ("acme", "report"), ("acme", "other")}),
+        ("TOKEN=*/report", {("default", "report"), ("acme", "report")}),
+        ("OTHER=acme", set()),
+    ],
+)
+def test_a_secret_belongs_to_tenants_and_jobs(rule: str, users: set[tuple[str, str]]) -> None:
+    secrets = source(allow=(rule,), environ={"TOKEN": "hunter22"})
+
+    def allowed(tenant: str, job: str) -> bool:
+        try:
+            return secrets.resolve({"a": "${secret:TOKEN}"}, tenant=tenant, job=job)[0] == {"a": "hunter22"}
+        except FieldError as error:
+            return "is not allowed" not in str(error)
+
+    tried = {(tenant, job) for tenant in ("default", "acme") for job in ("report", "other")}
+    assert {user for user in tried if allowed(*user)} == users
+
+
+@pytest.mark.parametrize("rule", ["", "A B", "A=", "A=Acme", "A=acme/", "A=acme/x/y", "=acme"])
+def test_a_rule_that_cannot_be_read_is_named(rule: str) -> None:
+    with pytest.raises(FieldError, match=r"secrets\.allow") as caught:
+        load(flags={"secrets.allow": [rule]})
+
+    assert caught.value.field == "secrets.allow"
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,7 +71,7 @@ async def test_its_status_and_what_it_printed_are_its_output(harness: RunnerHarn
     outcome = await tried(harness, "echo one; echo; echo two; echo three >&2")
 
     assert outcome.result is Result.SUCCEEDED
-    assert output_of(outcome) == {"status": 0, "stdout": "one\n\ntwo"}
+    assert output_of(outcome) == {"status": 0, "stdout": "one\n\ntwo", "stderr": "three"}
     assert {(line.level, line.text) for line in outcome.logs} == {
         ("stdout", "one"),
         ("stdout", "two"),
@@ -94,12 +95,80 @@ async def test_a_status_that_is_not_0_is_a_failure_that_says_why(harness: Runner
     assert (outcome.result, outcome.error) == (Result.FAILED, error)
 
 
+@pytest.mark.req("Z-02")
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("echo one; echo two >&2; exit 3", {"status": 3, "stdout": "one", "stderr": "two"}),
+        ("echo one; kill -9 $$", {"status": 137, "stdout": "one", "stderr": ""}),
+        ("echo one; echo two >&2; sleep 600", {"status": None, "stdout": "one", "stderr": "two"}),
+    ],
+)
+async def test_a_failure_keeps_what_was_printed(harness: RunnerHarness, text: str, output: object) -> None:
+    outcome = await tried(harness, text, timeout_ms=1500)
+
+    assert outcome.result in (Result.FAILED, Result.TIMED_OUT)
+    assert output_of(outcome) == output
+
+
 async def test_a_program_that_is_not_there_is_named(harness: RunnerHarness) -> None:
     outcome = await tried(harness, "no-such-program --at-all")
 
     assert outcome.error is not None
     assert outcome.error.startswith("exit status 127: ")
-    assert "no-such-program: not found" in outcome.error
+    assert "no-such-program: not found (in the folder workspace, see shell.workspace)" in outcome.error
+
+
+async def test_a_command_that_needs_privileges_is_told_how_to_get_them(harness: RunnerHarness) -> None:
+    said = 'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.'
+    outcome = await tried(harness, f"echo '{said}' >&2; echo 'sudo: see the container' >&2; exit 1")
+
+    assert outcome.error == (
+        "exit status 1: sudo: see the container (commands gain privileges only with shell.privileges: keep)"
+    )
+
+
+@pytest.mark.guarantee("S24")
+async def test_a_refused_folder_is_named_without_its_secret(workspace: Path) -> None:
+    """An error shows the beginning of a long value, in which the secret would not be recognised."""
+    secrets, environ = SecretsSettings(allow=("KEY",)), {"KEY": "hunter22" * 25}
+    shell = ShellSettings(workspace=str(workspace))
+    async with open_runner(Functions(), secrets=secrets, environ=environ, shell=shell) as harness:
+        missing = await tried(harness, "true", workdir="${secret:KEY}")
+        too_long = await tried(harness, "true", workdir="${secret:KEY}${secret:KEY}")
+
+    assert missing.error == "workdir: '${secret:KEY}' is not a folder"
+    assert too_long.error == "workdir: '${secret:KEY}${secret:KEY}' is no path"
+
+
+@pytest.mark.guarantee("S24")
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(
+            "for byte in (key + b' ') * 20: os.write(1, bytes([byte])), os.write(2, bytes([byte]))", id="bytes"
+        ),
+        pytest.param("text = (key + b'\\n') * 9999; os.write(1, text), os.write(2, text)", id="many lines"),
+        pytest.param("text = key * 9999; os.write(1, text), os.write(2, text)", id="one line, which is cut"),
+    ],
+)
+async def test_a_secret_that_arrives_in_pieces_is_removed(workspace: Path, written: str, status: int) -> None:
+    secrets, environ = SecretsSettings(allow=("KEY",)), {"KEY": "hunter22-5a2c"}
+    shell = ShellSettings(workspace=str(workspace))
+    program = f"import os; key = os.environb[b'KEY']\n{written}\nexit({status})"
+    # With this size the kept end of the output begins in the middle of a secret.
+    most = 2424
+    async with open_runner(
+        Functions(), secrets=secrets, environ=environ, shell=shell, max_output_bytes=most
+    ) as harness:
+        env = {"KEY": "${secret:KEY}", "PROGRAM": program}
+        outcome = await tried(harness, f'{sys.executable} -c "$PROGRAM"', env=env)
+
+    assert outcome.result is (Result.FAILED if status else Result.SUCCEEDED)
+    shown = f"{outcome.output!r} {outcome.error} {outcome.logs}"
+    assert "[secret KEY]" in shown
+    assert not [start for start in range(9) if "hunter22-5a2c"[start : start + 5] in shown]
 
 
 @pytest.mark.req("Z-13")
@@ -202,15 +271,36 @@ async def test_secrets_are_in_its_variables_and_nowhere_else(workspace: Path) ->
 
 
 @pytest.mark.guarantee("S25")
-async def test_what_it_prints_is_bounded_and_its_end_is_kept(harness: RunnerHarness) -> None:
+async def test_what_it_prints_is_bounded_and_its_beginning_and_end_are_kept(harness: RunnerHarness) -> None:
     outcome = await tried(harness, "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i + 1)); done")
 
     output = output_of(outcome)
     assert output["truncated"] is True
+    assert output["stdout"].startswith("line 0\nline 1\n")
     assert output["stdout"].endswith("line 2998\nline 2999")
-    assert len(output["stdout"]) <= 200
+    assert outcome.output is not None
+    assert len(outcome.output) <= 2400
     assert len(outcome.logs) == 21
     assert outcome.logs[-1].text == "[only the first 20 lines are kept]"
+
+
+@pytest.mark.req("Z-02")
+@pytest.mark.parametrize("status", [0, 1])
+async def test_of_each_stream_16_kib_are_kept_and_the_middle_is_cut_out(workspace: Path, status: int) -> None:
+    printed = "seq 100000; seq 100000 >&2"
+    async with open_runner(Functions(), shell=ShellSettings(workspace=str(workspace))) as harness:
+        output = output_of(await tried(harness, f"{printed}; exit {status}"))
+
+    whole = "".join(f"{number}\n" for number in range(1, 100_001)).rstrip()
+    for stream in ("stdout", "stderr"):
+        head, marker, tail = re.split(r"\n(\.\.\.\[\d+ bytes left out\]\.\.\.)\n", output[stream])
+        assert whole.startswith(head)
+        assert whole.endswith(tail)
+        assert abs(len(head) - len(tail)) <= 1
+        assert 16_000 < len(output[stream]) <= 16_384
+        # The line end at the end is not kept, either.
+        assert int(re.sub(r"\D", "", marker)) == len(whole) - len(head) - len(tail)
+    assert (output["status"], output["truncated"]) == (status, True)
 
 
 async def test_odd_bytes_fit_into_its_output(harness: RunnerHarness) -> None:
@@ -305,14 +395,32 @@ async def test_if_its_guardian_is_killed_all_of_it_is(harness: RunnerHarness, tm
 
 @pytest.mark.req("Z-01")
 async def test_only_so_many_run_at_once(workspace: Path) -> None:
-    async with open_runner(Functions(), shell=ShellSettings(workspace=str(workspace)), max_concurrent=1) as harness:
+    shell = ShellSettings(workspace=str(workspace))
+    async with open_runner(Functions(), shell=shell, max_concurrent=1, slot_wait_ms=50) as harness:
         harness.runner.start([first := command("sleep 600")])
         await wait_until(lambda: harness.runner.occupied == 1)
-        waiting = await tried(harness, "echo never", timeout_ms=50)
+        waiting = await tried(harness, "echo never")
         harness.runner.stop([attempt_ref(first)], why=Result.CANCELLED)
 
         assert (waiting.result, waiting.error) == (Result.NEVER_STARTED, "no process was free within 0.05 s")
+        assert waiting.waited_for_slot
+        await harness.idle()
         assert output_of(await tried(harness, "echo next"))["stdout"] == "next"
+
+
+@pytest.mark.req("Z-01")
+async def test_the_wait_for_a_process_does_not_depend_on_the_timeout_of_the_command(workspace: Path) -> None:
+    shell = ShellSettings(workspace=str(workspace))
+    async with open_runner(Functions(), shell=shell, max_concurrent=1) as harness:
+        harness.runner.start([first := command(f"until test -e {workspace}/go; do sleep 0.01; done")])
+        await wait_until(lambda: harness.runner.occupied == 1)
+        # A quick one, whose timeout counts from its start: it waits for much longer than that.
+        harness.runner.start([quick := command("true", timeout_ms=300)])
+        await asyncio.sleep(0.4)
+        (workspace / "go").touch()
+
+        assert (await harness.outcome(first)).result is Result.SUCCEEDED
+        assert (await harness.outcome(quick)).result is not Result.NEVER_STARTED
 
 
 @pytest.mark.req("Z-02")

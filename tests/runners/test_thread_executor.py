@@ -156,7 +156,8 @@ async def test_a_stop_is_told_at_once(functions: Functions) -> None:
     assert (outcome.result, outcome.error) == (Result.CANCELLED, f"was cancelled{STILL_RUNS}")
 
 
-async def test_what_waits_for_a_thread_past_its_time_was_never_started(functions: Functions) -> None:
+@pytest.mark.req("Z-01")
+async def test_an_attempt_that_waits_too_long_for_a_thread_is_given_back(functions: Functions) -> None:
     enough = threading.Event()
     began: list[int] = []
 
@@ -168,13 +169,14 @@ async def test_what_waits_for_a_thread_past_its_time_was_never_started(functions
     def waits() -> None:
         began.append(1)
 
-    async with open_runner(functions, threads=1) as harness:
+    async with open_runner(functions, threads=1, slot_wait_ms=50) as harness:
         harness.runner.start([assignment("busy")])
         outcome = await harness.run("waits", timeout_ms=20)
         enough.set()
         await harness.idle()
 
-    assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "no thread was free within 0.02 s")
+    assert (outcome.result, outcome.error) == (Result.NEVER_STARTED, "no thread was free within 0.05 s")
+    assert outcome.waited_for_slot
     assert not began
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.runs.workflow import SHELL, Step, When
+from gnomon.core.runs.workflow import HTTP, SHELL, Step, When
 from gnomon.core.runs.workflow import RetryPolicy as CoreRetry
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.errors import FieldError, UsageError
@@ -300,6 +300,35 @@ def test_a_step_may_be_a_command(setup: WorkflowRegistry) -> None:
         depends_on=("extract",),
         timeout_ms=300_000,
     )
+
+
+def test_a_step_may_be_an_http_call(setup: WorkflowRegistry) -> None:
+    @setup.workflow
+    def nightly(ledger: str = "main") -> None:
+        found = step(setup.extract, date="today")
+        url = f"https://api.example/{ledger}/{found.output['date']}"
+        step(name="close", http={"url": url, "json": {"rows": found.output["rows"]}})
+
+    assert setup.steps()[1] == Step(
+        name="close",
+        function=HTTP,
+        input={
+            "url": "https://api.example/${input.ledger}/${steps.extract.output.date}",
+            "json": {"rows": "${steps.extract.output.rows}"},
+        },
+        depends_on=("extract",),
+    )
+
+
+def test_an_http_call_is_beside_nothing_else_and_needs_a_name(setup: WorkflowRegistry) -> None:
+    call = {"url": "https://api.example/"}
+    with pytest.raises(FieldError, match="cannot be combined with a function"):
+        setup.workflow(name="a")(lambda: step(setup.extract, http=call))
+    with pytest.raises(FieldError, match="a step that only waits, or calls a URL, has none of its own"):
+        setup.workflow(name="b")(lambda: step(http=call))
+    setup.workflow(name="c")(lambda: step(name="x", http=call, command="date"))
+    with pytest.raises(FieldError, match="cannot be beside command"):
+        setup.steps()
 
 
 def test_a_command_is_not_beside_a_function(setup: WorkflowRegistry) -> None:

@@ -10,6 +10,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.errors import StoreUnavailable, Unavailable
 from gnomon.services.coordination import AlwaysHeldSingleton, LeasedSingletons, Singleton, SingletonLease
 from gnomon.services.loop import Backoff
+from gnomon.services.maintenance.announcer import AnnouncementSignal, Announcer, MessageComposer
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.maintenance.cleaner import Cleaner
@@ -137,6 +138,30 @@ async def test_while_nobody_keeps_leases_turns_are_taken_at_the_store() -> None:
     assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
 
 
+@pytest.mark.guarantee("C6")
+async def test_a_keeper_that_says_for_ever_that_a_turn_is_taken_is_not_believed_for_ever() -> None:
+    house = TwoNodes()
+    assert await house.leases.acquire("turn.seal", "nobody", ttl_ms=86_400_000) is not None
+
+    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    house.clock.advance(2 * TTL)
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    for _ in range(20):
+        house.clock.advance(TTL // 4)
+        assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+        assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+
+
+@pytest.mark.guarantee("C6")
+async def test_a_keeper_that_gives_a_turn_to_everybody_does_not_make_it_everybodys() -> None:
+    house = TwoNodes()
+    other = LeasedSingletons(MemoryLeases(house.clock.now), house.store.singletons, house.clock, house.events)
+
+    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await other.acquire_singleton("seal", "b", ttl_ms=TTL)
+
+
 async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
     house = TwoNodes()
     house.leases.away = True
@@ -153,21 +178,21 @@ async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
 
 @pytest.mark.req("R-07")
 async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -> None:
-    crew = ExecutionHarness()
-    turns = LeasedSingletons(MemoryLeases(crew.clock.now), crew.store.singletons, crew.clock, crew.events)
-    poll_ms = crew.settings.reconciler.poll_ms
-    lease = SingletonLease(turns, crew.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
-    crew.reconciler = crew.new_reconciler(lease=lease)
+    harness = ExecutionHarness()
+    turns = LeasedSingletons(MemoryLeases(harness.clock.now), harness.store.singletons, harness.clock, harness.events)
+    poll_ms = harness.settings.reconciler.poll_ms
+    lease = SingletonLease(turns, harness.clock, "reconciler", "b", ttl_ms=2 * poll_ms)
+    harness.reconciler = harness.new_reconciler(lease=lease)
     assert await turns.acquire_singleton("reconciler", "a", ttl_ms=2 * poll_ms)
-    await crew.run(await crew.job())
-    await crew.run_until_idle()
-    crew.clock.advance(crew.settings.worker.lease_ms + 1)
+    await harness.run(await harness.job())
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
 
-    assert await crew.reconciler.step() == poll_ms / 1000 / 2
-    assert "attempt_ended_by_reconciler" not in crew.events.names()
-    crew.clock.advance(2 * poll_ms)
-    assert await crew.reconciler.step() == poll_ms / 1000
-    assert "attempt_ended_by_reconciler" in crew.events.names()
+    assert await harness.reconciler.step() == poll_ms / 1000 / 2
+    assert "attempt_ended_by_reconciler" not in harness.events.names()
+    harness.clock.advance(2 * poll_ms)
+    assert await harness.reconciler.step() == poll_ms / 1000
+    assert "attempt_ended_by_reconciler" in harness.events.names()
 
 
 class UnsteadyLease(SingletonLease):
@@ -194,22 +219,44 @@ def ignore() -> None:
 
 
 SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] = {
-    "sealer": lambda crew, lease: AuditSealer(crew.store.audit, crew.clock, crew.events, lease=lease),
-    "gatherer": lambda crew, lease: EventBatcher(
-        crew.store.events, crew.clock, crew.events, lease=lease, on_ready=ignore
+    "sealer": lambda harness, lease: AuditSealer(harness.store.audit, harness.clock, harness.events, lease=lease),
+    "gatherer": lambda harness, lease: EventBatcher(
+        harness.store.events, harness.clock, harness.events, lease=lease, on_ready=ignore
     ),
-    "backfiller": lambda crew, lease: Backfiller(
-        crew.store.backfills, crew.store.history, crew.clock, crew.events, lease=lease, on_ready=ignore
+    "announcer": lambda harness, lease: Announcer(
+        harness.store.announcement_queue,
+        MessageComposer(harness.store.executions, harness.store.run_tasks, harness.workflow_cache),
+        {},
+        harness.clock,
+        harness.events,
+        lease=lease,
+        holder="b",
+        signal=AnnouncementSignal(),
     ),
-    "reconciler": lambda crew, lease: crew.new_reconciler(lease=lease),
-    "mender": lambda crew, lease: RunRepairer(
-        crew.store.invariants, crew.clock, crew.events, crew.settings.reconciler, lease=lease, on_ready=ignore
+    "backfiller": lambda harness, lease: Backfiller(
+        harness.store.backfills, harness.store.history, harness.clock, harness.events, lease=lease, on_ready=ignore
     ),
-    "warden": lambda crew, lease: InvariantChecker(
-        crew.store.invariants, crew.clock, crew.events, crew.settings.alive, lease=lease
+    "reconciler": lambda harness, lease: harness.new_reconciler(lease=lease),
+    "mender": lambda harness, lease: RunRepairer(
+        harness.store.invariants,
+        harness.clock,
+        harness.events,
+        harness.settings.reconciler,
+        lease=lease,
+        on_ready=ignore,
     ),
-    "cleaner": lambda crew, lease: Cleaner(
-        crew.store.retention, crew.store.jobs, NoArchive(), crew.clock, crew.events, settings=crew.settings, lease=lease
+    "warden": lambda harness, lease: InvariantChecker(
+        harness.store.invariants, harness.clock, harness.events, harness.settings.alive, lease=lease
+    ),
+    "cleaner": lambda harness, lease: Cleaner(
+        harness.store.retention,
+        harness.store.jobs,
+        NoArchive(),
+        harness.clock,
+        harness.events,
+        settings=harness.settings,
+        lease=lease,
+        store_now=harness.store.now,
     ),
 }
 
@@ -217,10 +264,10 @@ SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] =
 @pytest.mark.req("Z-11")
 @pytest.mark.parametrize("name", SERVICES)
 async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
-    crew = ExecutionHarness()
-    lease = UnsteadyLease(crew.store.singletons, crew.clock, name, "b", ttl_ms=TTL)
-    service = SERVICES[name](crew, lease)
-    await crew.store.singletons.acquire_singleton(name, "a", ttl_ms=TTL)
+    harness = ExecutionHarness()
+    lease = UnsteadyLease(harness.store.singletons, harness.clock, name, "b", ttl_ms=TTL)
+    service = SERVICES[name](harness, lease)
+    await harness.store.singletons.acquire_singleton(name, "a", ttl_ms=TTL)
     lease.away = True
     await service.step()
     assert service.backoff.failing
@@ -231,17 +278,17 @@ async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_a
 
 
 async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_know_waits() -> None:
-    crew = ExecutionHarness()
-    await crew.job()
-    lease = UnsteadyLease(crew.store.singletons, crew.clock, "sealer", "b", ttl_ms=TTL)
-    sealer = AuditSealer(crew.store.audit, crew.clock, crew.events, lease=lease)
-    await crew.store.singletons.acquire_singleton("sealer", "a", ttl_ms=TTL)
+    harness = ExecutionHarness()
+    await harness.job()
+    lease = UnsteadyLease(harness.store.singletons, harness.clock, "sealer", "b", ttl_ms=TTL)
+    sealer = AuditSealer(harness.store.audit, harness.clock, harness.events, lease=lease)
+    await harness.store.singletons.acquire_singleton("sealer", "a", ttl_ms=TTL)
 
     assert await sealer.step() == TTL / 1000 / 4
-    assert (await crew.store.audit.head())[1] > 0
-    crew.clock.advance(TTL)
+    assert (await harness.store.audit.head())[1] > 0
+    harness.clock.advance(TTL)
     await sealer.step()
-    assert (await crew.store.audit.head())[1] == 0
+    assert (await harness.store.audit.head())[1] == 0
 
     lease.away = True
     await sealer.step()

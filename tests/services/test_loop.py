@@ -1,8 +1,13 @@
-"""The loop around a service's step ends when it is told to, and for no other reason."""
+"""The loop around a service's step ends when it is told to; long computations let others run."""
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Generator
+from time import thread_time
 
-from gnomon.services.loop import run_loop
+import pytest
+
+from gnomon.services.loop import ComputeQueue, run_loop
 
 
 class FailingEvents:
@@ -28,3 +33,93 @@ async def test_a_step_that_fails_is_tried_again_even_if_that_cannot_be_announced
     await run_loop("service", step, stop=stop, wake=wake, events=FailingEvents())
 
     assert steps == 2
+
+
+# ---- long computations ----------------------------------------------------------------------------
+
+
+def spin(seconds: float) -> None:
+    end = thread_time() + seconds
+    while thread_time() < end:
+        pass
+
+
+def spinning(steps: int, *, each: float = 0.001) -> Generator[None, None, int]:
+    for _ in range(steps):
+        spin(each)
+        yield
+    return steps
+
+
+async def cycles_during(work: Awaitable[object]) -> int:
+    """How often another coroutine runs while the work is done."""
+    done, count = asyncio.ensure_future(work), 0
+    while not done.done():
+        await asyncio.sleep(0)
+        count += 1
+    await done
+    return count
+
+
+async def test_a_long_computation_lets_others_run_every_few_milliseconds() -> None:
+    assert await cycles_during(ComputeQueue().run(spinning(40))) >= 8
+
+
+async def test_many_computations_take_turns_and_together_hold_the_loop_no_longer_than_one() -> None:
+    compute, ended = ComputeQueue(), list[str]()
+
+    async def run(name: str, steps: int) -> None:
+        await compute.run(spinning(steps))
+        ended.append(name)
+
+    assert await cycles_during(asyncio.gather(run("long", 60), run("short", 5), run("middle", 20))) >= 15
+    assert ended == ["short", "middle", "long"]
+
+
+async def test_many_short_computations_count_together() -> None:
+    compute = ComputeQueue()
+
+    async def several() -> None:
+        for _ in range(20):
+            await compute.run(spinning(1, each=0.002))
+
+    assert await cycles_during(several()) >= 8
+
+
+async def test_the_scheduler_has_the_loop_for_as_long_as_a_slice_while_it_is_busy() -> None:
+    idle = await cycles_during(ComputeQueue().run(spinning(40)))
+    busy = await cycles_during(ComputeQueue(lambda: True).run(spinning(40)))
+
+    assert busy > 3 * idle
+
+
+async def test_results_keep_their_order_and_errors_reach_the_caller() -> None:
+    compute = ComputeQueue()
+
+    assert await compute.map(lambda number: number * 2, range(1000)) == list(range(0, 2000, 2))
+    with pytest.raises(ZeroDivisionError):
+        await compute.map(lambda number: 1 // number, [1, 0])
+    assert await compute.map(str, [7]) == ["7"]
+
+
+async def test_a_large_source_is_read_in_a_thread_and_a_small_one_at_once() -> None:
+    compute = ComputeQueue()
+
+    assert await compute.read({"x": 1}, threading.get_ident) == threading.get_ident()
+    assert await compute.read({"x": "y" * 10_000}, threading.get_ident) != threading.get_ident()
+    assert await compute.read({"x": object()}, threading.get_ident) == threading.get_ident()
+
+
+async def test_computations_in_threads_run_one_at_a_time() -> None:
+    compute, running, most = ComputeQueue(), 0, 0
+
+    def count() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        spin(0.01)
+        running -= 1
+
+    await asyncio.gather(*(compute.run_in_thread(count) for _ in range(5)))
+
+    assert most == 1

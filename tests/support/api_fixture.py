@@ -13,15 +13,21 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks
 from gnomon.api.route import ApiServices
-from gnomon.config.sections import ServerSettings
+from gnomon.config.sections import SecuritySettings, ServerSettings
+from gnomon.core.announcements.model import AnnouncementState, AnnounceRule
+from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Result, RunId
+from gnomon.core.model import DAY_MS, Result, RunId
 from gnomon.errors import Unauthenticated
+from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
 from gnomon.ports.auth import Caller, Role
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
@@ -30,6 +36,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.tasks import TaskService
+from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
@@ -52,38 +59,58 @@ class RoleTokens:
 class ApiFixture:
     """The API with its store, clock and services."""
 
-    def __init__(self, *, server: ServerSettings | None = None) -> None:
+    def __init__(self, *, server: ServerSettings | None = None, security: SecuritySettings | None = None) -> None:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
         self.unhandled_errors: list[BaseException] = []
+        #: The events of its connections, if it is served on a socket.
+        self.connection_events = Recorder()
         self.changes = 0
-        ids, clock, defaults = CountedIds(), self.clock, Defaults()
-        self.change_stream = ChangeStream(clock, Recorder(), most=3)
+        ids, clock, defaults, compute = CountedIds(), self.clock, Defaults(), ComputeQueue()
+        self.change_stream = ChangeStream(most=3)
         self.condition, self.alive = HealthCondition.OK, True
-        launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
-        jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
+        launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
+        rules = CommandRules(security or SecuritySettings(), workspace="/srv/workspace")
+        policy = CommandPolicyService(rules, store.approvals, store.tasks, store.jobs, store.schedules, clock, ids)
+        jobs = JobService(
+            store.jobs, store.schedules, store.history, clock, ids, compute=compute, command_policy=policy
+        )
+        workflows = WorkflowService(
+            store.jobs, store.schedules, clock, ids, compute=compute, defaults=defaults, command_policy=policy
+        )
         self.put(
             ApiServices(
                 tokens=RoleTokens(),
                 jobs=jobs,
-                registrar=Registrar(store.schedules, store.history, clock, ids, defaults=defaults),
+                registrar=Registrar(store.schedules, store.history, clock, ids, compute=compute, defaults=defaults),
                 launcher=launcher,
-                executions=ExecutionService(store.runs, store.executions, store.history, store.jobs, clock),
-                search=SearchService(store.executions, store.jobs, jobs),
-                workflows=WorkflowService(store.jobs, store.schedules, clock, ids, defaults=defaults),
-                events=EventService(store.events, clock, ids),
+                executions=ExecutionService(
+                    store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+                ),
+                search=SearchService(
+                    store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements
+                ),
+                workflows=workflows,
+                events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
-                tasks=TaskService(store.jobs, launcher, clock),
-                backfills=BackfillService(store.backfills, store.schedules, clock, ids),
-                planner=Planner(jobs, store.jobs, clock),
+                announcements=AnnouncementService(store.announcements, clock),
+                tasks=TaskService(store.jobs, launcher, clock, compute),
+                backfills=BackfillService(store.backfills, store.schedules, clock, ids, compute),
+                planner=Planner(jobs, store.jobs, clock, compute),
                 audit=AuditService(store.audit),
-                explainer=Explainer(store, clock),
+                command_policy=policy,
+                issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
+                explainer=Explainer(store, clock, compute=compute),
                 workers=store.workers,
                 health=self._look,
                 change_stream=self.change_stream,
                 clock=clock,
                 defaults=defaults,
                 server=server or ServerSettings(),
+                cursor_key=store.cursor_key,
+                compute=compute,
+                busy=lambda: False,
+                login_failed=lambda _error, _address: None,
                 changed=self._changed,
             )
         )
@@ -103,12 +130,30 @@ class ApiFixture:
     def _changed(self) -> None:
         self.changes += 1
 
-    async def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def given_up_announcement(self) -> str:
+        """The id of an announcement of an execution of the job report that was given up."""
+        async with self.caller("admin") as admin:
+            execution = (await admin.post("/v1/jobs/report/trigger")).json()["execution_id"]
+        await self.finish_execution(execution, announce=(AnnounceRule(channel="ops", to="C1"),))
+        queue = self.store.announcement_queue
+        [held] = await queue.claim(AnnouncementClaim(holder="a", limit=1, per_channel=1, claim_ms=1000))
+        over = replace(held, state=AnnouncementState.GIVEN_UP, tries=3, ended_at=self.clock.now(), note="answered 403")
+        await queue.update([AnnouncementUpdate(announcement=over)], now=self.clock.now())
+        return held.announcement_id
+
+    async def finish_execution(
+        self,
+        execution: str,
+        result: Result = Result.SUCCEEDED,
+        *,
+        announce: tuple[AnnounceRule, ...] = (),
+        **told: Any,  # noqa: ANN401
+    ) -> None:
         """End the only task of the execution with this result."""
         run = await self.store.executions.find_run(RunId(execution))
         assert run is not None
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
-        kept = replace(workflow(), dead_letter=True)
+        kept = replace(workflow(), dead_letter=True, announce=announce)
         await self.store.attempts.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
 
     @asynccontextmanager

@@ -1,17 +1,35 @@
 """The API on a real socket, on a thread of its own: of a store in memory, or of a whole scheduler."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gnomon.api.server import address_of, listen, serve_api
+from msgspec.structs import replace
+
+from gnomon.adapters.connection_acceptor import ConnectionAcceptor
+from gnomon.adapters.host import SystemClock
+from gnomon.api.server import address_of, listen, no_slot_response, serve_api, tls_context
+from gnomon.app.http_api import connection_limits
 from gnomon.app.server import BackgroundScheduler, ServerOptions
 from gnomon.config.sections import ServerSettings
 from gnomon.config.settings import load
+from gnomon.runners.open_files import open_files_limit
 from gnomon.runners.registry import Functions
+from gnomon.services.observed_events import ThrottledEvents
 from support.api_fixture import ApiFixture
+
+
+async def serve_fixture_on(api_setup: ApiFixture, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Serve the API fixture on a listening socket, also under the name `gnomon`, until `stop` is set."""
+    settings = api_setup.services.server
+    throttled = ThrottledEvents(api_setup.connection_events, SystemClock())
+    limits = connection_limits(settings, open_files=open_files_limit())
+    acceptor = ConnectionAcceptor([listening], limits, throttled, tls=tls_context(settings), refusal=no_slot_response())
+    services = replace(api_setup.services, server=replace(settings, hosts=(*settings.hosts, "gnomon")))
+    await serve_api(services, acceptor, stop, events=throttled, surprised=api_setup.unhandled_errors.append)
 
 
 @contextmanager
@@ -25,7 +43,7 @@ def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
 
     async def serve() -> None:
         began.set()
-        await serve_api(api_setup.services, listening, stop, surprised=api_setup.unhandled_errors.append)
+        await serve_fixture_on(api_setup, listening, stop)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gnomon.adapters.host import RandomIds, SystemClock
-from gnomon.adapters.sql.connect import open_postgres
+from gnomon.adapters.sql.connect import open_postgres, open_store
 from gnomon.adapters.sql.schema import shard
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.model import Run, RunId
+from gnomon.core.model import Overlap, Run, RunId
 from gnomon.errors import Unavailable
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.scheduling.registrar import Registrar
@@ -70,10 +70,42 @@ jobs:
       - {step: right, function: effects/coroutine, depends_on: [extract]}
       - {step: load, function: effects/coroutine, depends_on: [left, right]}
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The jobs of a fleet, whose functions are those of `support.effect_functions`."""
+
+    #: The jobs file.
+    file: str
+    #: The jobs that are triggered.
+    triggered: tuple[str, ...]
+    #: The jobs with ticks, which are paused in the end.
+    ticking: tuple[str, ...]
+    #: The jobs with retries, and how many attempts each may have.
+    max_attempts: Mapping[str, int] = field(default_factory=dict)
+    #: The jobs whose failures leave a dead letter; the others leave one only if they took down their workers.
+    dead_letters: frozenset[str] = frozenset()
+    #: The jobs that start once at most.
+    at_most_once: frozenset[str] = frozenset()
+    #: The jobs that admit one run at a time, and how.
+    one_at_a_time: Mapping[str, Overlap] = field(default_factory=dict)
+    #: Settings of every process.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
 #: A tenth of the shipped configuration, because leases are shorter, too.
 _QUICK_PINGS = 'ping_interval: "1s"\nping_max: 2\n'
-JOBS = ("quick", "slow", "once", "graph")
 TICKING_JOB = "every-second"
+ONE_SCHEDULE = Workload(
+    file=_JOBS,
+    triggered=("quick", "slow", "once", "graph"),
+    ticking=(TICKING_JOB,),
+    at_most_once=frozenset({"once"}),
+    dead_letters=frozenset({"once"}),
+)
+#: A process logs one of these once it has started.
+READY = ("answering on", "works for the pool", "Ctrl-C stops", "standing by")
 #: Between two processes that use the clock of the store.
 _CLOCKS_DIFFER_MS = 1_000
 
@@ -95,6 +127,10 @@ class ChaosTopology:
     skews: Sequence[int] = ()
     #: The same of workers.
     worker_skews: Sequence[int] = ()
+    #: All of it on one SQLite file: servers execute, too, and all but one stand by.
+    sqlite: bool = False
+    #: The clock of each server can be set while it runs.
+    settable_clocks: bool = False
 
     @property
     def bus(self) -> bool:
@@ -168,7 +204,9 @@ class ChaosFleet:
 
     folder: Path
     shape: ChaosTopology
-    pg: Postgres
+    workload: Workload
+    #: None on a file.
+    postgres: Postgres | None
     database: str
     store: SqlStore
     nats: Nats | NatsCluster | None = None
@@ -182,35 +220,75 @@ class ChaosFleet:
     direct: bool = False
     #: The period whose writes were lost: bodies that began in it may have begun again.
     forgotten: tuple[int, int] = (0, 0)
+    #: The defect that is planted in every process; none if it is empty.
+    defect: str = ""
     #: The standby that may replace PostgreSQL.
     standby: Postgres | None = None
     #: Runs that the API has confirmed.
     promised: set[RunId] = field(default_factory=set)
+    #: The times at which faults were in force, in milliseconds.
+    fault_windows: list[tuple[int, int]] = field(default_factory=list)
     #: The observed holders by shard and term.
     holders: dict[tuple[int, int], set[str]] = field(default_factory=lambda: defaultdict(set))
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    @property
+    def pg(self) -> Postgres:
+        """The PostgreSQL of this fleet, which is not on a file."""
+        assert self.postgres is not None
+        return self.postgres
+
     # ---- processes ---------------------------------------------------------------------------
 
     def start_server(self, *, skew_ms: int = 0) -> LoggedProcess:
-        command = [*_program(skew_ms), "server", "--database", self._url("server-db"), "--port", "0"]
+        """Start a server; on a file, a process that also executes."""
+        command = [
+            *self._program(skew_ms, self.clock_file(len(self.servers))),
+            "server",
+            "--database",
+            self._url("server-db"),
+            "--port",
+            "0",
+        ]
+        if self.shape.sqlite:
+            command[command.index("server")] = "up"
+            command += ["--import", "support.effect_functions", "--slots", "20"]
         proc = self._start([*command, "--jobs", str(self.folder / "jobs.yaml")], "server")
         self.servers.append(proc)
         return proc
 
     def start_worker(self, *, skew_ms: int = 0) -> LoggedProcess:
-        command = [*_program(skew_ms), "worker", "--import", "support.effect_functions", "--slots", "20"]
+        command = [*self._program(skew_ms), "worker", "--import", "support.effect_functions", "--slots", "20"]
         # Over the bus it has no database: the address comes from the environment.
         command += [] if self.shape.bus else ["--database", self._url("worker-db")]
         proc = self._start(command, "worker")
         self.workers.append(proc)
         return proc
 
+    def clock_file(self, number: int) -> Path:
+        """The file with the offset of the clock of the server with that number."""
+        return self.folder / f"clock{number}"
+
+    def _program(self, skew_ms: int, clock: Path | None = None) -> list[str]:
+        """The command of `gnomon`, with a planted defect, a clock that can be set, or a clock that is wrong."""
+        if self.defect:
+            return [sys.executable, str(TESTS / "support" / "defective_process.py"), self.defect]
+        if self.shape.settable_clocks and clock is not None:
+            return [sys.executable, str(TESTS / "support" / "settable_clock_process.py"), str(clock)]
+        if skew_ms:
+            return [sys.executable, str(TESTS / "support" / "skewed_clock_process.py"), str(skew_ms)]
+        return [sys.executable, "-m", "gnomon"]
+
     def _start(self, command: Sequence[str], role: str) -> LoggedProcess:
         return LoggedProcess(command, self._environment(role), self.folder / f"{role}{next(self._numbers)}.log")
 
     def _environment(self, role: str) -> dict[str, str]:
-        said = {**_QUICK, "GNOMON_WITNESS": str(self.folder / "witness"), "GNOMON_WORKER__SLOTS": "20"}
+        said = {
+            **_QUICK,
+            **self.workload.settings,
+            "GNOMON_WITNESS": str(self.folder / "witness"),
+            "GNOMON_WORKER__SLOTS": "20",
+        }
         if self.shape.pooled:
             said["GNOMON_DATABASE__STATEMENT_CACHE"] = "false"
         if self.nats is not None:
@@ -229,17 +307,17 @@ class ChaosFleet:
         return f"redis://127.0.0.1:{self.proxies['server-redis'].port}/0"
 
     def _url(self, wire: str) -> str:
-        if self.direct:
+        if self.direct or self.shape.sqlite:
             return self.database
         return self.database.replace(f":{self.pg.port}/", f":{self.proxies[wire].port}/")
 
     async def ready(self, procs: Sequence[LoggedProcess]) -> None:
         """Wait until all processes have started."""
-        await wait_until(lambda: _all_say(procs, "answering on", "works for the pool", "Ctrl-C stops"))
+        await wait_until(lambda: _all_say(procs, *READY))
 
     async def all_known(self) -> bool:
         """Whether all workers are registered."""
-        return len(await self.store.workers.alive()) == len(self.workers)
+        return self.shape.sqlite or len(await self.store.workers.alive()) == len(self.workers)
 
     # ---- load --------------------------------------------------------------------------------
 
@@ -248,7 +326,7 @@ class ChaosFleet:
         launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, SystemClock(), RandomIds()
         )
-        for job in JOBS * count:
+        for job in self.workload.triggered * count:
             with contextlib.suppress(Unavailable):
                 done = await launcher.trigger(job, actor="test", key=f"wish {next(self._numbers)}")
                 self.promised.add(done.run_id)
@@ -286,8 +364,8 @@ class ChaosFleet:
         moment = SystemClock().now() + round(seconds * 1000)
 
         async def is_decided() -> bool:
-            schedule = await self.store.schedules.find("default", TICKING_JOB)
-            return schedule is not None and schedule.mark_at >= moment
+            found = [await self.store.schedules.find("default", name) for name in self.workload.ticking]
+            return all(one is not None and (one.paused_at is not None or one.mark_at >= moment) for one in found)
 
         await wait_until(is_decided)
 
@@ -304,9 +382,9 @@ class ChaosFleet:
         await wait_until(over)
 
     async def _paused(self) -> bool:
-        await Registrar(self.store.schedules, self.store.history, SystemClock(), RandomIds()).pause(
-            TICKING_JOB, actor="test"
-        )
+        registrar = Registrar(self.store.schedules, self.store.history, SystemClock(), RandomIds())
+        for name in self.workload.ticking:
+            await registrar.pause(name, actor="test")
         return True
 
     async def stop_processes(self) -> None:
@@ -316,13 +394,6 @@ class ChaosFleet:
             proc.signal(signal.SIGTERM)
         for proc in running:
             assert await proc.ended() == 0, proc.log.read_text()[-3000:]
-
-
-def _program(skew_ms: int) -> list[str]:
-    """The command of `gnomon` with a clock that is wrong by so many milliseconds."""
-    if skew_ms:
-        return [sys.executable, str(TESTS / "support" / "skewed_clock_process.py"), str(skew_ms)]
-    return [sys.executable, "-m", "gnomon"]
 
 
 async def _all_say(procs: Sequence[LoggedProcess], *texts: str) -> bool:
@@ -345,11 +416,24 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], *, within: float 
 
 
 @contextlib.asynccontextmanager
-async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database: str) -> AsyncIterator[ChaosFleet]:
+async def chaos_fleet(
+    folder: Path,
+    shape: ChaosTopology,
+    pg: Postgres | None,
+    database: str,
+    *,
+    workload: Workload = ONE_SCHEDULE,
+    defect: str = "",
+) -> AsyncIterator[ChaosFleet]:
     """Start a fleet of that topology; yield it once all of it runs, and remove it at the end."""
-    (folder / "jobs.yaml").write_text(_JOBS)
-    store = await open_postgres(database, pool_size=2, patience_ms=1500)
-    chaos_run = ChaosFleet(folder=folder, shape=shape, pg=pg, database=database, store=store)
+    (folder / "jobs.yaml").write_text(workload.file)
+    if pg is None:
+        store = await open_store(database)
+    else:
+        store = await open_postgres(database, pool_size=2, patience_ms=1500)
+    chaos_run = ChaosFleet(
+        folder=folder, shape=shape, workload=workload, postgres=pg, database=database, store=store, defect=defect
+    )
     with contextlib.ExitStack() as stack:
         if shape.cluster:
             chaos_run.nats = stack.enter_context(NatsCluster())
@@ -359,8 +443,7 @@ async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database
             chaos_run.redis = stack.enter_context(Redis())
         if shape.split:
             chaos_run.other_redis = stack.enter_context(Redis())
-        pg_port = stack.enter_context(Pooler(pg.port)).port if shape.pooled else pg.port
-        for name, port in _endpoints(chaos_run, pg_port).items():
+        for name, port in _endpoints(chaos_run, stack).items():
             chaos_run.proxies[name] = stack.enter_context(FaultProxy(port))
         try:
             skews = [*shape.skews, *[0] * shape.servers][: shape.servers]
@@ -379,8 +462,12 @@ async def chaos_fleet(folder: Path, shape: ChaosTopology, pg: Postgres, database
                 chaos_run.standby.remove()
 
 
-def _endpoints(chaos_run: ChaosFleet, pg_port: int) -> dict[str, int]:
-    ends = {"server-db": pg_port, "worker-db": pg_port}
+def _endpoints(chaos_run: ChaosFleet, stack: contextlib.ExitStack) -> dict[str, int]:
+    ends: dict[str, int] = {}
+    if chaos_run.postgres is not None:
+        port = chaos_run.postgres.port
+        ends["server-db"] = stack.enter_context(Pooler(port)).port if chaos_run.shape.pooled else port
+        ends["worker-db"] = ends["server-db"]
     if isinstance(chaos_run.nats, Nats):
         ends |= {"server-nats": chaos_run.nats.port, "worker-nats": chaos_run.nats.port}
     if chaos_run.redis is not None:

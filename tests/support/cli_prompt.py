@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pwd
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -55,7 +56,9 @@ class CliPrompt:
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.chdir(folder)
         monkeypatch.delenv("DATABASE_URL", raising=False)
-        monkeypatch.setenv("LOGNAME", "ada")
+        monkeypatch.setenv("LOGNAME", "somebody-else")
+        ada = pwd.struct_passwd(("ada", "x", 1000, 1000, "", str(folder), "/bin/sh"))
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: ada)
         self.write(JOBS)
 
     def write(self, text: str) -> None:

@@ -66,6 +66,9 @@ class FaultyState:
         for _ in range(self._world.turns()):
             await asyncio.sleep(0)
         if not self._process.alive:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError
             await asyncio.Event().wait()
 
 

@@ -1,18 +1,21 @@
 """Functions that record their effects in a file, so that a fleet can be checked independently of its store.
 
-Each line is `start|end job step run task fence pid at`, appended in one write, so that lines never mix.
+Each line is one JSON object, appended in one write, so that lines never mix.
 """
 
 import asyncio
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 import gnomon
 
 
-class Effect(NamedTuple):
+class Effect(Struct, frozen=True, kw_only=True):
     """The start or the end of a body, as recorded in the file."""
 
     what: str
@@ -22,40 +25,60 @@ class Effect(NamedTuple):
     task_id: str
     fence: int
     pid: int
+    #: By the clock of the machine, in milliseconds.
     at: int
+    #: The input that the body was called with.
+    input: dict[str, Any]
 
 
-def _append_effect(what: str, ctx: gnomon.Context) -> None:
-    at = time.time_ns() // 1_000_000
-    line = f"{what} {ctx.job} {ctx.step} {ctx.run_id} {ctx.task_id} {ctx.fence} {os.getpid()} {at}\n"
+class PlannedFailure(Exception):
+    """The input of the body asks for a failure."""
+
+
+def _append_effect(what: str, ctx: gnomon.Context, given: dict[str, Any]) -> None:
+    effect = Effect(
+        what=what,
+        job=ctx.job,
+        step=ctx.step,
+        run_id=ctx.run_id,
+        task_id=ctx.task_id,
+        fence=ctx.fence,
+        pid=os.getpid(),
+        at=time.time_ns() // 1_000_000,
+        input=given,
+    )
     file = os.open(os.environ["GNOMON_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(file, line.encode())
+        os.write(file, msgspec.json.encode(effect) + b"\n")
     finally:
         os.close(file)
 
 
+def _fail_if_asked(ctx: gnomon.Context, given: dict[str, Any]) -> None:
+    if ctx.attempt <= given.get("fails", 0):
+        raise PlannedFailure(f"attempt {ctx.attempt} of {given['fails']} that fail")
+
+
 @gnomon.function("effects/coroutine")
-async def coroutine(ctx: gnomon.Context, seconds: float = 0) -> None:
-    """Records a start and an end, with some time in between."""
-    _append_effect("start", ctx)
-    await asyncio.sleep(seconds)
-    _append_effect("end", ctx)
+async def coroutine(ctx: gnomon.Context, **given: Any) -> None:  # noqa: ANN401 - any input
+    """Records a start and an end, with `seconds` in between; then fails as many attempts as `fails` says."""
+    _append_effect("start", ctx, given)
+    await asyncio.sleep(given.get("seconds", 0))
+    _append_effect("end", ctx, given)
+    _fail_if_asked(ctx, given)
 
 
 @gnomon.function("effects/thread")
-def thread(ctx: gnomon.Context, seconds: float = 0.05) -> None:
-    """The same on a thread."""
-    _append_effect("start", ctx)
-    time.sleep(seconds)
-    _append_effect("end", ctx)
+def thread(ctx: gnomon.Context, **given: Any) -> None:  # noqa: ANN401 - any input
+    """The same on a thread; in a process of its own if the job is isolated."""
+    _append_effect("start", ctx, given)
+    time.sleep(given.get("seconds", 0.05))
+    _append_effect("end", ctx, given)
+    _fail_if_asked(ctx, given)
 
 
 def read_effects(path: Path) -> list[Effect]:
     """The recorded effects, in order."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = []
-    for line in lines:
-        what, job, step, run, task, fence, pid, at = line.split()
-        found.append(Effect(what, job, step, run, task, int(fence), int(pid), int(at)))
-    return found
+    # Without the last piece, which may be under way.
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [msgspec.json.decode(line, type=Effect) for line in lines]

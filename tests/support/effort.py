@@ -20,6 +20,11 @@ def seed_batches(quick: int, thorough: int, size: int) -> list[Any]:
     return [first if first < quick * EFFORT else pytest.param(first, marks=pytest.mark.thorough) for first in firsts]
 
 
+def thorough(*values: object) -> object:
+    """The values of one case of a parametrised test, for thorough runs alone."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 def some_quick(cases: Mapping[str, Sequence[Any]], quick: int) -> list[Any]:
     """All cases by their names, the first `quick` of them for every run, and the others for thorough runs."""
     quickly = set(islice(cases, quick))

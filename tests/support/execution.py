@@ -173,11 +173,13 @@ class ExecutionHarness:
         assert await self.store.jobs.apply(changeset, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
-    async def run(self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",)) -> Run:
-        """Launch a run of the job now."""
+    async def run(
+        self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",), given: bytes | None = None
+    ) -> Run:
+        """Launch a run of the job now, with that input."""
         wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
         [became] = await self.store.runs.launch(
-            [LaunchRequest(run=wanted, first_steps=first_steps)], now=self.clock.now()
+            [LaunchRequest(run=wanted, first_steps=first_steps, input=given)], now=self.clock.now()
         )
         assert became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED)
         return wanted

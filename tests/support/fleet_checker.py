@@ -1,39 +1,60 @@
-"""Checks a fault test: its ledger as a history for the checker, and its work against the recorded effects.
+"""Checks a fault test: its ledger, and its work against the recorded effects.
 
 The checker reads decisions with their times and terms from the ledger. About bodies only the file of effects
 counts, which neither the store nor any service can write.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.model import Attempt, DeadLetter, Result, Run, RunStatus, Schedule, Source, Task, TaskId, Tick
+from gnomon.core.model import (
+    Attempt,
+    DeadLetter,
+    Overlap,
+    Result,
+    Run,
+    RunStatus,
+    Schedule,
+    Source,
+    Task,
+    TaskId,
+    Tick,
+)
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Workflow
 from gnomon.testing.checker import check
 from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEndRecord, SimulationHistory
-from support.chaos_fleet import TICKING_JOB, ChaosFleet
+from support.chaos_fleet import ONE_SCHEDULE, TICKING_JOB, ChaosFleet, Workload
 from support.effect_functions import Effect
+from support.ledger_checker import LedgerRows, ledger_violations
 
-#: Results that allow another attempt of a task, besides a failure, which no body here has.
+#: Results that allow another attempt of a task, besides a failure of a job with retries.
 _RETRYABLE_RESULTS = (Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED)
 _LOSSES = 3
 _FOREVER = 1 << 62
-_ONCE = "once"
 _NEEDS = {"left": ("extract",), "right": ("extract",), "load": ("left", "right")}
+#: By how much a tick planned at a time may be decided late; None for times with faults.
+LateBy = Callable[[int], int | None]
 
 
-async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0) -> list[str]:
-    """All violations; timestamps of two machines may differ by `skew_ms`."""
-    await chaos_run.record_shard_holders()
+def _any_time(_: int) -> int | None:
+    return None
+
+
+async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0, late_by: LateBy = _any_time) -> list[str]:
+    """All violations; timestamps of two machines may differ by `skew_ms`, and decisions be late by `late_by`."""
     runs = await chaos_run.runs()
-    history = await history_of(chaos_run.store, TICKING_JOB, runs)
-    found = [f"{one.rule} {one.schedule}: {one.text}" for one in check(history)]
+    found = await _ledger_violations(chaos_run, runs, late_by)
+    if not chaos_run.shape.sqlite:
+        await chaos_run.record_shard_holders()
     found += [f"C3 two held shard {key}: {who}" for key, who in chaos_run.holders.items() if len(who) > 1]
     found += [
         f"S15 {lost} was promised, and is not there" for lost in chaos_run.promised - {run.run_id for run in runs}
@@ -43,10 +64,31 @@ async def violations(chaos_run: ChaosFleet, *, skew_ms: int = 0) -> list[str]:
         found += [f"{text} ({run.schedule_id} {run.run_id})" for text in _check_run(run, work, skew_ms)]
     for task in work.tasks.values():
         found += [f"{text} ({task.step} of {task.run_id})" for text in _check_task(task, work, skew_ms)]
-    return found
+    return found + list(_check_overlap(work, skew_ms))
 
 
 # ---- the ledger ----------------------------------------------------------------------------------
+
+
+async def _ledger_violations(chaos_run: ChaosFleet, runs: list[Run], late_by: LateBy) -> list[str]:
+    if chaos_run.workload is ONE_SCHEDULE:
+        history = await history_of(chaos_run.store, TICKING_JOB, runs)
+        return [f"{one.rule} {one.schedule}: {one.text}" for one in check(history)]
+    rows = [await _ledger_rows(chaos_run.store, name, runs) for name in chaos_run.workload.ticking]
+    return [text for one in rows for text in ledger_violations(one, late_by)]
+
+
+async def _ledger_rows(store: SqlStore, job: str, runs: list[Run]) -> LedgerRows:
+    schedule = await store.schedules.find("default", job)
+    assert schedule is not None
+    ticks = await store.history.ticks(schedule.uid, before=_FOREVER, limit=100_000)
+    return LedgerRows(
+        schedule=schedule,
+        revisions=await store.history.revisions(schedule.uid),
+        pauses=await store.history.pauses(schedule.uid),
+        ticks=sorted(ticks, key=lambda one: one.decision.planned_at),
+        runs=sorted((run for run in runs if run.schedule_uid == schedule.uid), key=lambda run: run.planned_at),
+    )
 
 
 async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHistory:
@@ -114,6 +156,8 @@ def _changing(commit: Commit, changed: Schedule) -> Commit:
 class _WorkRecord:
     """The work of a test: runs, tasks, attempts and effects, grouped."""
 
+    workload: Workload
+    runs: dict[str, Run]
     tasks: dict[TaskId, Task]
     steps: dict[str, list[Task]]
     jobs: dict[str, str]
@@ -121,15 +165,42 @@ class _WorkRecord:
     starts: dict[str, list[Effect]]
     ends: dict[tuple[str, int], Effect]
     letters: dict[TaskId, list[DeadLetter]]
+    workflows: dict[tuple[str, int], Workflow]
+    #: The inputs that runs were given.
+    inputs: Mapping[str, bytes]
+
+    def job_of(self, task: Task) -> str:
+        return self.jobs[task.run_id]
+
+    def input_of(self, task: Task) -> dict[str, Any]:
+        """The input of a task by the record: of its run or else of its job, with the fields of its step."""
+        run = self.runs[task.run_id]
+        workflow = self.workflows[run.workflow_id, run.workflow_version]
+        given = self.inputs.get(run.run_id)
+        base: dict[str, Any] = workflow.input if given is None else msgspec.json.decode(given)
+        step = workflow.step(task.step)
+        assert step is not None, task
+        return base | step.input
 
 
 async def _work_of(chaos_run: ChaosFleet, runs: list[Run]) -> _WorkRecord:
     store = chaos_run.store
     tasks = {task.task_id: task for task in await store.history.tasks(runs)}
-    work = _WorkRecord(tasks, defaultdict(list), {}, defaultdict(list), defaultdict(list), {}, defaultdict(list))
+    work = _WorkRecord(
+        workload=chaos_run.workload,
+        runs={run.run_id: run for run in runs},
+        tasks=tasks,
+        steps=defaultdict(list),
+        jobs={run.run_id: run.schedule_id or "" for run in runs},
+        attempts=defaultdict(list),
+        starts=defaultdict(list),
+        ends={},
+        letters=defaultdict(list),
+        workflows=await _workflows_of(store, runs),
+        inputs=await store.executions.payloads([run.run_id for run in runs], "input"),
+    )
     for task in tasks.values():
         work.steps[task.run_id].append(task)
-    work.jobs.update({run.run_id: run.schedule_id or "" for run in runs})
     for attempt in await store.executions.attempts(list(tasks)):
         work.attempts[attempt.task_id].append(attempt)
     for one in _effects_of_known_tasks(chaos_run, tasks):
@@ -137,11 +208,20 @@ async def _work_of(chaos_run: ChaosFleet, runs: list[Run]) -> _WorkRecord:
             work.starts[one.task_id].append(one)
         else:
             work.ends[one.task_id, one.fence] = one
-    for letter in await store.dead_letters.page("default", after="", limit=1000):
+    for letter in await store.dead_letters.page("default", limit=1000):
         work.letters[letter.task_id].append(letter)
     for unknown in set(work.starts) - set(tasks):
         work.tasks[TaskId(unknown)] = _unknown_task(unknown, work.starts[unknown][0])
     return work
+
+
+async def _workflows_of(store: SqlStore, runs: list[Run]) -> dict[tuple[str, int], Workflow]:
+    found = {}
+    for name, version in {(run.workflow_id, run.workflow_version) for run in runs}:
+        workflow = await store.jobs.workflow("default", name, version)
+        assert workflow is not None, (name, version)
+        found[name, version] = workflow
+    return found
 
 
 def _effects_of_known_tasks(chaos_run: ChaosFleet, tasks: Mapping[TaskId, Task]) -> Iterator[Effect]:
@@ -194,22 +274,25 @@ def _check_task(task: Task, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
         yield f"S9: begun twice under one attempt: {starts}"
     if not set(fences) <= {one.number for one in tried}:
         yield f"S9: a body ran under {fences}, and on record are {tried}"
-    for earlier in tried[:-1]:
-        if earlier.result not in _RETRYABLE_RESULTS:
+    limit = work.workload.max_attempts.get(work.job_of(task), 1)
+    for number, earlier in enumerate(tried[:-1], 1):
+        failed = sum(one.result is Result.FAILED for one in tried[:number])
+        if earlier.result not in _RETRYABLE_RESULTS and not (earlier.result is Result.FAILED and failed < limit):
             yield f"S9: tried again after {earlier}"
     for start in starts:
         early = [one for one in tried if one.number < start.fence and (one.ended_at or 0) > start.at + skew_ms]
         if early:
             yield f"S9: {start} before the end of {early}"
-    if work.jobs[task.run_id] == _ONCE and len(starts) > 1:
+        if start.input != work.input_of(task):
+            yield f"S15: {start} was given another input than {work.input_of(task)}"
+    if work.job_of(task) in work.workload.at_most_once and len(starts) > 1:
         yield f"S5: {len(starts)} bodies"
     yield from _check_end(task, work)
 
 
 def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:
-    """S4, S7, S14: a task has ended once, or was lost as often as allowed and left a dead letter."""
-    tried, letters = work.attempts[task.task_id], work.letters[task.task_id]
-    once = work.jobs[task.run_id] == _ONCE
+    """S4, S7, S14: a task has ended once, or used up its attempts and left the dead letter that it has to leave."""
+    tried, letters, job = work.attempts[task.task_id], work.letters[task.task_id], work.job_of(task)
     well = [one.number for one in tried if one.result is Result.SUCCEEDED]
     lost = sum(one.result is Result.LOST for one in tried)
     if task.state is TaskState.SUCCEEDED:
@@ -220,8 +303,50 @@ def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:
         return
     if well:
         yield f"S7: is {task.state} after {tried}"
-    if not (once and lost == 1) and lost < _LOSSES and not task.upstream_failed:
+    if not (_gave_up_rightly(task, work) or task.upstream_failed or _was_replaced(task, work)):
         yield f"S4: is {task.state} after {tried}"
     # A task that took three workers down leaves a dead letter, whatever its job says.
-    if task.state is TaskState.FAILED and not task.upstream_failed and len(letters) != 1:
+    wanted = job in work.workload.dead_letters or lost >= _LOSSES
+    if task.state is TaskState.FAILED and not task.upstream_failed and len(letters) != wanted:
         yield f"S14: failed, with {letters}"
+
+
+def _gave_up_rightly(task: Task, work: _WorkRecord) -> bool:
+    """Whether the task has used up what its job allows."""
+    results = [one.result for one in work.attempts[task.task_id]]
+    failed, lost = results.count(Result.FAILED), results.count(Result.LOST)
+    if work.job_of(task) in work.workload.at_most_once:
+        return lost == 1 or Result.INTERRUPTED in results
+    limit = work.workload.max_attempts.get(work.job_of(task))
+    return lost >= _LOSSES or (limit is not None and failed + lost >= limit)
+
+
+def _was_replaced(task: Task, work: _WorkRecord) -> bool:
+    """Whether a newer run cancelled it."""
+    run = work.runs[task.run_id]
+    return run.status is RunStatus.CANCELLED and work.workload.one_at_a_time.get(work.job_of(task)) is Overlap.REPLACE
+
+
+def _check_overlap(work: _WorkRecord, skew_ms: int) -> Iterator[str]:
+    """C-05: runs of a schedule that admits one at a time follow each other, queued ones in planned order."""
+    by_job: dict[str, list[Run]] = defaultdict(list)
+    for run in work.runs.values():
+        by_job[run.schedule_id or ""].append(run)
+    for job in work.workload.one_at_a_time:
+        begun = sorted((start, run) for run in by_job[job] for start in [_first_start(run, work)] if start is not None)
+        for (_, earlier), (start, later) in pairwise(begun):
+            ended = max((end for end in _known_ends(earlier, work)), default=0)
+            if ended > start + skew_ms:
+                yield f"C-05: {later.run_id} of {job} began {ended - start} ms before the end of {earlier.run_id}"
+            if work.workload.one_at_a_time[job] is Overlap.QUEUE and earlier.planned_at > later.planned_at:
+                yield f"C-05: {later.run_id} of {job} overtook {earlier.run_id}"
+
+
+def _first_start(run: Run, work: _WorkRecord) -> int | None:
+    return min((one.at for task in work.steps[run.run_id] for one in work.starts[task.task_id]), default=None)
+
+
+def _known_ends(run: Run, work: _WorkRecord) -> Iterator[int]:
+    """The ends of attempts; not of lost ones, whose bodies may go on unseen."""
+    for task in work.steps[run.run_id]:
+        yield from (one.ended_at or 0 for one in work.attempts[task.task_id] if one.result is not Result.LOST)

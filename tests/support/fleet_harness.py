@@ -8,12 +8,14 @@ from gnomon.adapters.memory.deduplicator import MemoryDeduplicator
 from gnomon.config.settings import load
 from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
+from gnomon.ports.coordination import Deduplicator
 from gnomon.ports.execution import Gate
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.remote.remote_worker import RemoteWorker
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
+from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
 from support.memory_bus import MemoryBroker, MemoryServerBus, MemoryWorkerBus
 
@@ -35,11 +37,19 @@ class NotifiedPublisher(NoTaker):
 class FleetHarness(ExecutionHarness):
     """The dispatcher and reconciler of an ExecutionHarness, with remote workers that use only the bus."""
 
-    def __init__(self, *, flags: Mapping[str, object] | None = None, gate: Gate | None = None) -> None:
-        super().__init__(flags=flags, gate=gate)
+    def __init__(
+        self,
+        *,
+        flags: Mapping[str, object] | None = None,
+        gate: Gate | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        super().__init__(flags=flags, gate=gate, clock=clock)
         self.flags = dict(flags or {})
         self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
-        self.deduplicator = MemoryDeduplicator(self.clock.now)
+        #: The loads that remote workers measure, by worker.
+        self.loads: dict[str, HostLoad] = {}
+        self.deduplicator: Deduplicator = MemoryDeduplicator(self.clock.now)
         self.publisher, self.consumer = self.new_server()
         self.remote_runner = FakeRunner()
         self.remote_worker = self.new_remote_worker("field_1", self.remote_runner)
@@ -84,7 +94,7 @@ class FleetHarness(ExecutionHarness):
             settings=settings,
             worker=name,
             wake=asyncio.Event(),
-            measure_load=HostLoad,
+            measure_load=lambda: self.loads.get(name, HostLoad()),
             on_server_time=lambda _theirs_at, _asked_at: None,
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -10,13 +10,21 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.execution import Gate
+from gnomon.testing.clock import VirtualClock
 
 #: The behaviour of a gate by name, and the expected message.
 FaultTable = Mapping[str, tuple[Callable[[], Any], str]]
 #: Marks a test of what only a gate that answers at once makes possible.
 at_once = pytest.mark.parametrize("any_gate", [OpenGate], indirect=True, ids=["gate_at_once"])
 ALLOWED = GateDecision(GateVerdict.ALLOW)
+#: How many workflows a gate hangs for, and whether its calls end when they are cancelled.
+many_hung = pytest.mark.parametrize(
+    ("workflows", "cancellable"),
+    [(4, True), (4, False), (40, True), (40, False)],
+    ids=["4", "4-uncancellable", "40", "40-uncancellable"],
+)
 
 
 class LateGate(Gate):
@@ -93,6 +101,29 @@ class SlowGate(CountingGate):
         return OutputRelease(output=output, quarantine=self.quarantine or None)
 
 
+class TimedGate(CountingGate):
+    """Answers every request after the same time on the clock of the test."""
+
+    def __init__(self, clock: VirtualClock, seconds: float) -> None:
+        super().__init__()
+        self._clock, self._seconds = clock, seconds
+
+    async def _admit(self, request: AdmissionRequest) -> GateDecision:
+        del request
+        await self._take_time()
+        return ALLOWED
+
+    async def _release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        del finished
+        await self._take_time()
+        return OutputRelease(output=output)
+
+    async def _take_time(self) -> None:
+        due = self._clock.elapsed() + self._seconds
+        while self._clock.elapsed() < due:  # noqa: ASYNC110 - the test advances the clock
+            await asyncio.sleep(0)
+
+
 class FaultyGate(OpenGate):
     """Does as a fault says about the workflow `bad`, until it is `repaired`; allows everything else."""
 
@@ -135,6 +166,47 @@ async def hang_on() -> None:
         await hang()
     except asyncio.CancelledError:
         await hang()
+
+
+class HangingForMany(LateGate):
+    """Hangs for every workflow whose name begins with `hung`; answers all others after the same time."""
+
+    def __init__(self, clock: VirtualClock, seconds: float, *, cancellable: bool) -> None:
+        self._slow, self._hang = TimedGate(clock, seconds), hang if cancellable else hang_on
+        self._input_side = self._output_side = False
+        #: The calls under way for workflows for which it hangs, and the most of them that there were.
+        self.hung = self.most_hung = 0
+
+    def on(self, side: str) -> Self:
+        """Hang on this side alone, and answer at once on the other."""
+        self._input_side, self._output_side = side == "admit", side == "release"
+        return self
+
+    def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
+        del request
+        return None if self._input_side else ALLOWED
+
+    def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease | None:
+        del finished
+        return None if self._output_side else OutputRelease(output=output)
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        await self._hang_for(request.workflow)
+        return await self._slow.admit(request)
+
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        await self._hang_for(finished.workflow)
+        return await self._slow.release(finished, output)
+
+    async def _hang_for(self, definition: Workflow) -> None:
+        if not definition.workflow_id.startswith("hung"):
+            return
+        self.hung += 1
+        self.most_hung = max(self.hung, self.most_hung)
+        try:
+            await self._hang()
+        finally:
+            self.hung -= 1
 
 
 class Unspeakable(Exception):

@@ -1,11 +1,13 @@
 """`gnomon up`, `server` and `worker` as processes, for tests that read their output and kill them."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -18,6 +20,8 @@ class GnomonProcess:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        #: The lines that were read until now.
+        self.read: list[str] = []
 
     @property
     def pid(self) -> int:
@@ -26,12 +30,18 @@ class GnomonProcess:
     def line_with(self, text: str) -> str:
         """The next line that contains the text; fails if the process ends before."""
         assert self._process.stdout is not None
-        seen = []
+        before = len(self.read)
         for line in self._process.stdout:
-            seen.append(line)
+            self.read.append(line)
             if text in line:
                 return line
-        raise AssertionError(f"ended without {text!r}: {''.join(seen)}")
+        raise AssertionError(f"ended without {text!r}: {''.join(self.read[before:])}")
+
+    def output_until_stopped(self) -> list[str]:
+        """Stop it; return all lines that were not read before."""
+        assert self._process.stdout is not None
+        self.signal(signal.SIGTERM)
+        return list(self._process.stdout)
 
     def kill(self) -> None:
         self._process.kill()
@@ -58,11 +68,16 @@ def up(
     *arguments: str,
     imports: Sequence[str] = ("support.witness",),
     environment: Mapping[str, str] | None = None,
+    open_files: tuple[int, int] | None = None,
 ) -> Iterator[GnomonProcess]:
-    """Start `gnomon up`; yield it once it runs, and kill it at the end if it still does."""
+    """Start `gnomon up`; yield it once it runs, and kill it at the end if it still does.
+
+    `open_files` are the soft and the hard limit of files that it may have open.
+    """
     # Many of them run at once.
     quietly = () if "--port" in arguments else ("--no-api",)
-    with _running("up", database, *arguments, *quietly, *_import_flags(imports), environment=environment) as running:
+    words = (*arguments, *quietly, *_import_flags(imports))
+    with _running("up", database, *words, environment=environment, open_files=open_files) as running:
         yield running
 
 
@@ -95,8 +110,13 @@ def _import_flags(modules: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _running(
-    command: str, database: Path | str, *arguments: str, environment: Mapping[str, str] | None
+    command: str,
+    database: Path | str,
+    *arguments: str,
+    environment: Mapping[str, str] | None,
+    open_files: tuple[int, int] | None = None,
 ) -> Iterator[GnomonProcess]:
+    limited = None if open_files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
     process = subprocess.Popen(
         [sys.executable, "-m", "gnomon", command, "--database", str(database), *arguments],
         cwd=TESTS,
@@ -104,6 +124,7 @@ def _running(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=limited,  # noqa: PLW1509 - one system call
     )
     running = GnomonProcess(process)
     try:

@@ -11,6 +11,7 @@ class HttpListener:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.agents: list[str] = []
+        self.hosts: list[str] = []
         #: The statuses of the next responses; 200 once there are none left.
         self.statuses: list[int] = []
         #: Accept requests and never respond.
@@ -50,6 +51,7 @@ class HttpListener:
         async with self.called:
             self.calls.append(head.split(" ")[1])
             self.agents += [line.partition(": ")[2] for line in head.splitlines() if line.startswith("User-Agent")]
+            self.hosts += [line.partition(": ")[2] for line in head.splitlines() if line.startswith("Host")]
             self.called.notify_all()
         if self.hangs:
             await reader.read()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK
+from gnomon.core.subjects import DEFAULT_POOL, REPORTS, WORK, worker_token
 from gnomon.errors import BusUnavailable
 from gnomon.ports.messaging import InboundMessage, OutboundTask, RequestHandler
 
@@ -19,6 +19,7 @@ class _QueuedMessage(Struct):
     body: bytes
     #: Whether it may have been delivered before, though the broker does not know.
     doubtful: bool = False
+    sender: str = ""
     tries: int = 0
     visible_at: int = 0
 
@@ -33,12 +34,12 @@ class _Stream:
         self._names: set[str] = set()
         self._last = self.forgot = 0
 
-    def add(self, name: str, body: bytes, *, again: bool = False) -> None:
+    def add(self, name: str, body: bytes, *, again: bool = False, sender: str = "") -> None:
         """Store a message, once per message id."""
         if name not in self._names:
             self._names.add(name)
             self._last += 1
-            self.messages[self._last] = _QueuedMessage(name, body, again)
+            self.messages[self._last] = _QueuedMessage(name, body, again, sender)
 
     def deliver(self, limit: int) -> list[InboundMessage]:
         """Deliver the messages that no consumer holds."""
@@ -54,7 +55,7 @@ class _Stream:
             message.tries += 1
             message.visible_at = now + self._bus.ack_wait_ms
             doubtful = self._bus.forgetful or message.doubtful
-            found.append(InboundMessage(message.body, message.tries, number, doubtful))
+            found.append(InboundMessage(message.body, message.tries, number, doubtful, message.sender, message.name))
         return found
 
     def drop(self, delivered: Sequence[InboundMessage]) -> None:
@@ -172,6 +173,7 @@ class MemoryWorkerBus:
     def __init__(self, bus: MemoryBroker, *, worker: str = "worker_1", pool: str = DEFAULT_POOL) -> None:
         self._bus = bus
         self._pool = pool
+        self._token = worker_token(worker)
         self._direct = bus.direct.setdefault(worker, [])
 
     @property
@@ -179,12 +181,12 @@ class MemoryWorkerBus:
         """See TaskInbox.delivery_gaps."""
         return self._bus.work[self._pool].forgot if self._pool in self._bus.work else 0
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
+    async def pull(self, *, limit: int, wait_ms: int, directed_only: bool = False) -> Sequence[InboundMessage]:
         """See TaskInbox.pull. It does not wait."""
         del wait_ms
         self._bus.reach()
         come = [self._direct.pop(0) for _ in range(min(limit, len(self._direct)))]
-        return [*come, *self._bus.of(self._pool).deliver(limit - len(come))]
+        return come if directed_only else [*come, *self._bus.of(self._pool).deliver(limit - len(come))]
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
         """See TaskInbox.stop_pulling. Only messages for this worker alone may have arrived."""
@@ -208,7 +210,7 @@ class MemoryWorkerBus:
         """See ReportOutbox.report."""
         self._bus.reach()
         _fits(name.encode() + body)
-        self._bus.reports.add(name, body)
+        self._bus.reports.add(name, body, sender=self._token)
 
     async def heartbeat(self, body: bytes) -> bytes:
         """See ReportOutbox.heartbeat."""
@@ -223,7 +225,7 @@ class MemoryWorkerBus:
         if respond is None:
             raise BusUnavailable("no server answers")
         _fits(body)
-        return await respond(body)
+        return await respond(self._token, body)
 
 
 def _fits(body: bytes) -> None:

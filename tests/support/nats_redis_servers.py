@@ -45,7 +45,7 @@ class Nats(BusServer):
         written = folder / "nats.conf"
         own = f"host: 127.0.0.1\nport: {self.port}\njetstream {{ store_dir: '{folder / 'store'}' }}\n"
         written.write_text(own + self._config)
-        return [_program("nats-server"), "-c", str(written)]
+        return [find_program("nats-server"), "-c", str(written)]
 
 
 class Redis(BusServer):
@@ -58,14 +58,14 @@ class Redis(BusServer):
 
     def _command(self, folder: Path) -> Sequence[str]:
         try:
-            program = _program("redis-server")
+            program = find_program("redis-server")
         except FileNotFoundError:
             return [sys.executable, "-c", _IMITATION, str(self.port)]
         kept = ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         return [program, "--bind", "127.0.0.1", "--port", str(self.port), *kept]
 
 
-def _program(name: str) -> str:
+def find_program(name: str) -> str:
     """The program that a wheel has installed beside the interpreter, or one on the path."""
     ours = Path(sysconfig.get_path("scripts")) / name
     found = str(ours) if os.access(ours, os.X_OK) else shutil.which(name)

@@ -45,14 +45,15 @@ class NatsCluster:
             node.remove()
 
 
-def nats_with_users(config: str = "") -> Nats:
-    """The server, with ports and folders of its own in place of those that are shipped."""
-    return Nats(config + _users())
+def nats_with_users(config: str = "", *more: str) -> Nats:
+    """The server, with ports and folders of its own in place of those that are shipped, and with more users."""
+    return Nats(config + _users(*more))
 
 
-def _users() -> str:
+def _users(*more: str) -> str:
     shipped = _SHIPPED.read_text()
     users = shipped[shipped.index("authorization {") :]
     for name in ("scheduler", "worker"):
         users = users.replace(f"${name.upper()}_PASSWORD", PASSWORDS[name])
-    return re.sub(r"users: \[\n", f"users: [\n    {_ADMIN}\n", users, count=1)
+    added = "\n    ".join((_ADMIN, *more))
+    return re.sub(r"users: \[\n", lambda _: f"users: [\n    {added}\n", users, count=1)

@@ -2,7 +2,7 @@
 
 import re
 
-from gnomon.core.metrics import METRICS, MetricKind, exposed_name
+from gnomon.core.metrics import METRICS, Metric, MetricKind
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE = re.compile(r"\[[^\]]*\]")
@@ -30,6 +30,11 @@ def labels_of(expression: str) -> set[str]:
     matched = {label for matchers in _MATCHERS.findall(bare) for label in _LABEL.findall(matchers)}
     grouped = {label.strip() for group in _GROUPING.findall(bare) for label in group.split(",")}
     return matched | grouped
+
+
+def exposed_name(metric: Metric, prefix: str) -> str:
+    """The name under which Prometheus exports the metric."""
+    return f"{prefix}{metric.name}{'_total' if metric.kind is MetricKind.COUNTER else ''}"
 
 
 def known(prefix: str) -> dict[str, frozenset[str]]:

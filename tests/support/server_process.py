@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-_PATIENCE = 30.0
+_PATIENCE = 90.0
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 _FIRST_PORT, _PORTS = 12_000, 20_000

@@ -10,6 +10,8 @@ from typing import Any, Self
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from gnomon.ports.auth import Caller
+
 NOW = 1_772_452_800_000  # 2026-03-02T12:00:00Z
 SECOND = NOW // 1000
 LASTS_SECONDS = 30 * 24 * 3600
@@ -45,6 +47,11 @@ def token_part(said: object) -> str:
     """A part of a token."""
     plain = said if isinstance(said, bytes) else json.dumps(said, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(plain).rstrip(b"=").decode()
+
+
+def identity(caller: Caller) -> Caller:
+    """The caller without what is particular to its token."""
+    return Caller(caller.subject, caller.roles, caller.tenant)
 
 
 def claims(**changes: object) -> dict[str, Any]:

@@ -57,7 +57,9 @@ class WhyScenario:
         self.clock, self.store = clock, store
         self.jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
-        self.executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self.executions = ExecutionService(
+            store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+        )
         self.letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.events = EventService(store.events, clock, ids)
         self.gatherer = EventBatcher(store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=lambda: None)

@@ -19,6 +19,12 @@ jobs:
 #: Where the package is not installed anew since the plug-in came, pytest does not find it by itself.
 INSTALLED = any(point.value == "gnomon_pytest" for point in entry_points(group="pytest11"))
 PLUGIN = () if INSTALLED else ("-p", "gnomon_pytest")
+#: Plug-ins of this project that take long to import.
+UNUSED = [
+    option
+    for name in ("cacheprovider", "hypothesispytest", "schemathesis", "xdist", "xdist.looponfail")
+    for option in ("-p", f"no:{name}")
+]
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def outcome_of(project: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return project.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", *options)
+    return project.runpytest_subprocess(*PLUGIN, *UNUSED, *options)
 
 
 def test_a_test_asks_for_a_scheduler_and_loads_its_jobs(project: pytest.Pytester) -> None:

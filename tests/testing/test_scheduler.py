@@ -543,3 +543,13 @@ async def test_a_job_that_did_not_run_at_all_is_told(scheduler: VirtualScheduler
 
     with pytest.raises(AssertionError, match="asked ran 0 times, not at all"):
         scheduler.assert_ran("asked")
+
+
+async def test_no_run_waits_for_an_announcement_that_nobody_sends(scheduler: VirtualScheduler) -> None:
+    await scheduler.load({**ASKED, "announce": {"channel": "ops", "to": "C1", "best_effort": False}})
+
+    await scheduler.trigger("asked")
+    await scheduler.run_for("1m")
+
+    [run] = scheduler.runs("asked")
+    assert run.status == "completed"

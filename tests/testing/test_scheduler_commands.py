@@ -35,7 +35,7 @@ async def test_a_command_that_nobody_described_prints_nothing_and_succeeds(sched
     await scheduler.trigger("report")
 
     [run] = scheduler.runs("report")
-    assert (run.status, run.outputs["count"]) == (RunStatus.COMPLETED, {"status": 0, "stdout": ""})
+    assert (run.status, run.outputs["count"]) == (RunStatus.COMPLETED, {"status": 0, "stdout": "", "stderr": ""})
 
 
 async def test_what_a_command_prints_goes_on_to_the_next_step(scheduler: VirtualScheduler) -> None:
@@ -92,3 +92,14 @@ async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler) -> Non
 
     with pytest.raises(FieldError, match="when: 5 is not an instant"):
         await scheduler.run_until(nonsense)
+
+
+async def test_a_call_is_scripted_under_the_name_of_its_function(scheduler: VirtualScheduler) -> None:
+    call = {"url": "https://api.example/${input.name}", "json": {"n": 1}}
+    await scheduler.load({"name": "call", "http": call, "input": {"name": "a b"}})
+    scheduler.function("gnomon.http", returns={"status": 200, "json": {"id": 7}})
+
+    await scheduler.trigger("call")
+
+    assert scheduler.runs("call")[0].output["json"] == {"id": 7}
+    assert scheduler.calls("gnomon.http")[0].input["url"] == "https://api.example/a%20b"

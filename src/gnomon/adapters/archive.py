@@ -1,8 +1,8 @@
-"""The archive in a folder: gzipped JSON lines, one file for each day and batch.
+"""Archive files, and the archive in a folder: gzipped JSON lines, one file for each day and batch.
 
-A file is named after the digest of its content, so that archiving the same records again writes nothing. A file gets
-its final name only after it has been read back and verified; a crash before that leaves a file whose name begins with
-a dot, which is never read.
+A file is named after the digest of its content, so that archiving the same records again writes nothing new. In a
+folder, a file gets its final name only after it has been read back and verified; a crash before that leaves a file
+whose name begins with a dot, which is never read.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,18 +36,14 @@ class FolderArchive:
 
     async def keep(self, records: Sequence[ArchiveRecord]) -> None:
         """See Archive.keep."""
-        by_day: dict[str, list[ArchiveRecord]] = {}
-        for record in records:
-            by_day.setdefault(f"{instant_of(record.at):%Y-%m-%d}", []).append(record)
-        for day, of_day in sorted(by_day.items()):
-            await asyncio.to_thread(self._keep, day, of_day)
+        for file in await asyncio.to_thread(packed_files, records):
+            await asyncio.to_thread(self._keep, file)
 
-    def _keep(self, day: str, records: Sequence[ArchiveRecord]) -> None:
-        header, lines = _packed(day, records)
-        place = self.folder / day[:4] / f"{day}.{header['sha256'][:_NAMED_BY]}{_SUFFIX}"
+    def _keep(self, file: "PackedFile") -> None:
+        place = self.folder / file.name
         try:
             if not _is_whole(place):
-                _write(place, gzip.compress(msgspec.json.encode(header) + b"\n" + lines, mtime=0))
+                _write(place, file.content)
         except OSError as error:
             raise ArchiveUnavailable(f"cannot archive to {self.folder}: {error.strerror or error}") from error
 
@@ -59,7 +55,23 @@ class NoArchive:
         """See Archive.keep."""
 
 
-def _packed(day: str, records: Sequence[ArchiveRecord]) -> tuple[dict[str, Any], bytes]:
+class PackedFile(NamedTuple):
+    """A file of an archive."""
+
+    #: The path below the beginning of the archive.
+    name: str
+    content: bytes
+
+
+def packed_files(records: Sequence[ArchiveRecord]) -> list[PackedFile]:
+    """The files for the records, one for each day."""
+    by_day: dict[str, list[ArchiveRecord]] = {}
+    for record in records:
+        by_day.setdefault(f"{instant_of(record.at):%Y-%m-%d}", []).append(record)
+    return [_packed(day, of_day) for day, of_day in sorted(by_day.items())]
+
+
+def _packed(day: str, records: Sequence[ArchiveRecord]) -> PackedFile:
     lines = b"".join(sorted(msgspec.json.encode({"table": r.table, **r.row}) + b"\n" for r in records))
     header: dict[str, Any] = {
         "archive": FORMAT,
@@ -68,7 +80,8 @@ def _packed(day: str, records: Sequence[ArchiveRecord]) -> tuple[dict[str, Any],
         "tables": dict(sorted(Counter(record.table for record in records).items())),
         "sha256": hashlib.sha256(lines).hexdigest(),
     }
-    return header, lines
+    name = f"{day[:4]}/{day}.{header['sha256'][:_NAMED_BY]}{_SUFFIX}"
+    return PackedFile(name, gzip.compress(msgspec.json.encode(header) + b"\n" + lines, mtime=0))
 
 
 def _write(place: Path, packed: bytes) -> None:
@@ -114,11 +127,16 @@ def _is_whole(place: Path) -> bool:
 
 def read_file(place: Path) -> list[Mapping[str, Any]]:
     """The rows of one archive file; UsageError if the file is incomplete or altered."""
+    return unpacked_rows(place.read_bytes(), place)
+
+
+def unpacked_rows(content: bytes, place: object) -> list[Mapping[str, Any]]:
+    """The rows in the content of an archive file at that place; UsageError if it is incomplete or altered."""
     try:
-        header, _, lines = gzip.decompress(place.read_bytes()).partition(b"\n")
-        fields = msgspec.json.decode(header)
-        rows = [msgspec.json.decode(line) for line in lines.splitlines()]
-    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, ValueError) as error:
+        header, _, lines = gzip.decompress(content).partition(b"\n")
+        fields = msgspec.json.decode(header, type=dict[str, Any])
+        rows: list[Mapping[str, Any]] = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines.splitlines()]
+    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UsageError(f"{place} is damaged: {error}") from error
     if fields.get("rows") != len(rows) or fields.get("sha256") != hashlib.sha256(lines).hexdigest():
         raise UsageError(f"{place} is damaged: its rows do not match its header")

@@ -1,10 +1,11 @@
-"""Event sinks that write lines: readable ones for a console, JSON for a log.
+"""Event sinks that write lines: readable ones for a console, JSON for a log, records for the log of a host program.
 
-Both write through a queue and a thread, because the reader of the stream may be slow or gone. Emitting an event never
-fails and never waits; lines that cannot be written are counted.
+The first two write through a queue and a thread, because the reader of the stream may be slow or gone. Emitting an
+event never fails and never waits; lines that cannot be written are counted.
 """
 
 import atexit
+import logging
 import os
 import queue
 import threading
@@ -103,6 +104,10 @@ _REMIND_SECONDS = 15
 Facts = Mapping[str, object]
 
 
+def _number_of(number: object, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _seconds(ms: object) -> str:
     spent = float(ms) if isinstance(ms, int | float) else 0.0
     return f"{spent:.0f} ms" if spent < 1000 else f"{spent / 1000:.1f} s"
@@ -146,6 +151,21 @@ def _why(facts: Facts, before: str) -> str:
     return before + why if why else ""
 
 
+def _others(facts: Facts) -> str:
+    """How many like it were left out."""
+    return f", and {facts['left_out']:,} more" if "left_out" in facts else ""
+
+
+def _jobs(facts: Facts) -> str:
+    return "1 job was" if facts["count"] == 1 else f"{facts['count']} jobs were"
+
+
+def _names(facts: Facts) -> str:
+    """The jobs that the event names, and a mark if there are more."""
+    named = str(facts["jobs"])
+    return named if named.count(",") + 1 == facts["count"] else f"{named}, …"
+
+
 def _job_or_run(facts: Facts) -> str:
     return str(facts.get("job") or facts["run"])
 
@@ -166,6 +186,8 @@ INVARIANT_MESSAGES = {
     Invariant.MARKS.value: "ticks are due and no node decides them",
     Invariant.COUNTS.value: "its run counters were wrong",
 }
+#: The signs with which the lines of a console begin.
+_SIGNS = "*+!~- "
 #: The console line of each event. Events without one appear in logs only.
 EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {_work(f)}{_took(f)}",
@@ -177,13 +199,21 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "jobs_applied": lambda f: (
         f"* {f['file']}: {f['created']} created, {f['changed']} changed, {f['unchanged']} as before"
     ),
+    "jobs_orphaned": lambda f: (
+        f"! {_jobs(f)} declared in {f['origin']} before and not now: {_names(f)}; --prune deletes such jobs"
+    ),
+    "jobs_pruned": lambda f: f"* {_jobs(f)} no longer declared in {f['origin']} and deleted: {_names(f)}",
+    "functions_unknown": lambda f: (
+        f"! no worker here has the function {f['function']!r} of {f['jobs']}"
+        + (f"; did you mean {f['meant']}?" if f["meant"] else "")
+    ),
     "jobs_refused": lambda f: f"! {f['error']}",
     "standing_by": lambda f: f"* another process schedules on {f['database']}; standing by",
     "scheduling": lambda f: f"* scheduling on {f['database']}",
     "attempt_ended_by_reconciler": _reconciled,
     "store_unavailable": lambda f: f"! the store is unavailable: {_first_line(f['error'])}",
     "bus_unavailable": lambda f: f"! the message bus is unavailable: {_first_line(f['error'])}",
-    "message_put_away": lambda f: f"! a message was moved to GNOMON_DEAD: {_first_line(f['reason'])}",
+    "message_put_away": lambda f: f"! a message was moved to GNOMON_DEAD: {_first_line(f['reason'])}{_others(f)}",
     "degraded": lambda f: f"! {f['what']}: continuing without the shared service: {_first_line(f['error'])}",
     "degraded_no_more": lambda f: f"* {f['what']}: the shared service is back",
     "hints_lost": lambda f: f"~ hints cannot be sent, other processes poll instead: {_first_line(f['error'])}",
@@ -191,6 +221,10 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "schedule_broken": lambda f: f"! {f['schedule']} cannot be planned: {f['error']}",
     "clock_skew": lambda f: f"! the clock of this machine is {_skew_text(f['skew_ms'])} that of the store",
     "clock_stepped": lambda f: f"* the clock was set by {_seconds(f['by_ms'])}",
+    "mark_set_back": lambda f: (
+        f"! {f['schedule']}: its ticks were decided {_seconds(f['by_ms'])} ahead of the clock; "
+        f"{f['withdrawn']} decisions are withdrawn, {f['decided']} ran and stay"
+    ),
     "clock_corrected": lambda f: (
         f"! the clock here was {_skew_text(f['wrong_ms'])} that of the store, and is corrected"
     ),
@@ -200,10 +234,27 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "vital_repaired": lambda f: f"* {f['schedule']}: {INVARIANT_MESSAGES[str(f['vital'])]}; repaired",
     "vital_recovered": lambda f: f"* no longer: {INVARIANT_MESSAGES[str(f['vital'])]}",
     "ping_failed": lambda f: f"! {f['job']}: the ping to {f['url']} failed: {_first_line(f['error'])}",
-    "cleaning_off": lambda f: f"* old history is kept: {f['reason']}",
+    "announced": lambda f: f"* {f['job']}: announced to {f['channel']} ({f['moment']})",
+    "announcement_delayed": lambda f: (
+        f"~ {f['job']}: {f['channel']} did not take the announcement and is tried again: {_first_line(f['error'])}"
+    ),
+    "announcement_given_up": lambda f: (
+        f"! {f.get('job', f['announcement'])}: not announced to {f['channel']}: {_first_line(f['error'])}"
+    ),
     "history_cleaned": lambda f: f"* old history was archived and removed: {_counted(f)}",
+    "sandbox_incomplete": lambda f: (
+        f"! the kernel lacks parts of the sandbox of commands: {f['missing']} (shell.sandbox: {f['sandbox']})"
+    ),
     "slots_overrun": lambda f: f"! {f['count']} of {f['slots']} slots are held by tasks that do not stop",
     "result_refused": lambda f: f"! {f['run']}: the result cannot be stored: {_first_line(f['error'])}",
+    "foreign_result": lambda f: (
+        f"! {f['worker']} reports {f['result']} of {f['task']}, which it does not hold: refused{_others(f)}"
+    ),
+    "request_refused": lambda f: f"! a request on {f['subject']} was refused: {_first_line(f['reason'])}{_others(f)}",
+    "dedup_contradicted": lambda f: (
+        f"! {f['processed']} reports marked as processed and {f['in_flight']} marked as in progress were not written:"
+        " processing them"
+    ),
     "database_gone": lambda f: f"! the database file {f['path']} was moved or deleted: stop and put it back",
     "metrics_shown": lambda f: f"* metrics and probes on http://{f['host']}:{f['port']}",
     "metrics_unavailable": lambda f: f"! {f['error']}",
@@ -212,11 +263,27 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
         f"! anyone who can reach {f['address']} may do everything: auth.verify_tokens is false"
     ),
     "closed_to_everybody": lambda f: f"! every request to {f['address']} is refused: auth names no issuer of tokens",
-    "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}",
-    "up": lambda f: f"gnomon {f['version']} on {f['database']} with {f['functions']} functions; Ctrl-C stops",
+    "audit_broken": lambda f: f"! {f['reason']}: run gnomon audit verify",
+    "audit_unsigned": lambda f: f"! the audit trail is not signed: {f['error']}",
+    "audit_anchor_failed": lambda f: f"! the signed end of the audit trail cannot be kept: {f['error']}",
+    "auth_failed": lambda f: f"! a caller at {f['address']} was not let in: {f['error']}{_others(f)}",
+    "request_failed": lambda f: f"! a request failed: {_first_line(f['error'])}{_others(f)}",
+    "http_request_refused": lambda f: f"! a request of {f['address']} was refused: {f['cause']}{_others(f)}",
+    "handshake_failed": lambda f: f"! a TLS handshake with {f['address']} failed: {f['cause']}{_others(f)}",
+    "accept_failed": lambda f: f"! a connection cannot be accepted: {f['cause']}{_others(f)}",
+    "connection_limit_reached": lambda f: (
+        f"! {f['open']} connections are open, as many as may be:"
+        f" the {'new' if f['refused'] else 'longest idle'} one was closed{_others(f)}"
+    ),
+    "connections_limited": lambda f: (
+        f"* at most {f['connections']} connections, not {f['configured']}: few files may be open (ulimit -n)"
+    ),
+    "up": lambda f: (
+        f"gnomon {f['version']} on {f['database']} with {_number_of(f['functions'], 'function')}; Ctrl-C stops"
+    ),
     "worker_up": lambda f: (
         f"gnomon {f['version']}: {f['worker']} in pool {f['pool']} on {f['place']}"
-        f" with {f['functions']} functions and {f['slots']} slots; Ctrl-C stops"
+        f" with {_number_of(f['functions'], 'function')} and {_number_of(f['slots'], 'slot')}; Ctrl-C stops"
     ),
     "nats_not_used": lambda f: (
         f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL changes that"
@@ -291,8 +358,40 @@ def _format_event(name: str, formatter: Callable[[Facts], str], facts: Facts) ->
 
 
 def _stamped(text: str) -> str:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return f"{datetime.now().astimezone():%H:%M:%S}  {shown}\n"
+    return f"{datetime.now().astimezone():%H:%M:%S}  {_printable(text)}\n"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+class LoggerEvents:
+    """Logs each event to a logger of the standard library, so that the host program decides where it goes.
+
+    A record has the readable line as its message, and `event` and `facts` as attributes.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        #: How many events could not be logged.
+        self.lost = 0
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+        level = logging.WARNING if name in WARNINGS else logging.INFO
+        try:
+            if self._logger.isEnabledFor(level):
+                self._logger.log(level, "%s", _log_text(name, facts), extra={"event": name, "facts": facts})
+        except Exception:  # noqa: BLE001 - a handler that fails, however it was configured, stops no scheduler
+            self.lost += 1
+
+
+def _log_text(name: str, facts: Facts) -> str:
+    formatter = EVENT_FORMATS.get(name)
+    if formatter is None:
+        return _printable(" ".join([name, *(f"{fact}={value}" for fact, value in facts.items())]))
+    # The sign at the start of a line is for a console; a record has a level.
+    return _printable(_format_event(name, formatter, facts).lstrip(_SIGNS))
 
 
 #: How many lines may wait in the queue. Every event is a line, and thousands of tasks may end in a second.

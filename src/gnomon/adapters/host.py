@@ -9,9 +9,10 @@ import subprocess
 import threading
 import time
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from gnomon.ports.tasks import HostLoad
 
@@ -36,20 +37,96 @@ _CARDS = Path("/sys/class/drm")
 _BUSY = "card*/device/gpu_busy_percent"
 #: The command for cards whose driver publishes no such file.
 _GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+_GPU_QUERY_SECONDS = 5.0
+
+
+#: The time that all processors have spent on each kind of work, in ticks.
+_PROCESSORS = Path("/proc/stat")
+#: The control group of this process, as a container sees it: its share of the processors, and the time that it used.
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+#: Use of the processors is measured over this time at least.
+_SHORTEST_WINDOW_SECONDS = 0.25
+
+
+class _CpuTime(NamedTuple):
+    """Processor time that was used, of the time that was available."""
+
+    used: float
+    available: float
+
+
+class CpuMeter:
+    """Measures how busy the processors were since the last measurement, in percent.
+
+    Where the control group limits the processors, it is the use of that limit, if that is more.
+    """
+
+    def __init__(
+        self,
+        elapsed: Callable[[], float] = time.monotonic,
+        *,
+        processors: Path = _PROCESSORS,
+        control_group: Path = _CONTROL_GROUP,
+    ) -> None:
+        self._elapsed = elapsed
+        self._processors, self._control_group = processors, control_group
+        self._measured_at, self._last = elapsed(), self._counters()
+        self._percent: int | None = None
+
+    def percent(self) -> int | None:
+        """The use since the last measurement; None if it cannot be measured, or not yet."""
+        now = self._elapsed()
+        if now - self._measured_at >= _SHORTEST_WINDOW_SECONDS:
+            counters = self._counters()
+            shares = [_share(last, current) for last, current in zip(self._last, counters, strict=True)]
+            self._percent = max((share for share in shares if share is not None), default=None)
+            self._measured_at, self._last = now, counters
+        return self._percent
+
+    def _counters(self) -> tuple[_CpuTime | None, _CpuTime | None]:
+        return self._machine_time(), self._group_time()
+
+    def _machine_time(self) -> _CpuTime | None:
+        try:
+            with self._processors.open() as lines:
+                # user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is in `user` already
+                ticks = [int(word) for word in lines.readline().split()[1:9]]
+            return _CpuTime(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _group_time(self) -> _CpuTime | None:
+        """The time that the group used, and the time that it could have used until now, in microseconds."""
+        try:
+            quota, period = self._control_group.joinpath("cpu.max").read_text().split()
+            used = self._control_group.joinpath("cpu.stat").read_text().split()
+            available = self._elapsed() * 1_000_000 * int(quota) / int(period)
+            return _CpuTime(int(used[used.index("usage_usec") + 1]), available)
+        except (OSError, ValueError, IndexError, ZeroDivisionError):
+            # No control group, or one without a limit.
+            return None
+
+
+def _share(last: _CpuTime | None, current: _CpuTime | None) -> int | None:
+    if last is None or current is None or current.available <= last.available:
+        return None
+    return min(100, max(0, round((current.used - last.used) / (current.available - last.available) * 100)))
 
 
 class LoadSampler:
     """Measures the load without waiting: a slow command is started, and its output is used at the next call."""
 
-    def __init__(self, cards: Path = _CARDS) -> None:
+    def __init__(self, cards: Path = _CARDS, cpu: CpuMeter | None = None) -> None:
         self._cards = cards
+        self._cpu = cpu or CpuMeter()
         self._program = shutil.which(_GPU_QUERY[0])
         self._gpu_process: subprocess.Popen[str] | None = None
         self._last_gpu: int | None = None
+        self._gpu_asked_at = float("-inf")
 
     def load(self) -> HostLoad:
-        """The current load in percent: 100 is one runnable thread per core, or a fully busy graphics card."""
-        return HostLoad(cpu=self._cpu(), gpu=self._gpu())
+        """The current load in percent: 100 is all processors, or a graphics card, busy without a pause."""
+        return HostLoad(cpu=self._cpu.percent(), gpu=self._gpu())
 
     def close(self) -> None:
         """Stop the command if it is still running."""
@@ -57,12 +134,6 @@ class LoadSampler:
             self._gpu_process.kill()
             self._gpu_process.communicate()
             self._gpu_process = None
-
-    def _cpu(self) -> int | None:
-        try:
-            return round(os.getloadavg()[0] / (os.cpu_count() or 1) * 100)
-        except OSError:
-            return None
 
     def _gpu(self) -> int | None:
         found = []
@@ -74,16 +145,19 @@ class LoadSampler:
         return max(found, default=None)
 
     def _query_gpu(self, program: str) -> int | None:
-        """The last output of the program; start it again once it has ended."""
+        """The last output of the program, which is started again once in a while: it takes longer than a file."""
         if self._gpu_process is not None:
             if self._gpu_process.poll() is None:
                 return self._last_gpu
             self._last_gpu = _highest(self._gpu_process.communicate()[0])
-        try:
-            command = (program, *_GPU_QUERY[1:])
-            self._gpu_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - a fixed command
-        except OSError:
             self._gpu_process = None
+        if time.monotonic() - self._gpu_asked_at >= _GPU_QUERY_SECONDS:
+            self._gpu_asked_at = time.monotonic()
+            command = (program, *_GPU_QUERY[1:])
+            with suppress(OSError):
+                self._gpu_process = subprocess.Popen(  # noqa: S603 - a fixed command
+                    command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
         return self._last_gpu
 
 

@@ -26,11 +26,16 @@ class StoreSyncedClock(SystemClock):
         return super().until(at - self.offset_ms)
 
     def synchronize(self, theirs_at: int, *, asked_at: int) -> int:
-        """Correct the clock by a response with the store's time; return by how much it was wrong, or 0."""
+        """Correct the clock by a response with the store's time; return by how much it was wrong, or 0.
+
+        The store read its clock after the request: if ours was later then, it is ahead, by however little. That is
+        corrected without a word, because a decision that is early by the store's clock would be refused.
+        """
         received_at = self.now()
         # The store read its clock somewhere between the request and the response.
         wrong = (asked_at + received_at) // 2 - theirs_at
         if abs(wrong) <= max(_TOLERANCE_MS, received_at - asked_at):
+            self.offset_ms -= max(0, asked_at - theirs_at)
             return 0
         self.offset_ms -= wrong
         return wrong

@@ -32,6 +32,8 @@ _DATE = re.compile(
     r"(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]*)?)?(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
 #: Switches, octal, hexadecimal, binary, grouped, sexagesimal and exponential numbers, infinity and NaN.
+#: Booleans to some parsers, and texts to others.
+_WORDS = ("yes", "no", "on", "off")
 _UNCLEAR = re.compile(
     r"(?:yes|no|on|off|[-+]?\.(?:inf|nan)|[-+]?0[0-9_]+|[-+]?0[xob][0-9a-f_]+|[-+]?[0-9][0-9_]*_[0-9_]*"
     r"|[-+]?[0-9][0-9_]*(?::[0-9]{1,2})+(?:\.[0-9_]*)?|[-+]?[0-9._]+e[-+]?[0-9]+)",
@@ -87,13 +89,16 @@ class YamlDocumentError(Exception):
         self.reason, self.place, self.path = reason, place, path
 
 
-def compose(text: str, *, instants: Collection[str] = (), showing: bool = False) -> YamlNode:
+def compose(
+    text: str, *, instants: Collection[str] = (), flags: re.Pattern[str] | None = None, showing: bool = False
+) -> YamlNode:
     """The only document of the text. Under the keys in `instants`, an unquoted date is read as a text.
 
-    `showing` allows errors to contain values.
+    At paths that match `flags`, `yes` and the like are texts, which the reader of the field refuses. `showing` allows
+    errors to contain values.
     """
     try:
-        return _Composer(text, instants, showing=showing).document()
+        return _Composer(text, instants, flags, showing=showing).document()
     except yaml.YAMLError as error:
         raise _not_yaml(_explained(text) or error, text) from None
 
@@ -130,10 +135,10 @@ def _hint(error: yaml.MarkedYAMLError, text: str) -> str:
 class _Composer:
     """Builds nodes from the events of the parser."""
 
-    def __init__(self, text: str, instants: Collection[str], *, showing: bool) -> None:
+    def __init__(self, text: str, instants: Collection[str], flags: re.Pattern[str] | None, *, showing: bool) -> None:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
-        self._instants, self._showing = instants, showing
+        self._instants, self._flags, self._showing = instants, flags, showing
         self._anchors: dict[str, YamlNode | None] = {}
         self._aliased = 0
         self._path: list[str] = []
@@ -152,7 +157,10 @@ class _Composer:
         return root
 
     def _refused(self, reason: str, place: SourcePosition) -> YamlDocumentError:
-        return YamlDocumentError(reason, place, "".join(self._path).lstrip("."))
+        return YamlDocumentError(reason, place, self._path_text())
+
+    def _path_text(self) -> str:
+        return "".join(self._path).lstrip(".")
 
     def _node(self, event: Any, depth: int) -> YamlNode:  # noqa: ANN401 - the parser's events have no common type
         place = _place(event)
@@ -245,9 +253,15 @@ class _Composer:
             return self._number(value, place)
         if _DATE.fullmatch(value):
             raise self._refused(self._about_date(value), place)
-        if _UNCLEAR.fullmatch(value):
-            raise self._refused("means different things to different YAML parsers: quote it", place)
+        if _UNCLEAR.fullmatch(value) and not self._is_flag(value):
+            instead = "write true or false, or quote it" if value.lower() in _WORDS else "quote it"
+            raise self._refused(f"means different things to different YAML parsers: {instead}", place)
         return value
+
+    def _is_flag(self, value: str) -> bool:
+        """Whether it is a word for a boolean, under a field that refuses it by itself."""
+        known = self._flags
+        return known is not None and value.lower() in _WORDS and known.fullmatch(self._path_text()) is not None
 
     def _about_date(self, value: str) -> str:
         year, month, day = (int(part) for part in re.findall("[0-9]+", value)[:3])

@@ -1,10 +1,11 @@
 """The Litestar application: authenticates, limits and decodes requests, calls their route and encodes the response."""
 
-import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 import msgspec
@@ -12,21 +13,39 @@ from litestar import Litestar, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
+from litestar.response.base import ASGIResponse
 
-from gnomon.api.fair_queue import RequestCoalescer
+from gnomon.api.fair_queue import RequestCoalescer, RequestSlots
+from gnomon.api.middleware import ENDLESS_PATHS
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
 from gnomon.api.rate_limit import BodyBudget, RateLimiter
 from gnomon.api.requests import read_object, read_query
-from gnomon.api.route import CERTIFICATE, ApiCall, ApiRoute, ApiServices, Permission, Reply, RequestBody
+from gnomon.api.route import (
+    CERTIFICATE,
+    ApiCall,
+    ApiRoute,
+    ApiServices,
+    ByteStream,
+    Permission,
+    Reply,
+    RequestBody,
+    handle_call,
+    missing_role,
+)
 from gnomon.api.routes import ROUTES
 from gnomon.core.auth import certificate_names
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.auth import Caller
+from gnomon.services.loop import ComputeQueue
 
 _ANONYMOUS = Caller("", frozenset())
 #: A body of at least this many bytes is parsed in a thread.
 _LARGE = 65_536
+#: A list with more items than this is encoded item by item.
+_LONG_LIST = 100
+#: Exactly one space, and no character that another parser could strip or split at.
+_BEARER = re.compile("[Bb][Ee][Aa][Rr][Ee][Rr] ([A-Za-z0-9._~+/-]+=*)")
 _AnyRequest = Request[Any, Any, Any]
 
 
@@ -34,6 +53,7 @@ class _Limits(NamedTuple):
     rate_limiter: RateLimiter
     body_budget: BodyBudget
     coalescer: RequestCoalescer
+    slots: RequestSlots
 
 
 def create_app(
@@ -41,7 +61,10 @@ def create_app(
 ) -> Litestar:
     """The API on these services. Unexpected errors go to `surprised`; callers see only that one occurred."""
     limits = _Limits(
-        RateLimiter(services.server, services.clock), BodyBudget(services.server), RequestCoalescer(services.busy)
+        RateLimiter(services.server, services.clock),
+        BodyBudget(services.server),
+        RequestCoalescer(services.busy),
+        RequestSlots(),
     )
 
     @cache
@@ -50,12 +73,12 @@ def create_app(
         return msgspec.Raw(msgspec.json.encode(document((*routes, *_DESCRIPTION))))
 
     async def describe(call: ApiCall) -> Reply:
-        del call
-        return Reply(body=openapi_document())
+        return Reply(body=await call.services.compute.run_in_thread(openapi_document))
 
     served = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return Litestar(
-        route_handlers=[_handler(route, services, limits) for route in served],
+        # OPTIONS first: Litestar adds a handler of its own to a path that has none.
+        route_handlers=[*_options_handlers(served), *(_handler(route, services, limits) for route in served)],
         exception_handlers={
             GnomonError: _error_response,
             HTTPException: _http_error_response,
@@ -93,7 +116,11 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
         raise TypeError(f"{route.name} has no permission")
 
     async def handle(request: _AnyRequest) -> Response[Any]:
-        caller = await _authenticate(route, services, request)
+        try:
+            caller = await _authenticate(route, services, request)
+        except Unauthenticated as error:
+            services.login_failed(error, "unknown" if request.client is None else request.client.host)
+            raise
         if caller is not _ANONYMOUS:
             limits.rate_limiter.admit(caller)
         try:
@@ -104,18 +131,46 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
 
     async def respond(request: _AnyRequest, caller: Caller) -> Response[Any]:
         _refuse_without_role(route, caller)
-        with limits.body_budget.reserve() as more:
+        with limits.body_budget.reserve(caller) as more:
             raw = None if route.body is None else await _receive_body(route.body, services, request, more)
             if route.shared:
                 call = await _build_call(route, services, caller, request, raw)
+                read = partial(_handle, route, call)
+                return _to_response(route, await limits.coalescer.coalesced(_coalescing_key(route, call), read, caller))
+            async with limits.slots.slot(route, caller):
                 return _to_response(
-                    route, await limits.coalescer.coalesced(_coalescing_key(route, call), partial(route.handle, call))
+                    route, await _handle(route, await _build_call(route, services, caller, request, raw))
                 )
-            async with limits.body_budget.bulk_slot if _is_bulk(route) else nullcontext():
-                return _to_response(route, await route.handle(await _build_call(route, services, caller, request, raw)))
 
-    path = route.path.replace("}", ":str}")
-    return HTTPRouteHandler(path, http_method=[route.method], status_code=200, name=route.name)(handle)
+    return HTTPRouteHandler(_typed(route.path), http_method=[route.method], status_code=200, name=route.name)(handle)
+
+
+def _typed(path: str) -> str:
+    """The path as Litestar writes it."""
+    return path.replace("}", ":str}")
+
+
+def _options_handlers(routes: Sequence[ApiRoute]) -> list[HTTPRouteHandler]:
+    """One handler of OPTIONS for each path: by itself Litestar names the methods of one handler only."""
+    methods: dict[str, set[str]] = defaultdict(set)
+    for route in routes:
+        methods[route.path].add(route.method)
+    return [_options_handler(path, _allowed(path, of_path)) for path, of_path in methods.items()]
+
+
+def _options_handler(path: str, allowed: str) -> HTTPRouteHandler:
+    async def handle() -> Response[Any]:
+        return Response(b"", status_code=204, headers={"Allow": allowed})
+
+    return HTTPRouteHandler(_typed(path), http_method=["OPTIONS"], status_code=200)(handle)
+
+
+def _allowed(path: str, methods: Iterable[str]) -> str:
+    """The header Allow of a path with these methods. HEAD is served wherever GET is and the response ends."""
+    found = {*methods, "OPTIONS"}
+    if "GET" in found and path not in ENDLESS_PATHS:
+        found.add("HEAD")
+    return ", ".join(sorted(found))
 
 
 def _coalescing_key(route: ApiRoute, call: ApiCall) -> Hashable:
@@ -123,13 +178,47 @@ def _coalescing_key(route: ApiRoute, call: ApiCall) -> Hashable:
     return route.name, call.tenant, call.url, frozenset(call.raw_query.items())
 
 
+async def _handle(route: ApiRoute, call: ApiCall) -> Reply:
+    """The reply of the route, encoded: a long list item by item, because the encoder holds the interpreter."""
+    reply = await handle_call(route, call)
+    if reply.body is None:
+        return reply
+    body, encoded = reply.body, call.services.compute
+    if isinstance(body, msgspec.Struct):
+        lists = {name: getattr(body, name) for name in body.__struct_fields__}
+        long = {name: one for name, one in lists.items() if isinstance(one, list) and len(one) > _LONG_LIST}
+        body = msgspec.structs.replace(body, **{name: await encoded.map(_raw, one) for name, one in long.items()})
+    return msgspec.structs.replace(reply, body=_raw(body))
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
     headers = dict(reply.headers)
     if reply.stream is not None:
-        return Stream(reply.stream, media_type=route.media_type, headers=headers)
+        return _ClosedStream(reply.stream, media_type=route.media_type, headers=headers)
     content = b"" if reply.body is None else msgspec.json.encode(reply.body)
     media_type = route.media_type if content else None
     return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
+
+
+class _ClosedStream(Stream):
+    """A stream that is closed when the response has ended, also if the client disconnected before the first chunk."""
+
+    def to_asgi_response(self, app: Litestar | None, request: _AnyRequest, **options: Any) -> ASGIResponse:  # noqa: ANN401 - as Litestar passes them
+        """The response as Litestar calls it; it closes the stream at the end."""
+        response, stream = super().to_asgi_response(app, request, **options), cast("ByteStream", self.iterator)
+
+        async def send_and_close(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - of ASGI
+            try:
+                await response(scope, receive, send)
+            finally:
+                await stream.aclose()
+
+        # Litestar only calls it.
+        return cast("ASGIResponse", send_and_close)
 
 
 async def _build_call(
@@ -145,8 +234,9 @@ async def _build_call(
         path=path,
         query=read_query(route.query, raw_query),
         raw_query=raw_query,
-        body={} if raw is None else await _parse_body(raw),
+        body={} if raw is None else await _parse_body(raw, services.compute),
         headers=_headers(request),
+        authenticate=partial(_authenticate, route, services, request),
     )
 
 
@@ -156,16 +246,22 @@ async def _authenticate(route: ApiRoute, services: ApiServices, request: _AnyReq
     values = request.headers.getall("authorization", [])
     if len(values) > 1:
         raise Unauthenticated("there are two Authorization headers")
-    scheme, _, token = (values[0] if values else "").partition(" ")
-    if values and (scheme.lower() != "bearer" or not token or len(token) > services.max_token_length):
-        raise Unauthenticated("the Authorization header contains no bearer token")
+    token = _bearer_token(values[0], services.max_token_length) if values else ""
     service = None if values else _certificate_caller(services, request)
-    return await services.tokens.caller(token.strip()) if service is None else service
+    return await services.tokens.caller(token) if service is None else service
+
+
+def _bearer_token(header: str, max_length: int) -> str:
+    """The token of an Authorization header; Unauthenticated unless it has the one form that RFC 6750 defines."""
+    found = _BEARER.fullmatch(header)
+    if found is None or len(found[1]) > max_length:
+        raise Unauthenticated("the Authorization header contains no bearer token")
+    return found[1]
 
 
 def _refuse_without_role(route: ApiRoute, caller: Caller) -> None:
     if route.permission is not Permission.EVERYBODY and not caller.roles & route.permission.value:
-        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.permission.value))}")
+        raise missing_role(route.permission, caller)
 
 
 async def _audit_refusal(
@@ -222,13 +318,9 @@ async def _receive_body(
     return bytes(raw) or (b" " if body.required else None)
 
 
-async def _parse_body(raw: bytes) -> dict[str, Any]:
+async def _parse_body(raw: bytes, compute: ComputeQueue) -> dict[str, Any]:
     # In a thread: a large body takes too long to parse on the event loop, which the ticker shares.
-    return read_object(raw) if len(raw) < _LARGE else await asyncio.to_thread(read_object, raw)
-
-
-def _is_bulk(route: ApiRoute) -> bool:
-    return route.body is not None and route.body.many
+    return read_object(raw) if len(raw) < _LARGE else await compute.run_in_thread(partial(read_object, raw))
 
 
 def _check_type(request: _AnyRequest) -> None:
@@ -248,11 +340,14 @@ def _error_response(_: _AnyRequest, error: GnomonError) -> Response[Any]:
     return _problem_response(problem_of(error), headers)
 
 
-def _http_error_response(_: _AnyRequest, error: HTTPException) -> Response[Any]:
+def _http_error_response(request: _AnyRequest, error: HTTPException) -> Response[Any]:
     details = {404: "there is no such path", 405: "this path does not support this method"}
     detail = details.get(error.status_code, error.detail or "the request cannot be served")
     code = {404: "no_address", 405: "no_method", 413: "too_large"}.get(error.status_code, "bad_request")
-    return _problem_response(problem(error.status_code, detail, code=code), dict(error.headers or {}))
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if "allow" in headers:
+        headers["allow"] = _allowed(request.url.path, headers["allow"].replace(",", " ").split())
+    return _problem_response(problem(error.status_code, detail, code=code), headers)
 
 
 def _internal_error_response(

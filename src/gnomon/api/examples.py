@@ -21,20 +21,28 @@ APPLIED = {
     "next_run_at": "2026-03-02T14:00:00Z",
     "schedule": "every weekday at 09:00 in America/New_York",
     "cron": "0 9 * * 1-5",
+    "warnings": [],
 }
 JOB_LINE: dict[str, Any] = {
     "job": "report",
     "state": "active",
     "schedule": "at 09:00 on Monday through Friday",
+    "cron": "0 9 * * 1-5",
     "timezone": "America/New_York",
     "next_run_at": "2026-03-02T14:00:00Z",
     "paused": False,
     "under_way": 0,
     "queued": 0,
+    "running": 0,
     "version": 1,
     "functions": ["reports.make"],
     "tags": ["numbers"],
+    "updated_at": "2026-02-27T09:00:00Z",
+    "origin": "file:/etc/gnomon/jobs.yaml",
+    "orphaned": False,
+    "approved": False,
 }
+_TICK_KEY = "b45cffe084dd3d20d928bee85e7b0f2129ffc8c2f1f0a8c5aed6b2ac5f5f1c36"
 TICK: dict[str, Any] = {
     "job": "report",
     "planned_at": "2026-02-27T14:00:00Z",
@@ -44,6 +52,10 @@ TICK: dict[str, Any] = {
     "reason": "on_time",
     "status": "SUCCESS",
     "execution_id": "run_1",
+    "key": _TICK_KEY,
+    "decided_at": "2026-02-27T14:00:00Z",
+    "created_at": "2026-02-27T14:00:00Z",
+    "updated_at": "2026-02-27T14:00:01.500Z",
 }
 JOB = {
     **JOB_LINE,
@@ -55,7 +67,21 @@ JOB = {
     "executions": [],
     "exceptions": [],
     "lock": None,
+    "approval": None,
 }
+_DIGEST = "5f1c36b45cffe084dd3d20d928bee85e7b0f2129ffc8c2f1f0a8c5aed6b2ac5f"
+APPROVED: dict[str, Any] = {
+    "job": "report",
+    "approved": True,
+    "digest": _DIGEST,
+    "approval": {
+        "approved_by": "ada",
+        "approved_at": "2026-03-02T13:00:00Z",
+        "reason": "it only pushes the report",
+        "digest": _DIGEST,
+    },
+}
+SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {
     "execution_id": "run_1",
@@ -63,15 +89,40 @@ EXECUTION: dict[str, Any] = {
     "version": 1,
     "trigger": "api",
     "status": "completed",
+    "reason": None,
+    "count": 1,
     "queued": False,
+    "attempt": 1,
     "planned_at": "2026-03-02T14:00:00Z",
+    "tick_key": None,
+    "created_at": "2026-03-02T14:00:00Z",
+    "updated_at": "2026-03-02T14:00:01.500Z",
     "started_at": "2026-03-02T14:00:00Z",
     "completed_at": "2026-03-02T14:00:01.500Z",
     "duration_ms": 1500,
     "user_id": "ada",
+    "actor": "ada",
     "error": None,
     "key": "monday-1",
     "replay_of": None,
+    "announced": "sent",
+}
+ANNOUNCEMENT: dict[str, Any] = {
+    "announcement_id": "ann_1_0",
+    "job": "report",
+    "execution_id": "run_1",
+    "planned_at": "2026-03-02T14:00:00Z",
+    "moment": "failure",
+    "channel": "ops",
+    "to": "C024BE91L",
+    "best_effort": True,
+    "state": "given_up",
+    "parts_sent": 0,
+    "tries": 12,
+    "next_try_at": None,
+    "created_at": "2026-03-02T14:00:01.500Z",
+    "ended_at": "2026-03-02T15:00:02Z",
+    "note": "answered 503",
 }
 TASK = {"function": "reports.make", "input": {"day": "yesterday"}, "timeout": "10m"}
 DEAD_LETTER: dict[str, Any] = {
@@ -127,8 +178,9 @@ ITEM: dict[str, Any] = {
 }  # fmt: skip
 SCHEDULE: dict[str, Any] = {
     "schedule_id": "nightly", "workflow_id": "etl", "version": 1, "user_id": "ada", "schedule": "every day at 02:00",
-    "timezone": "UTC", "start_at": None, "end_at": None, "next_run_at": "2026-03-03T02:00:00Z", "paused": False,
-    "jitter_ms": 0, "overlap": "skip", "catchup": "none", "revision": 1, "updated_at": _NINE,
+    "cron": "0 2 * * *", "timezone": "UTC", "start_at": None, "end_at": None,
+    "next_run_at": "2026-03-03T02:00:00Z", "paused": False, "jitter_ms": 0,
+    "overlap": "skip", "catchup": "none", "revision": 1, "updated_at": _NINE,
     "next_runs": ["2026-03-03T02:00:00Z", "2026-03-04T02:00:00Z"], "last_ticks": [{**TICK, "job": "nightly"}],
 }  # fmt: skip
 WORKFLOW_LINE: dict[str, Any] = {"workflow_id": "etl", "version": 1, "steps": ["extract", "load"], "tags": ["nightly"]}

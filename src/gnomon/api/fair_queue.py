@@ -1,17 +1,20 @@
 """Fairness between requests and the scheduler, which share one event loop.
 
 `RequestPacer` admits a few requests per cycle of the loop. `RequestCoalescer` lets concurrent requests for the same
-page share one read of the store. Without them a burst of requests would delay ticks.
+page share one read of the store. Without them a burst of requests would delay ticks. `FairSlots` shares the time of
+the loop between tenants and callers.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
-from types import TracebackType
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TypeVar
 
 import msgspec
 
-from gnomon.api.route import Reply
+from gnomon.api.route import ApiRoute, Permission, Reply
+from gnomon.ports.auth import Caller
 
 #: The requests admitted per cycle of the event loop, and the delay of the next batch while the scheduler is busy.
 _REQUESTS_PER_CYCLE, _YIELD_SECONDS = 4, 0.003
@@ -19,9 +22,14 @@ _REQUESTS_PER_CYCLE, _YIELD_SECONDS = 4, 0.003
 _REPLIES_PER_CYCLE = 8
 #: While the scheduler is busy, the next page waits this many times as long as the last one took to read.
 _YIELD_FACTOR = 3
-#: The pages read at once, since every read takes time from the scheduler; and the longest wait for a slot, since a
-#: read may hang on a store that does not respond.
-_MAX_CONCURRENT_READS, _MAX_WAIT_SECONDS = 1, 0.1
+#: The pages read at once, since every read takes time from the scheduler.
+_MAX_CONCURRENT_READS = 1
+#: The other requests that are handled at once. Changes mostly wait for the commit that they share.
+_MAX_CONCURRENT_LOOKUPS, _MAX_CONCURRENT_CHANGES = 4, 64
+#: When no slot has become free for so long, one more request is admitted.
+_MAX_WAIT_SECONDS = 0.1
+#: The number of tenants, and of callers of a tenant, whose used time is remembered.
+_MAX_TRACKED_KEYS = 1000
 
 
 class RequestPacer:
@@ -60,35 +68,146 @@ class RequestPacer:
             loop.call_soon(self._release_batch, loop)
 
 
-class FairReadSemaphore:
-    """A FIFO semaphore that admits a waiter after a maximum wait even if no slot is free."""
+class FairSlots:
+    """Slots for the work of requests, shared fairly between tenants, and between the callers of a tenant.
+
+    Work is counted by the time that it has a slot, not by requests: a caller of expensive requests gets its next slot
+    after others have had as much time. With `max_wait`, one more request is admitted whenever no slot has become free
+    for that long, since the work of others may hang on a store that does not respond.
+    """
+
+    def __init__(self, slots: int, *, max_wait: float | None = None) -> None:
+        self._slots = slots
+        self._max_wait = max_wait
+        self._active = 0
+        self._tenants = _WaitingKeys[_WaitingKeys[deque[asyncio.Future[None]]]]()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def slot(self, caller: Caller) -> AsyncIterator[None]:
+        """Wait for the caller's turn, and count the time until the end."""
+        if self._active < self._slots:
+            self._active += 1
+        else:
+            await self._wait_for_turn(caller)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        finally:
+            self._charge(caller, loop.time() - began)
+            self._release()
+
+    async def _wait_for_turn(self, caller: Caller) -> None:
+        """Wait until a slot is handed over."""
+        turn = asyncio.get_running_loop().create_future()
+        callers = self._tenants.queue_of(caller.tenant, _WaitingKeys[deque[asyncio.Future[None]]])
+        callers.queue_of(caller.subject, deque[asyncio.Future[None]]).append(turn)
+        if self._timer is None:
+            self._start_timer()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._release()
+            raise
+
+    def _charge(self, caller: Caller, seconds: float) -> None:
+        self._tenants.charge(caller.tenant, seconds)
+        if caller.tenant in self._tenants:
+            self._tenants[caller.tenant].charge(caller.subject, seconds)
+
+    def _release(self) -> None:
+        self._active -= 1
+        while self._active < self._slots and self._admit_next():
+            pass
+        self._start_timer()
+
+    def _admit_next(self) -> bool:
+        """Hand a slot to the caller whose turn it is; return False if no request waits."""
+        while self._tenants:
+            tenant = self._tenants.next()
+            callers = self._tenants[tenant]
+            subject = callers.next()
+            turns = callers[subject]
+            admitted = _wake(turns.popleft())
+            if not turns:
+                del callers[subject]
+            if not callers:
+                del self._tenants[tenant]
+            if admitted:
+                self._active += 1
+                return True
+        return False
+
+    def _start_timer(self) -> None:
+        """Measure anew for how long no slot becomes free."""
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting = self._max_wait is not None and bool(self._tenants)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._max_wait or 0.0, self._admit_overdue) if waiting else None
+
+    def _admit_overdue(self) -> None:
+        self._admit_next()
+        self._start_timer()
+
+
+class RequestSlots:
+    """The slots of the requests that share no response."""
 
     def __init__(self) -> None:
-        self._active = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._lookups = FairSlots(_MAX_CONCURRENT_LOOKUPS, max_wait=_MAX_WAIT_SECONDS)
+        self._changes = FairSlots(_MAX_CONCURRENT_CHANGES, max_wait=_MAX_WAIT_SECONDS)
+        #: A parsed jobs file is much larger than its bytes: only one request parses one at a time.
+        self._bulk = FairSlots(1)
 
-    async def __aenter__(self) -> None:
-        if self._active >= _MAX_CONCURRENT_READS:
-            await self._wait_for_slot()
-        self._active += 1
+    def slot(self, route: ApiRoute, caller: Caller) -> AbstractAsyncContextManager[None]:
+        """The slot in which the request is handled. Probes need none: they answer however busy the API is."""
+        if route.permission is Permission.EVERYBODY:
+            return nullcontext()
+        if route.body is not None and route.body.many:
+            return self._bulk.slot(caller)
+        return (self._lookups if route.method == "GET" else self._changes).slot(caller)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._active -= 1
-        while self._waiters and self._active < _MAX_CONCURRENT_READS:
-            if _wake(self._waiters.popleft()):
-                return
 
-    async def _wait_for_slot(self) -> None:
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-        self._waiters.append(woken)
-        timer = loop.call_later(_MAX_WAIT_SECONDS, _wake, woken)
-        try:
-            await woken
-        finally:
-            timer.cancel()
+_QueueT = TypeVar("_QueueT")
+
+
+class _WaitingKeys(dict[str, _QueueT]):
+    """Tenants, or callers of one, with the requests of each that wait; and the time that each has used.
+
+    The key that has used the least is next. A key that begins to wait has used at least as much as the one that was
+    next last: it may be next itself, but it has saved up nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: OrderedDict[str, float] = OrderedDict()
+        self._floor = 0.0
+
+    def queue_of(self, key: str, make: Callable[[], _QueueT]) -> _QueueT:
+        """The queue of the key, which waits from now on."""
+        if key not in self:
+            self[key] = make()
+            self._used[key] = self._time_of(key)
+        return self[key]
+
+    def next(self) -> str:
+        """The waiting key that has used the least time; of equals, the one that began to wait first."""
+        found = min(self, key=self._time_of)
+        self._floor = self._time_of(found)
+        return found
+
+    def charge(self, key: str, seconds: float) -> None:
+        """Count time that the key has used."""
+        self._used[key] = self._time_of(key) + seconds
+        self._used.move_to_end(key)
+        if len(self._used) > _MAX_TRACKED_KEYS:
+            self._used.popitem(last=False)
+
+    def _time_of(self, key: str) -> float:
+        return max(self._floor, self._used.get(key, 0.0))
 
 
 def _wake(waiter: "asyncio.Future[None]") -> bool:
@@ -107,27 +226,31 @@ class RequestCoalescer:
     """
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        self._busy, self._pacer, self._read_slots = busy, RequestPacer(busy, _REPLIES_PER_CYCLE), FairReadSemaphore()
+        self._busy, self._pacer = busy, RequestPacer(busy, _REPLIES_PER_CYCLE)
+        self._read_slots = FairSlots(_MAX_CONCURRENT_READS, max_wait=_MAX_WAIT_SECONDS)
         #: The scheduler has precedence until this time of the loop's clock.
         self._yield_until = 0.0
         self._queued_reads: dict[Hashable, asyncio.Task[Reply]] = {}
         self._active_reads: dict[Hashable, asyncio.Task[Reply]] = {}
 
-    async def coalesced(self, key: Hashable, read: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The response of a read that starts after this call, encoded as JSON."""
+    async def coalesced(self, key: Hashable, read: Callable[[], Awaitable[Reply]], caller: Caller) -> Reply:
+        """The response of a read that starts after this call, encoded as JSON.
+
+        The read takes its turn among those of other callers; the first caller that needs it pays for it.
+        """
         coming = self._queued_reads.get(key)
         if coming is None:
-            coming = self._queued_reads[key] = asyncio.ensure_future(self._read_next(key, read))
+            coming = self._queued_reads[key] = asyncio.ensure_future(self._read_next(key, read, caller))
         # A request that is cancelled must not cancel the read that others wait for.
         reply = await asyncio.shield(coming)
         await self._pacer()
         return reply
 
-    async def _read_next(self, key: Hashable, read: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _read_next(self, key: Hashable, read: Callable[[], Awaitable[Reply]], caller: Caller) -> Reply:
         before = self._active_reads.get(key)
         if before is not None:
             await asyncio.wait([before])
-        async with self._read_slots:
+        async with self._read_slots.slot(caller):
             await self._pacer()
             await self._yield_to_scheduler()
             # A request that arrives from now on needs the next read.

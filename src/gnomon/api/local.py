@@ -11,10 +11,11 @@ permissions, services and response types are the same; `gnomon.app.gateway.Local
 | caller          | bearer token or client certificate  | the local user, with the role admin                 |
 | limits          | rate, body size, fair queue         | none                                                |
 | query and body  | `read_query`, `read_object`         | `read_query`, `read_object`                         |
-| handler         | `route.handle(ApiCall)`             | `route.handle(ApiCall)`                             |
+| handler         | `handle_call(route, ApiCall)`       | `handle_call(route, ApiCall)`                       |
 | response        | encoded as JSON                     | the response object itself                          |
 | error           | a problem document                  | the exception itself                                |
 | recorded source | `api`                               | `manual`                                            |
+| recorded origin | `api`                               | `cli`; of `gnomon cron` `cron`                      |
 """
 
 from collections.abc import Mapping
@@ -24,10 +25,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from gnomon.api.requests import read_object, read_query
-from gnomon.api.route import ApiCall, ApiRoute, ApiServices
+from gnomon.api.route import ApiCall, ApiRoute, ApiServices, handle_call, missing_role
 from gnomon.api.routes import ROUTES
+from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.model import Source
-from gnomon.errors import Forbidden, NotFound
+from gnomon.errors import NotFound
 from gnomon.ports.auth import Caller
 
 
@@ -41,13 +43,19 @@ class LocalRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-async def handle_locally(services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source) -> Any:  # noqa: ANN401 - each route has its own response type
+async def handle_locally(
+    services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source, origin: OriginKind
+) -> Any:  # noqa: ANN401 - each route has its own response type
     """Call the route of the request and return the body of its reply; its errors are raised."""
     parts = urlsplit(request.target)
     route, path = _match_route(request.method, parts.path)
     if not caller.roles & route.permission.value:
-        raise Forbidden(f"this needs one of the roles {', '.join(sorted(route.permission.value))}")
+        raise missing_role(route.permission, caller)
     raw_query = dict(parse_qsl(parts.query, keep_blank_values=True))
+
+    async def authenticate() -> Caller:
+        return caller
+
     call = ApiCall(
         services=services,
         caller=caller,
@@ -58,8 +66,10 @@ async def handle_locally(services: ApiServices, caller: Caller, request: LocalRe
         body={} if request.content is None else read_object(request.content),
         headers={name.lower(): value for name, value in request.headers.items()},
         source=source,
+        origin=origin,
+        authenticate=authenticate,
     )
-    return (await route.handle(call)).body
+    return (await handle_call(route, call)).body
 
 
 def _match_route(method: str, path: str) -> tuple[ApiRoute, dict[str, str]]:

@@ -20,7 +20,7 @@ _CROSS_SITE = msgspec.json.encode(
 )
 
 #: Responses that end only when the client disconnects; HEAD would wait for them forever.
-_ENDLESS = ("/v1/stream",)
+ENDLESS_PATHS = ("/v1/stream",)
 
 
 def with_request_checks(app: App, busy: Callable[[], bool]) -> App:
@@ -33,7 +33,7 @@ def with_request_checks(app: App, busy: Callable[[], bool]) -> App:
             await _refuse(send, 400, _BAD_PATH)
         elif scope["type"] == "http" and _is_cross_site(scope):
             await _refuse(send, 403, _CROSS_SITE)
-        elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in _ENDLESS:
+        elif scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] not in ENDLESS_PATHS:
             await app({**scope, "method": "GET"}, receive, _without_body(send))
         else:
             await app(scope, receive, send)

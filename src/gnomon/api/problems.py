@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gnomon import errors
-from gnomon.errors import CronError, FieldError, GnomonError
+from gnomon.errors import CronError, FieldError, GnomonError, literal
 
 MEDIA_TYPE = "application/problem+json"
 _LONGEST_VALUE = 120
@@ -99,7 +99,7 @@ def _shown(value: object) -> Any:  # noqa: ANN401 - any JSON value
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**53):
         return value
     try:
-        text = value if isinstance(value, str) else repr(value)
+        text = value[: _LONGEST_VALUE + 1] if isinstance(value, str) else literal(value, _LONGEST_VALUE)
     except (RecursionError, ValueError):
         return f"a {type(value).__name__} without end"
     text = text.encode("utf-8", "backslashreplace").decode()

@@ -1,10 +1,10 @@
-"""Limits per caller and on memory: a token bucket for requests, and a budget for the bytes of bodies."""
+"""Limits per caller and on memory: a token bucket for requests, and shares of the memory for bodies."""
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import ceil
+from typing import Any
 
 from msgspec import Struct
 
@@ -40,8 +40,12 @@ class RateLimit(Struct, frozen=True, kw_only=True):
 
 #: The number of callers that are tracked; the least recently seen one is dropped first.
 _MAX_TRACKED_CALLERS = 10_000
-#: All bodies in memory together may be this many times as large as the largest single body.
-_BUDGET_FACTOR = 4
+#: How many of the largest single bodies may be in memory at once: of one caller, of one tenant, and of all together.
+_BODIES_OF_CALLER, _BODIES_OF_TENANT, _BODIES_OF_ALL = 1, 2, 4
+#: The first bytes of every body need no share; the limit on connections bounds them. So a small body always gets in.
+_SMALL_BODY = 65_536
+#: With small limits, every body has at most this part of the largest one for free.
+_FREE_PART = 8
 
 
 class RateLimiter:
@@ -63,33 +67,61 @@ class RateLimiter:
         if len(self._buckets) > _MAX_TRACKED_CALLERS:
             self._buckets.popitem(last=False)
         if wait:
-            refused = TooMany(f"the limit is {self._rate.per_minute} requests per minute")
-            refused.seconds = ceil(wait)
-            raise refused
+            raise TooMany(f"the limit is {self._rate.per_minute} requests per minute", seconds=ceil(wait))
 
 
 class BodyBudget:
-    """Bounds the bytes of bodies that are received and not yet processed, so that they cannot fill the memory."""
+    """Bounds the bytes of bodies that are received and not yet processed, so that they cannot fill the memory.
+
+    Callers and tenants have shares: a caller that holds back its bodies exhausts its own share, and no other.
+    """
 
     def __init__(self, server: ServerSettings) -> None:
-        self._max_bytes = _BUDGET_FACTOR * max(server.max_body, server.max_jobs_body)
-        self._reserved_bytes = 0
-        #: A parsed jobs file is much larger than its bytes: only one request parses one at a time.
-        self.bulk_slot = asyncio.Semaphore(1)
+        self._largest = max(server.max_body, server.max_jobs_body)
+        self._free_bytes = min(_SMALL_BODY, self._largest // _FREE_PART)
+        self._of_callers = Counter[tuple[str, str]]()
+        self._of_tenants = Counter[str]()
+        self._of_all = 0
 
     @contextmanager
-    def reserve(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that reserves more bytes; Unavailable beyond the budget. All are released at the end."""
-        own = 0
+    def reserve(self, caller: Caller) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves more bytes; they are released at the end.
+
+        TooMany beyond the share of the caller or its tenant, Unavailable beyond the budget of all.
+        """
+        received = reserved = 0
 
         def more(size: int) -> None:
-            nonlocal own
-            own += size
-            self._reserved_bytes += size
-            if self._reserved_bytes > self._max_bytes:
-                raise Unavailable("too many large bodies are being received at once")
+            nonlocal received, reserved
+            received += size
+            beyond = max(0, received - self._free_bytes) - reserved
+            if beyond:
+                self._refuse_beyond_shares(caller, beyond)
+                reserved += beyond
+                self._add(caller, beyond)
 
         try:
             yield more
         finally:
-            self._reserved_bytes -= own
+            if reserved:
+                self._add(caller, -reserved)
+
+    def _refuse_beyond_shares(self, caller: Caller, size: int) -> None:
+        if self._of_callers[caller.tenant, caller.subject] + size > _BODIES_OF_CALLER * self._largest:
+            raise TooMany("the caller sends too many large bodies at once")
+        if self._of_tenants[caller.tenant] + size > _BODIES_OF_TENANT * self._largest:
+            raise TooMany("the callers of the tenant send too many large bodies at once")
+        if self._of_all + size > _BODIES_OF_ALL * self._largest:
+            raise Unavailable("too many large bodies are being received at once")
+
+    def _add(self, caller: Caller, size: int) -> None:
+        self._of_all += size
+        _count(self._of_tenants, caller.tenant, size)
+        _count(self._of_callers, (caller.tenant, caller.subject), size)
+
+
+def _count(counts: Counter[Any], key: Hashable, size: int) -> None:
+    """Add to the count; a count of zero is removed, so that the table holds only what is in use."""
+    counts[key] += size
+    if not counts[key]:
+        del counts[key]

@@ -2,21 +2,22 @@
 
 import base64
 import binascii
-import hashlib
+import hmac
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gnomon.api.route import ApiCall
-from gnomon.core.jobs.fields import FieldReader, key_text
+from gnomon.core.jobs.fields import FieldReader, is_storable, key_text
 from gnomon.core.responses import Page
-from gnomon.errors import BodyError, FieldError
+from gnomon.errors import BodyError, FieldError, truncate
 
 QueryT = TypeVar("QueryT", bound=Struct)
 
@@ -60,39 +61,73 @@ def parse_instant(field: str, value: str | None) -> int | None:
     return FieldReader({field: int(text) if whole else text}, (field,)).instant(field)
 
 
+S = TypeVar("S")
 T = TypeVar("T")
+#: The parts of positions in lists. The seal vouches for a position; the bounds hold even if it did not.
+CursorNumber = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+CursorName = Annotated[str, Meta(max_length=300)]
 
 
-def read_cursor(call: ApiCall, kind: Any) -> Any:  # noqa: ANN401 - each list has its own type of position
+async def read_cursor(call: ApiCall, kind: Any) -> Any:  # noqa: ANN401 - each list has its own type of position
     """The position in the caller's cursor; None without a cursor."""
     cursor = call.raw_query.get("cursor")
     if cursor is None:
         return None
     refused = FieldError("cursor", cursor, "does not belong to this request")
     try:
-        found, checksum = msgspec.json.decode(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
-        if checksum != _cursor_checksum(call, found):
+        found, seal = msgspec.json.decode(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        if not hmac.compare_digest(seal.encode(), (await _cursor_seal(call, found)).encode()):
             raise refused
         return msgspec.convert(found, kind)
-    except (binascii.Error, ValueError, TypeError, UnicodeEncodeError):
+    except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         raise refused from None
 
 
-def make_page(call: ApiCall, items: list[T], after: object) -> Page[T]:
-    """The page, with the URL of the next one if there is a position after it."""
+async def make_page(call: ApiCall, present: Callable[[S], T], items: Sequence[S], after: object) -> Page[T]:
+    """The page of these items, with the URL of the next one if there is a position after it."""
+    shown = await call.services.compute.map(present, items)
     if after is None:
-        return Page(items=items)
+        return Page(items=shown)
     found = msgspec.to_builtins(after)
-    cursor = base64.urlsafe_b64encode(msgspec.json.encode((found, _cursor_checksum(call, found)))).decode()
-    return Page(items=items, next=f"{call.url}?{urlencode({**call.raw_query, 'cursor': cursor})}")
+    cursor = base64.urlsafe_b64encode(msgspec.json.encode((found, await _cursor_seal(call, found)))).decode()
+    return Page(items=shown, next=f"{call.url}?{urlencode({**call.raw_query, 'cursor': cursor})}")
 
 
-def _cursor_checksum(call: ApiCall, found: object) -> str:
-    """Ties a position to the caller's tenant and to the query, the page size aside."""
+async def _cursor_seal(call: ApiCall, found: object) -> str:
+    """Ties a position to the caller's tenant and to the query, the page size aside.
+
+    Only the store has the key, so that a caller cannot invent a position; all nodes on the store accept each other's.
+    """
     query = sorted((field, value) for field, value in call.raw_query.items() if field not in ("cursor", "limit"))
     text = msgspec.json.encode((call.tenant, call.url, query, found))
-    return hashlib.sha256(text).hexdigest()[:16]
+    return hmac.digest(await call.services.cursor_key(), text, "sha256").hex()[:32]
 
+
+async def concealed_number(call: ApiCall, number: int) -> str:
+    """The number as a position that tells nothing: encrypted under a nonce that is derived from it."""
+    key, plain = await call.services.cursor_key(), number.to_bytes(8)
+    nonce = hmac.digest(key, b"nonce" + call.tenant.encode() + plain, "sha256")[:_NONCE_BYTES]
+    return (nonce + _xor(plain, _number_mask(key, nonce))).hex()
+
+
+async def revealed_number(call: ApiCall, position: str | None) -> int | None:
+    """The number in a position of `concealed_number`; the seal of its cursor vouches for it."""
+    if position is None:
+        return None
+    key, raw = await call.services.cursor_key(), bytes.fromhex(position)
+    nonce, hidden = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
+    return int.from_bytes(_xor(hidden, _number_mask(key, nonce)))
+
+
+def _number_mask(key: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(key, b"mask" + nonce, "sha256")
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(left ^ right for left, right in zip(one, other, strict=False))
+
+
+_NONCE_BYTES = 16
 
 #: The maximum nesting of a body: more than any job needs, and far below the limit of the JSON parser.
 _DEEPEST = 100
@@ -102,7 +137,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     """Parse a JSON object; BodyError or FieldError if the bytes are anything else."""
     try:
         text = raw.decode("utf-8")
-        body = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_number)
+        body = _DECODER.decode(text) if len(text) <= LONGEST_VALUE else _parse_in_parts(text)
     except UnicodeDecodeError:
         raise BodyError("the body is not UTF-8") from None
     except RecursionError:
@@ -137,28 +172,128 @@ def _number(text: str) -> float:
     return value
 
 
-def _check_text_and_depth(body: object) -> None:
+def _check_text_and_depth(value: object, depth: int = 1) -> None:
     """Refuse texts that a store cannot hold, and nesting beyond the limit."""
-    ahead: list[tuple[object, int]] = [(body, 1)]
-    while ahead:
-        value, depth = ahead.pop()
-        if depth > _DEEPEST:
-            raise BodyError(f"the body is nested more than {_DEEPEST} deep")
-        inner: Iterable[object] = ()
-        if isinstance(value, str) and ("\0" in value or any("\ud800" <= one <= "\udfff" for one in value)):
+    if depth > _DEEPEST:
+        raise BodyError(f"the body is nested more than {_DEEPEST} deep")
+    if isinstance(value, str):
+        if not is_storable(value):
             raise BodyError("the body has a NUL or a lone surrogate, which not every store can hold")
-        if isinstance(value, dict):
-            inner = (*value, *value.values())
-        elif isinstance(value, list):
-            inner = value
-        ahead += [(one, depth + 1) for one in inner]
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            _check_text_and_depth(key, depth + 1)
+            _check_text_and_depth(entry, depth + 1)
+    elif isinstance(value, list):
+        for entry in value:
+            _check_text_and_depth(entry, depth + 1)
+
+
+#: The longest value in characters that is parsed in one go: the parser holds the interpreter for some milliseconds.
+LONGEST_VALUE = 262_144
+_DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_number)
+_BLANK = re.compile(r"[ \t\n\r]*")
+
+
+def _parse_in_parts(text: str) -> Any:  # noqa: ANN401 - as varied as JSON is
+    """Parse a long JSON object: each entry by itself, and each item of an entry that is a list."""
+    reader = _PartReader(text)
+    if not reader.skip("{"):
+        return _DECODER.decode(text[:LONGEST_VALUE])
+    pairs: list[tuple[str, Any]] = []
+    while not reader.skip("}"):
+        if pairs:
+            reader.expect(",")
+        key = reader.value()
+        if not isinstance(key, str):
+            raise BodyError(f"the body is not JSON: a name must be a text, before character {reader.place}")
+        reader.expect(":")
+        pairs.append((key, _parse_list(reader) if reader.skip("[") else reader.value()))
+    reader.expect_end()
+    return _object(pairs)
+
+
+def _parse_list(reader: "_PartReader") -> list[Any]:
+    items: list[Any] = []
+    while not reader.skip("]"):
+        if items:
+            reader.expect(",")
+        items.append(reader.value())
+    return items
+
+
+class _PartReader:
+    """Reads values from a long text, of which it copies one part after another: the parser cannot be told to stop."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        #: The part that is being read, where it begins in the text, and the next character in it.
+        self._part, self._begins, self._next = text[:LONGEST_VALUE], 0, 0
+
+    @property
+    def place(self) -> int:
+        """The next character."""
+        return self._begins + self._next
+
+    def skip(self, letter: str) -> bool:
+        """Whether this character comes next, after white space; it is skipped."""
+        self._skip_blanks()
+        found = self._text[self.place : self.place + 1] == letter
+        self._next += found
+        return found
+
+    def expect(self, letter: str) -> None:
+        """Skip this character; BodyError if another one comes next."""
+        if not self.skip(letter):
+            raise BodyError(f"the body is not JSON: expecting {letter!r} at character {self.place}")
+
+    def expect_end(self) -> None:
+        """BodyError if anything but white space follows."""
+        self._skip_blanks()
+        if self.place < len(self._text):
+            raise BodyError(f"the body is not JSON: extra data at character {self.place}")
+
+    def value(self) -> Any:  # noqa: ANN401 - as varied as JSON is
+        """The next value; BodyError if there is none, or if it is too long."""
+        self._skip_blanks()
+        found, end = self._scanned()
+        if end is None and self._next:
+            self._begins, self._next = self.place, 0
+            self._part = self._text[self._begins : self._begins + LONGEST_VALUE]
+            found, end = self._scanned()
+        if end is not None:
+            self._next = end
+            return found
+        if self._begins + len(self._part) < len(self._text):
+            raise BodyError(
+                f"the value at character {self.place} is not JSON, or longer than {LONGEST_VALUE} characters"
+            )
+        raise BodyError(f"the body is not JSON: expecting a value at character {self.place}")
+
+    def _scanned(self) -> tuple[Any, int | None]:
+        """The value at the next character, and where it ends in the part; None if it does not end there."""
+        try:
+            found, end = _DECODER.scan_once(self._part, self._next)
+        except (StopIteration, json.JSONDecodeError):
+            return None, None
+        # A number that reaches to the end of the part may go on.
+        return found, end if end < len(self._part) or self._begins + end == len(self._text) else None
+
+    def _skip_blanks(self) -> None:
+        blanks = _BLANK.match(self._text, self.place)
+        self._next = (blanks.end() if blanks else self.place) - self._begins
 
 
 def _shortened(text: str) -> str:
-    shown = "".join(one if one.isprintable() else "?" for one in text)
-    return shown if len(shown) <= 80 else f"{shown[:79]}…"
+    return truncate("".join(one if one.isprintable() else "?" for one in text), 80)
 
 
 def body_fields(body: Mapping[str, Any], *fields: str) -> FieldReader:
     """A reader of the body; other fields than these are errors."""
     return FieldReader(body, fields)
+
+
+def refuse_other_filters(call: ApiCall) -> None:
+    """Raise FieldError if a prefix is not the only filter."""
+    for field, value in call.raw_query.items():
+        if field not in ("prefix", "limit"):
+            raise FieldError(field, value, "cannot be used with prefix")

@@ -1,22 +1,26 @@
 """The parts of the API's route table: services, permissions, calls, replies and routes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from msgspec import Meta, Struct
 
 from gnomon.config.sections import ServerSettings
 from gnomon.core.health import NodeHealth
+from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Source
-from gnomon.errors import FieldError
+from gnomon.errors import FieldError, Forbidden, Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import Workers
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
@@ -25,6 +29,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.tasks import TaskService
+from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 from gnomon.services.scheduling.registrar import Registrar
 
@@ -41,11 +46,14 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     workflows: WorkflowService
     events: EventService
     dead_letters: DeadLetterService
+    announcements: AnnouncementService
     tasks: TaskService
     explainer: Explainer
     backfills: BackfillService
     planner: Planner
     audit: AuditService
+    command_policy: CommandPolicyService
+    issued_tokens: TokenService
     workers: Workers
     #: Reports the health of the node.
     health: Callable[[], Awaitable[NodeHealth]]
@@ -53,20 +61,27 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     clock: Clock
     defaults: Defaults
     server: ServerSettings
+    #: Returns the key of the store that seals cursors.
+    cursor_key: Callable[[], Awaitable[bytes]]
+    #: Runs the long computations of requests.
+    compute: ComputeQueue
     #: The maximum number of characters of a token.
     max_token_length: int = 8192
     #: The callers that are identified by a client certificate, by the name in it.
     certificates: Mapping[str, Caller] = {}
     #: Whether the scheduler has work to do, which takes precedence over requests.
-    busy: Callable[[], bool] = lambda: False
+    busy: Callable[[], bool]
+    #: Called for each request whose caller could not be identified, with the address of the client.
+    login_failed: Callable[[Unauthenticated, str], None]
     #: Called after a change, to wake the loops that wait for one.
-    changed: Callable[[], None] = lambda: None
+    changed: Callable[[], None]
 
 
 Limit = Annotated[int, Meta(ge=1, le=1000, description="Maximum number of items.")]
 Cursor = Annotated[str, Meta(max_length=2000, description="Position of the page, as found in `next`.")]
 Instant = Annotated[str, Meta(max_length=64, description="An ISO 8601 instant, or milliseconds since 1970.")]
 Name = Annotated[str, Meta(max_length=200)]
+Prefix = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class Permission(Enum):
@@ -78,14 +93,45 @@ class Permission(Enum):
     ADMINISTER = frozenset({Role.ADMIN})
 
 
+def missing_role(permission: Permission, caller: Caller) -> Forbidden:
+    """The error for a caller that has none of the roles of a permission."""
+    needed = " or ".join(_short(role) for role in Role if role in permission.value)
+    return Forbidden(f"this needs the role {needed}; your token has {_short_roles(caller)}")
+
+
+def _short_roles(caller: Caller) -> str:
+    return " and ".join(sorted(map(_short, caller.roles))) or "no role"
+
+
+def _short(role: str) -> str:
+    """The role as it is named in commands and settings."""
+    return role.removeprefix("scheduler-")
+
+
+class ByteStream(Protocol):
+    """A response that is made while it is sent: an asynchronous iterator that can be closed."""
+
+    def __aiter__(self) -> Self:
+        """Iterate over the chunks."""
+        ...
+
+    async def __anext__(self) -> bytes:
+        """The next chunk."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release everything, also if nothing was read."""
+        ...
+
+
 class Reply(Struct, frozen=True, kw_only=True):
     """The response of a route."""
 
     body: Any = None
     status: int = 200
     headers: Mapping[str, str] = {}
-    #: Sent chunk by chunk instead of a body.
-    stream: AsyncIterator[bytes] | None = None
+    #: Sent chunk by chunk instead of a body, and closed at the end.
+    stream: ByteStream | None = None
 
 
 class ApiCall(Struct, frozen=True, kw_only=True):
@@ -103,6 +149,10 @@ class ApiCall(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     #: The source that is recorded for executions that the call starts.
     source: Source = Source.API
+    #: The origin that is recorded for jobs that the call registers.
+    origin: OriginKind = OriginKind.API
+    #: Checks the token of the request again, for a response that lasts; Unauthenticated if it counts no longer.
+    authenticate: Callable[[], Awaitable[Caller]]
 
     @property
     def tenant(self) -> str:
@@ -190,6 +240,21 @@ class ApiRoute(Struct, frozen=True, kw_only=True):
         return (self.handle.__doc__ or "").strip().partition("\n")[0]
 
     @property
+    def changes(self) -> bool:
+        """Whether it may change something: a request that only computes needs the permission to read."""
+        return self.method != "GET" and self.permission in (Permission.OPERATE, Permission.ADMINISTER)
+
+    @property
     def names(self) -> list[str]:
         """The names of the path parameters."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+
+async def handle_call(route: ApiRoute, call: ApiCall) -> Reply:
+    """The reply of the route; ChangesRefused if it may change something while the autonomy is read-only.
+
+    All requests pass here, those over HTTP and those of the command line.
+    """
+    if route.changes:
+        call.services.command_policy.refuse_changes()
+    return await route.handle(call)

@@ -6,21 +6,31 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from http import HTTPStatus
+from typing import cast
 
 import uvicorn
 
 from gnomon.api.app import create_app
-from gnomon.api.connection_limits import http_protocol
+from gnomon.api.connection_limits import (
+    BoundedHttpProtocol,
+    ConnectionRules,
+    RequestRefused,
+    encoded_security_headers,
+    refusal,
+)
 from gnomon.api.middleware import App, with_request_checks
 from gnomon.api.route import ApiServices
 from gnomon.config.sections import ServerSettings
+from gnomon.core.security_headers import SECURITY_HEADERS
 from gnomon.errors import FieldError, UsageError
+from gnomon.ports.connections import Acceptor, ConnectionSlot
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.observed_events import ThrottledEvents
 
 #: The number of connections that may wait to be accepted.
 _BACKLOG = 512
-#: The interval at which the Date header is updated.
+#: The interval at which the Date header is updated and throttled events are reported.
 _DATE_SECONDS = 1.0
 _BIND_ERRORS = {errno.EADDRINUSE: "another process listens on that port", errno.EACCES: "permission denied"}
 
@@ -49,41 +59,53 @@ def address_of(listening: socket.socket, server: ServerSettings | None = None) -
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def check_tls(server: ServerSettings) -> None:
-    """Raise FieldError for certificates that cannot be used, before anything else starts."""
+def tls_context(server: ServerSettings) -> ssl.SSLContext | None:
+    """The TLS context of the configured certificates, None without any; FieldError if they cannot be used.
+
+    Client certificates are optional: a caller may send a token instead.
+    """
     if not server.tls_cert_file:
         for field in ("tls_key_file", "tls_client_ca_file"):
             if getattr(server, field):
                 raise FieldError(f"server.{field}", getattr(server, field), "goes with server.tls_cert_file")
-        return
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(server.tls_cert_file, server.tls_key_file or None)
     except (OSError, ssl.SSLError) as error:
         raise FieldError("server.tls_cert_file", server.tls_cert_file, f"cannot be used: {error}") from None
-    if not server.tls_client_ca_file:
-        return
-    try:
-        context.load_verify_locations(server.tls_client_ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise FieldError("server.tls_client_ca_file", server.tls_client_ca_file, f"cannot be used: {error}") from None
-
-
-def _tls(server: ServerSettings) -> dict[str, Any]:
-    """The TLS options of uvicorn. Client certificates are optional: a caller may send a token instead."""
-    if not server.tls_cert_file:
-        return {}
-    found: dict[str, Any] = {"ssl_certfile": server.tls_cert_file, "ssl_keyfile": server.tls_key_file or None}
     if server.tls_client_ca_file:
-        found |= {"ssl_ca_certs": server.tls_client_ca_file, "ssl_cert_reqs": ssl.CERT_OPTIONAL}
-    return found
+        try:
+            context.load_verify_locations(server.tls_client_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            reason = f"cannot be used: {error}"
+            raise FieldError("server.tls_client_ca_file", server.tls_client_ca_file, reason) from None
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def no_slot_response() -> bytes:
+    """The response to a connection for which there is no slot."""
+    refused = RequestRefused(
+        HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open", code="too_many_connections"
+    )
+    return refusal(refused, [*encoded_security_headers(), (b"retry-after", b"1")])
 
 
 class _EmbeddedServer(uvicorn.Server):
     """Leaves signals to the process, and wakes once a second instead of ten times, so that an idle process sleeps."""
 
-    def __init__(self, config: uvicorn.Config, change_stream: ChangeStream, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        acceptor: Acceptor,
+        rules: ConnectionRules,
+        change_stream: ChangeStream,
+        stop: asyncio.Event,
+    ) -> None:
         super().__init__(config)
+        self._acceptor = acceptor
+        self._rules = rules
         self._change_stream = change_stream
         self._stop = stop
 
@@ -92,10 +114,23 @@ class _EmbeddedServer(uvicorn.Server):
         """Capture no signals."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        del sockets
+        # uvicorn only closes its servers and waits for them.
+        self.servers = cast("list[asyncio.Server]", [self._acceptor])
+        await self.on_tick(0)
+        self._acceptor.start(self._protocol)
+        self.started = True
+
+    def _protocol(self, slot: ConnectionSlot) -> asyncio.Protocol:
+        return BoundedHttpProtocol(self.config, self.server_state, slot=slot, rules=self._rules)
+
     async def main_loop(self) -> None:
-        """Update the Date header until the server stops."""
+        """Update the Date header and report throttled events until the server stops."""
         while not self._stop.is_set():
             await self.on_tick(0)
+            self._rules.events.flush()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), _DATE_SECONDS)
         # Streams end only when they are closed.
@@ -103,15 +138,23 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 async def serve_api(
-    services: ApiServices, listening: socket.socket, stop: asyncio.Event, *, surprised: Callable[[BaseException], None]
+    services: ApiServices,
+    acceptor: Acceptor,
+    stop: asyncio.Event,
+    *,
+    events: ThrottledEvents,
+    surprised: Callable[[BaseException], None],
 ) -> None:
-    """Serve requests until `stop` is set; requests in progress may then finish within `server.drain`."""
+    """Serve requests until `stop` is set; requests in progress may then finish within `server.drain`.
+
+    Refused clients are reported to `events`, unexpected errors of requests to `surprised`.
+    """
     config = uvicorn.Config(
         with_request_checks(cast("App", create_app(services, surprised=surprised)), services.busy),
-        http=http_protocol(services.server),
+        http=BoundedHttpProtocol,
         ws="none",
         loop="none",
-        **_tls(services.server),
+        headers=list(SECURITY_HEADERS.items()),
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -119,7 +162,8 @@ async def serve_api(
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, services.server.drain_ms // 1000),
     )
+    rules = ConnectionRules(services.server, events, services.busy)
     try:
-        await _EmbeddedServer(config, services.change_stream, stop).serve(sockets=[listening])
+        await _EmbeddedServer(config, acceptor, rules, services.change_stream, stop).serve()
     finally:
-        listening.close()
+        acceptor.close()

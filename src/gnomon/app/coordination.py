@@ -8,7 +8,7 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.config.settings import Settings
 from gnomon.errors import Unavailable
-from gnomon.ports.coordination import Deduplicator, Hints
+from gnomon.ports.coordination import Deduplicator, Hints, PublishedLocks
 from gnomon.ports.maintenance import SingletonLeases
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
@@ -24,14 +24,28 @@ from gnomon.services.coordination import (
 _SYNC_INTERVAL_SECONDS = 10.0
 
 
-async def sync_clock(clock: StoreSyncedClock, store: Store, events: Events, **who: str) -> float:
-    """Set the clock by the store's, if that is available. Returns how many seconds to wait before the next time."""
-    asked_at = clock.now()
-    with suppress(Unavailable):
-        wrong = clock.synchronize(await store.now(), asked_at=asked_at)
+class ClockSynchronizer:
+    """Implements ClockSync: corrects the clock of a process by the store's."""
+
+    def __init__(self, clock: StoreSyncedClock, store: Store, events: Events, **who: str) -> None:
+        """`who` is the process, as events name it."""
+        self._clock = clock
+        self._store = store
+        self._events = events
+        self._who = who
+
+    async def step(self) -> float:
+        """Compare, if the store is available. Returns how many seconds to wait before the next time."""
+        with suppress(Unavailable):
+            await self.compare()
+        return _SYNC_INTERVAL_SECONDS
+
+    async def compare(self) -> None:
+        """See ClockSync.compare."""
+        asked_at = self._clock.now()
+        wrong = self._clock.synchronize(await self._store.now(), asked_at=asked_at)
         if wrong:
-            events.emit("clock_corrected", **who, wrong_ms=wrong)
-    return _SYNC_INTERVAL_SECONDS
+            self._events.emit("clock_corrected", **self._who, wrong_ms=wrong)
 
 
 def build_hints(settings: Settings, events: Events) -> Hints | None:
@@ -68,18 +82,21 @@ class Coordination:
         self._closing: list[Callable[[], Awaitable[object]]] = []
         self._singletons: SingletonLeases = store.singletons
         self.deduplicator: Deduplicator = MemoryDeduplicator(clock.now)
+        #: Where other programs see the locks of jobs; None if there is neither Redis nor NATS.
+        self.published_locks: PublishedLocks | None = None
         if settings.redis.url:
             self._use_redis(store, settings, events)
-        elif settings.nats.url and not alone:
+        elif settings.nats.url:
             self._use_nats(store, settings, events)
 
     def _use_redis(self, store: Store, settings: Settings, events: Events) -> None:
         from gnomon.adapters.redis.connection import create_client
-        from gnomon.adapters.redis.coordination import RedisDeduplicator, RedisLeases
+        from gnomon.adapters.redis.coordination import RedisDeduplicator, RedisJobLocks, RedisLeases
 
         client, prefix, clock = create_client(settings.redis), settings.redis.prefix, self._clock
         self._closing.append(client.aclose)
         self.deduplicator = FallbackDeduplicator(RedisDeduplicator(client, prefix), self.deduplicator, clock, events)
+        self.published_locks = RedisJobLocks(client, prefix)
         if not self._alone:
             self._singletons = LeasedSingletons(RedisLeases(client, prefix), store.singletons, clock, events)
 
@@ -88,7 +105,9 @@ class Coordination:
 
         leases = LazyNatsLeases(settings.nats, events)
         self._closing.append(leases.close)
-        self._singletons = LeasedSingletons(leases, store.singletons, self._clock, events)
+        self.published_locks = leases
+        if not self._alone:
+            self._singletons = LeasedSingletons(leases, store.singletons, self._clock, events)
 
     def singleton(self, name: str, *, ttl_ms: int | None = None) -> Singleton:
         """The right to do what one node of all is enough for, by the lease of this name.

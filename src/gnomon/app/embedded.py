@@ -9,9 +9,14 @@ from gnomon.errors import UsageError
 from gnomon.runners.registry import FUNCTIONS
 
 if TYPE_CHECKING:
+    import logging
+
     from gnomon.app.server import BackgroundScheduler, ServerOptions
     from gnomon.config.settings import Settings
     from gnomon.ports.runtime import Events
+
+#: The logger of a scheduler that runs inside another program.
+LOGGER = "gnomon"
 
 
 def run(
@@ -21,20 +26,23 @@ def run(
     imports: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
     api: bool = False,
+    log: "logging.Logger | None" = None,
 ) -> None:
     """Schedule and execute in this process until SIGTERM or SIGINT.
 
     `database` is a path or a URL (`./gnomon.db` if not given), `jobs` a jobs file or several, `settings` are named
-    `section.key`. With `api` it serves the HTTP API. If another process has the database already, this one
-    stands by and takes over when that one ends.
+    `section.key`. With `api` it serves the HTTP API. Events are lines on stderr, or records of the logger `log`. If
+    another process has the database already, this one stands by and takes over when that one ends.
     A child process that loads this program to find an isolated function stops loading here.
     """
     FUNCTIONS.stop_loading()
     import asyncio
     import sys
 
-    from gnomon.adapters.event_sinks import ConsoleEvents
+    from gnomon.adapters.event_sinks import ConsoleEvents, LoggerEvents
     from gnomon.app.server import serve, stop_on_signals, tune_thread_switching
+
+    events: Events = ConsoleEvents(sys.stderr) if log is None else LoggerEvents(log)
 
     def announce(name: str) -> None:
         sys.stderr.write(f"{name}: stopping; once more to stop at once\n")
@@ -42,7 +50,7 @@ def run(
     async def main() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop, announce)
-        await serve(_server_options(database, jobs, imports, settings, ConsoleEvents(sys.stderr), api=api), stop)
+        await serve(_server_options(database, jobs, imports, settings, events, api=api), stop)
 
     tune_thread_switching()
     asyncio.run(main())
@@ -55,16 +63,23 @@ def start(
     imports: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
     api: bool = False,
+    log: "logging.Logger | None" = None,
 ) -> "BackgroundScheduler":
     """Run a scheduler in a thread of its own, beside a web server or in a notebook; see `run` for the arguments.
+
+    Events are records of the logger `log`, which is `gnomon` if not given; nothing is written to stdout or stderr.
 
     Call it in each worker process of a web server: one of them schedules, the others stand by. As with `run`, a child
     process that loads this program to find an isolated function stops loading here.
     """
     FUNCTIONS.stop_loading()
+    import logging
+
+    from gnomon.adapters.event_sinks import LoggerEvents
     from gnomon.app.server import BackgroundScheduler
 
-    return BackgroundScheduler(_server_options(database, jobs, imports, settings, None, api=api))
+    events = LoggerEvents(log or logging.getLogger(LOGGER))
+    return BackgroundScheduler(_server_options(database, jobs, imports, settings, events, api=api))
 
 
 def emit(
@@ -76,8 +91,8 @@ def emit(
     that of the scheduler in this process, or else the configured one.
     """
     import asyncio
-    import getpass
 
+    from gnomon.app.local_user import local_user
     from gnomon.app.operations import Operations
     from gnomon.app.settings import served_settings
 
@@ -86,7 +101,7 @@ def emit(
 
     async def emitted() -> str:
         async with Operations.open(settings, make=False) as operations:
-            return (await operations.events.emit(name, body, actor=actor or getpass.getuser(), key=key)).event.event_id
+            return (await operations.events.emit(name, body, actor=actor or local_user(), key=key)).event.event_id
 
     try:
         asyncio.get_running_loop()
@@ -100,7 +115,7 @@ def _server_options(
     jobs: str | Path | Sequence[str | Path],
     imports: Sequence[str],
     settings: Mapping[str, object] | None,
-    events: "Events | None",
+    events: "Events",
     *,
     api: bool,
 ) -> "ServerOptions":
@@ -108,7 +123,9 @@ def _server_options(
 
     loaded = _load_settings(database, settings)
     files = tuple(map(Path, [jobs] if isinstance(jobs, str | Path) else jobs))
-    return ServerOptions(settings=loaded, jobs_files=files, imports=imports, events=events, api=api)
+    return ServerOptions(
+        settings=loaded, jobs_files=files, imports=tuple(imports) or loaded.imports, events=events, api=api
+    )
 
 
 def _load_settings(database: str | None, settings: Mapping[str, object] | None) -> "Settings":

@@ -9,6 +9,7 @@ from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
@@ -66,7 +67,7 @@ class ExecutionServices:
         self,
         context: NodeContext,
         *,
-        ticker_behind: Callable[[], bool] = lambda: False,
+        ticker_behind: Callable[[], bool],
         own_worker: str | None = None,
         await_reports: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -96,18 +97,20 @@ class ExecutionServices:
             clock,
             events,
             settings,
-            lease=singleton("reconciler", ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
+            lease=singleton(component_names.RECONCILER, ttl_ms=_STEPS_PER_LEASE * settings.reconciler.poll_ms),
             on_ready=wake,
             own_worker=own_worker,
             await_reports=await_reports,
         )
-        self._event_batcher = EventBatcher(store.events, clock, events, lease=singleton("gatherer"), on_ready=wake)
+        self._event_batcher = EventBatcher(
+            store.events, clock, events, lease=singleton(component_names.EVENT_BATCHER), on_ready=wake
+        )
         self._backfiller = Backfiller(
             store.backfills,
             store.history,
             clock,
             events,
-            lease=singleton("backfiller"),
+            lease=singleton(component_names.BACKFILLER),
             on_ready=wake,
         )
 
@@ -115,9 +118,9 @@ class ExecutionServices:
     def backoffs(self) -> Mapping[str, Backoff]:
         """The backoffs of the services, by the names of their health components."""
         return {
-            "dispatcher": self.dispatcher.backoff,
-            "reconciler": self.reconciler.backoff,
-            "gatherer": self._event_batcher.backoff,
+            component_names.DISPATCHER: self.dispatcher.backoff,
+            component_names.RECONCILER: self.reconciler.backoff,
+            component_names.EVENT_BATCHER: self._event_batcher.backoff,
         }
 
     async def begin(self) -> None:
@@ -128,10 +131,20 @@ class ExecutionServices:
         """The loops of the services, until `stop` is set."""
         events, wake_ups = self._events, self._wake_ups
         return [
-            run_loop("dispatcher", self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events),
-            run_loop("reconciler", self.reconciler.step, stop=stop, events=events),
-            run_loop("gatherer", self._event_batcher.step, stop=stop, wake=wake_ups.event_batches, events=events),
-            run_loop("backfiller", self._backfiller.step, stop=stop, wake=wake_ups.backfill, events=events),
+            run_loop(
+                component_names.DISPATCHER, self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events
+            ),
+            run_loop(component_names.RECONCILER, self.reconciler.step, stop=stop, events=events),
+            run_loop(
+                component_names.EVENT_BATCHER,
+                self._event_batcher.step,
+                stop=stop,
+                wake=wake_ups.event_batches,
+                events=events,
+            ),
+            run_loop(
+                component_names.BACKFILLER, self._backfiller.step, stop=stop, wake=wake_ups.backfill, events=events
+            ),
         ]
 
     def end(self) -> None:
@@ -174,7 +187,8 @@ class LocalExecution(ExecutionServices):
         """`on_started` is called with the assignments that start; with `alone`, no other process uses the store."""
         settings, wake_ups = context.settings, context.wake_ups
         name = RandomIds().new("worker", context.clock.now())
-        super().__init__(context, own_worker=name)
+        # The worker takes tasks in the commits of their ticks: the ticker does not wait for the dispatcher.
+        super().__init__(context, ticker_behind=lambda: False, own_worker=name)
         self._alone = alone
         self._load_sampler = LoadSampler()
         self.worker = Worker(
@@ -197,7 +211,11 @@ class LocalExecution(ExecutionServices):
     def backoffs(self) -> Mapping[str, Backoff]:
         """See ExecutionServices.backoffs."""
         # In the order in which health reports list them.
-        return {"dispatcher": self.dispatcher.backoff, "worker": self.worker.backoff, **super().backoffs}
+        return {
+            component_names.DISPATCHER: self.dispatcher.backoff,
+            component_names.WORKER: self.worker.backoff,
+            **super().backoffs,
+        }
 
     async def begin(self) -> None:
         """Register the worker; if no other process can be alive, also end the attempts that others left behind."""
@@ -209,11 +227,11 @@ class LocalExecution(ExecutionServices):
 
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """See ExecutionServices.loops."""
-        worker = run_loop("worker", self._work, stop=stop, wake=self._wake_ups.work, events=self._events)
+        worker = run_loop(component_names.WORKER, self._work, stop=stop, wake=self._wake_ups.work, events=self._events)
         if self._alone:
             # No other worker could be given our attempts, so that there is no lease to watch.
             return [*super().loops(stop), worker]
-        lease = run_loop("worker", self.worker.watch_lease, stop=stop, events=self._events)
+        lease = run_loop(component_names.WORKER, self.worker.watch_lease, stop=stop, events=self._events)
         return [lease, *super().loops(stop), worker]
 
     async def _work(self) -> float:
@@ -256,7 +274,10 @@ class RemoteDispatch(ExecutionServices):
         """Send tasks with the publisher from now on, and wait for reports at the inbox before attempts are lost."""
         self._inbox = inbox
         self._taker.connect(publisher)
-        self._bus_backoffs = {"courier": publisher.backoff, "collector": consumer.backoff}
+        self._bus_backoffs = {
+            component_names.TASK_PUBLISHER: publisher.backoff,
+            component_names.RESULT_CONSUMER: consumer.backoff,
+        }
 
     @property
     def backoffs(self) -> Mapping[str, Backoff]:

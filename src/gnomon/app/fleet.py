@@ -6,12 +6,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gnomon.adapters.host import RandomIds
+from gnomon.adapters.payload_cipher import build_cipher
 from gnomon.app.execution import NodeContext, RemoteDispatch
+from gnomon.core import component_names
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import Unavailable
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, run_loop
+from gnomon.services.observed_events import ThrottledEvents
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
 
@@ -48,7 +51,9 @@ class NatsDispatch:
         from gnomon.adapters.nats.queue import NatsServerBus
 
         lease_ms = self._settings.worker.lease_ms
-        bus = NatsServerBus(client, self._settings.nats, self._events, ack_wait_ms=lease_ms)
+        # Workers cause these events: without a limit, one could fill the log.
+        throttled = ThrottledEvents(self._events, self._context.clock)
+        bus = NatsServerBus(client, self._settings.nats, throttled, ack_wait_ms=lease_ms)
         publisher, consumer = self._build(bus)
         self._dispatch.connect(bus, publisher, consumer)
         try:
@@ -56,9 +61,17 @@ class NatsDispatch:
                 await bus.prepare([DEFAULT_POOL])
             await consumer.answer()
             await asyncio.gather(
-                run_loop("courier", publisher.step, stop=stop, wake=publisher.wake, events=self._events),
-                run_loop("collector", consumer.step, stop=stop, events=self._events),
-                run_loop("collector", consumer.write_released, stop=stop, wake=consumer.wake, events=self._events),
+                run_loop(
+                    component_names.TASK_PUBLISHER, publisher.step, stop=stop, wake=publisher.wake, events=self._events
+                ),
+                run_loop(component_names.RESULT_CONSUMER, consumer.step, stop=stop, events=self._events),
+                run_loop(
+                    component_names.RESULT_CONSUMER,
+                    consumer.write_released,
+                    stop=stop,
+                    wake=consumer.wake,
+                    events=self._events,
+                ),
             )
         finally:
             consumer.close()
@@ -69,7 +82,7 @@ class NatsDispatch:
     def _build(self, bus: "NatsServerBus") -> tuple[TaskPublisher, ResultConsumer]:
         context, dispatch = self._context, self._dispatch
         store, settings, clock, events = context.store, context.settings, context.clock, context.events
-        workflow_cache = WorkflowCache(store.jobs)
+        workflow_cache, cipher = WorkflowCache(store.jobs), build_cipher(settings.payload.keys)
         publisher = TaskPublisher(
             store,
             workflow_cache,
@@ -77,8 +90,9 @@ class NatsDispatch:
             clock,
             events,
             settings=settings,
-            name=RandomIds().new("courier", clock.now()),
+            name=RandomIds().new(component_names.TASK_PUBLISHER, clock.now()),
             wake_dispatcher=dispatch.local_dispatch.wake,
+            cipher=cipher,
         )
         consumer = ResultConsumer(
             store,
@@ -93,13 +107,14 @@ class NatsDispatch:
             dispatch=dispatch.local_dispatch,
             on_started=self._on_started,
             on_workers_changed=dispatch.workers_changed,
+            cipher=cipher,
         )
         return publisher, consumer
 
     async def _connect_with_retry(self, stop: asyncio.Event) -> "Client | None":
         from gnomon.adapters.nats.connection import connect
 
-        backoff = Backoff(self._events, "fleet")
+        backoff = Backoff(self._events, component_names.NATS_DISPATCH)
         while not stop.is_set():
             connecting = asyncio.ensure_future(connect(self._settings.nats, self._events, name="gnomon server"))
             await _wait_first(connecting, stop)

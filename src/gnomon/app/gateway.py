@@ -5,20 +5,21 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.adapters.auth.fallback_authenticators import RejectingAuthenticator
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
-from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.api.local import LocalRequest, handle_locally
 from gnomon.api.route import ApiServices
 from gnomon.app.operations import Operations
-from gnomon.app.settings import schedule_defaults
+from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.client.transport import ApiRequest
 from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
 from gnomon.core.health import NodeHealth
+from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.model import Source
-from gnomon.errors import UsageError
+from gnomon.errors import Unauthenticated, UsageError
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -34,44 +35,65 @@ def _certificate_callers(settings: Settings) -> dict[str, Caller]:
     return {name: Caller(name, frozenset({Role(f"scheduler-{one.role}")}), one.tenant) for name, one in granted.items()}
 
 
-def api_services(
+def api_services(  # noqa: PLR0913 - all that requests need
     operations: Operations,
     settings: Settings,
     *,
     tokens: TokenAuthenticator,
     change_stream: ChangeStream,
     health: Callable[[], Awaitable[NodeHealth]],
+    busy: Callable[[], bool],
+    login_failed: Callable[[Unauthenticated, str], None],
+    changed: Callable[[], None],
     launcher: Launcher | None = None,
-    changed: Callable[[], None] = lambda: None,
 ) -> ApiServices:
-    """The services of the API on the store of these operations. `launcher` replaces their own launcher."""
+    """The services of the API on the store of these operations; see ApiServices.
+
+    `launcher` replaces the launcher of the operations.
+    """
     store, clock, defaults = operations.store, operations.clock, schedule_defaults(settings)
     launcher = launcher or operations.launcher
     return ApiServices(
         tokens=tokens,
         jobs=operations.jobs,
         registrar=Registrar(
-            store.schedules, store.history, clock, RandomIds(), defaults=defaults, tzdata=tzdata_version()
+            store.schedules,
+            store.history,
+            clock,
+            RandomIds(),
+            compute=operations.compute,
+            defaults=defaults,
+            tzdata=tzdata_version(),
+            catchup_limit=catchup_limit(settings),
         ),
         launcher=launcher,
         executions=operations.executions,
-        search=SearchService(store.executions, store.jobs, operations.jobs),
+        search=SearchService(
+            store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
+        ),
         workflows=operations.workflows,
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
-        tasks=TaskService(store.jobs, launcher, clock),
+        announcements=operations.announcements,
+        tasks=TaskService(store.jobs, launcher, clock, operations.compute),
         explainer=operations.explainer,
         backfills=operations.backfills,
         planner=operations.planner,
         audit=operations.audit,
+        command_policy=operations.command_policy,
+        issued_tokens=operations.tokens,
         workers=store.workers,
         health=health,
         change_stream=change_stream,
         clock=clock,
         defaults=defaults,
         server=settings.server,
+        cursor_key=store.cursor_key,
+        compute=operations.compute,
         max_token_length=settings.auth.max_token_bytes,
         certificates=_certificate_callers(settings),
+        busy=busy,
+        login_failed=login_failed,
         changed=changed,
     )
 
@@ -88,10 +110,11 @@ class Gateway(Protocol):
 
 
 class RequestActor(Struct, frozen=True):
-    """The actor and the tenant of a request."""
+    """The actor and the tenant of a request, and the origin of jobs that it registers."""
 
     actor: str
     tenant: str = "default"
+    origin: OriginKind = OriginKind.CLI
 
 
 class LocalGateway:
@@ -100,49 +123,48 @@ class LocalGateway:
     def __init__(self, services: ApiServices, who: RequestActor) -> None:
         self._services = services
         self._caller = Caller(who.actor, frozenset({Role.ADMIN}), who.tenant)
+        self._origin = who.origin
 
     async def send(self, request: ApiRequest[T]) -> T:
         """See Gateway.send."""
         local = LocalRequest(
             method=request.method, target=request.target, content=request.content, headers=request.headers
         )
-        return cast("T", await handle_locally(self._services, self._caller, local, source=Source.MANUAL))
+        return cast(
+            "T",
+            await handle_locally(self._services, self._caller, local, source=Source.MANUAL, origin=self._origin),
+        )
 
 
 @asynccontextmanager
 async def open_local(settings: Settings, who: RequestActor, *, make: bool = False) -> AsyncIterator[Gateway]:
     """The gateway to the store that the settings name; NoDatabase if it is a missing file and not `make`."""
     async with Operations.open(settings, make=make) as operations:
-        change_stream = ChangeStream(SystemClock(), LoggedEvents(), most=0)
-        yield LocalGateway(
-            api_services(
-                operations,
-                settings,
-                tokens=RejectingAuthenticator(),
-                change_stream=change_stream,
-                health=_health_unavailable,
-            ),
-            who,
-        )
+        yield LocalGateway(_services_without_scheduler(operations, settings), who)
 
 
 @asynccontextmanager
-async def open_empty(who: RequestActor) -> AsyncIterator[Gateway]:
-    """The gateway to an empty store in memory."""
+async def open_empty(settings: Settings, who: RequestActor) -> AsyncIterator[Gateway]:
+    """The gateway to an empty store in memory, with the channels of the settings."""
     from gnomon.adapters.memory import MemoryStore
 
     clock = SystemClock()
-    operations = Operations(MemoryStore(clock.now), Settings())
-    change_stream = ChangeStream(clock, LoggedEvents(), most=0)
-    yield LocalGateway(
-        api_services(
-            operations,
-            Settings(),
-            tokens=RejectingAuthenticator(),
-            change_stream=change_stream,
-            health=_health_unavailable,
-        ),
-        who,
+    settings = replace(Settings(), channels=settings.channels)
+    operations = Operations(MemoryStore(clock.now), settings)
+    yield LocalGateway(_services_without_scheduler(operations, settings), who)
+
+
+def _services_without_scheduler(operations: Operations, settings: Settings) -> ApiServices:
+    """The services of a process that answers only itself: no loop waits for changes, and no caller has to log in."""
+    return api_services(
+        operations,
+        settings,
+        tokens=RejectingAuthenticator(),
+        change_stream=ChangeStream(most=0),
+        health=_health_unavailable,
+        busy=lambda: False,
+        login_failed=lambda _error, _address: None,
+        changed=lambda: None,
     )
 
 

@@ -1,21 +1,39 @@
 """The HTTP API of a node, as `gnomon up` and `gnomon server` open it."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from gnomon.adapters.auth.fallback_authenticators import AnonymousAdminAuthenticator, RejectingAuthenticator
+from gnomon.adapters.connection_acceptor import ConnectionAcceptor
+from gnomon.adapters.guarded_files import check_guarded
 from gnomon.adapters.host import SystemClock
 from gnomon.api.route import ApiServices
-from gnomon.api.server import address_of, check_tls, listen, serve_api
+from gnomon.api.server import address_of, listen, no_slot_response, serve_api, tls_context
 from gnomon.app.auth import LocalAccess, TokenVerifier, ensure_local_access, key_path, open_token_verifier
 from gnomon.app.gateway import api_services
+from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
 from gnomon.app.operations import Operations
+from gnomon.config.sections import ServerSettings
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.audit import unverified_entry
 from gnomon.core.auth import read_certificates
+from gnomon.core.connection_table import ConnectionLimits
+from gnomon.core.served_hosts import ServedHosts, is_loopback
+from gnomon.errors import FieldError, Unauthenticated, Unavailable
 from gnomon.ports.runtime import Events
+from gnomon.runners.open_files import open_files_limit
+from gnomon.services.loop import run_loop
+from gnomon.services.observability.change_reader import ChangeReader
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.observability.login_failures import LoginFailures
+from gnomon.services.observed_events import ThrottledEvents
+from gnomon.services.token_revocation import RevocableTokens, RevocationList
 
 
 class HttpApi:
@@ -23,8 +41,11 @@ class HttpApi:
 
     def __init__(self, settings: Settings, events: Events) -> None:
         """Listen at once, so that an address in use is reported before anything else starts."""
-        check_tls(settings.server)
+        _check_tls_files(settings.server)
+        self._tls = tls_context(settings.server)
+        ServedHosts(settings.server.hosts, bound_to=settings.server.host)
         read_certificates(settings.auth.certificates)
+        check_unverified_access(settings)
         self._listening = listen(settings.server)
         try:
             self._tokens, self._access = token_verifier_for(settings, events), local_access_for(settings)
@@ -32,22 +53,56 @@ class HttpApi:
             self._listening.close()
             raise
         self.address = address_of(self._listening, settings.server)
-        self.change_stream = ChangeStream(SystemClock(), events, most=settings.server.max_streams)
+        self.change_stream = ChangeStream(most=settings.server.max_streams, reads_log=True)
 
     async def serve(self, node: Node, stop: asyncio.Event) -> None:
         """Answer requests to the node until `stop` is set."""
+        # Clients cause these events: without a limit, they could fill the log.
+        throttled = ThrottledEvents(node.events, SystemClock())
 
         def on_error(error: BaseException) -> None:
-            node.events.emit("request_failed", error=repr(error))
+            throttled.emit("request_failed", cause=type(error).__name__, error=repr(error))
 
+        await self._record_local_token(node)
         node.events.emit("answering", address=self.address)
         self._emit_access_mode(node)
+        if not node.settings.auth.verify_tokens:
+            await self._audit_unverified_access(node)
+        failures = LoginFailures(throttled, SystemClock(), node.observability.metrics_recorder)
+        services = api_services_for(node, self.change_stream, self._tokens, login_failed=failures.record)
+        serving = serve_api(services, self._acceptor(node, throttled), stop, events=throttled, surprised=on_error)
         try:
-            await serve_api(
-                api_services_for(node, self.change_stream, self._tokens), self._listening, stop, surprised=on_error
-            )
+            await asyncio.gather(serving, self._read_changes(node, stop))
         finally:
             await self._tokens.close()
+
+    async def _read_changes(self, node: Node, stop: asyncio.Event) -> None:
+        """Tell the followers of the stream what other processes commit."""
+        stream = self.change_stream
+        if node.change_log is not None:
+            reader = ChangeReader(node.change_log, stream, SystemClock(), server=node.origin)
+            await run_loop(component_names.CHANGE_READER, reader.step, stop=stop, wake=stream.wake, events=node.events)
+
+    def _acceptor(self, node: Node, events: Events) -> ConnectionAcceptor:
+        server = node.settings.server
+        limits = connection_limits(server, open_files=open_files_limit())
+        if limits.total < server.max_connections:
+            node.events.emit("connections_limited", connections=limits.total, configured=server.max_connections)
+        return ConnectionAcceptor([self._listening], limits, events, tls=self._tls, refusal=no_slot_response())
+
+    async def _audit_unverified_access(self, node: Node) -> None:
+        """Record that everybody may do everything; the start goes on if the store is unavailable."""
+        with suppress(Unavailable):
+            await node.store.audit.add(unverified_entry(self.address, actor=local_user(), now=node.clock.now()))
+
+    async def _record_local_token(self, node: Node) -> None:
+        """Record the local admin token, so that it can be listed and revoked; replace it if it is revoked."""
+        if self._access is None:
+            return
+        with suppress(Unavailable):
+            tokens, now = node.store.tokens, node.clock.now()
+            self._access = ensure_local_access(node.settings, revoked=await tokens.revoked()) or self._access
+            await tokens.add(replace(self._access.record, issued_by=local_user()), now=now)
 
     def _emit_access_mode(self, node: Node) -> None:
         if not node.settings.auth.verify_tokens:
@@ -60,6 +115,30 @@ class HttpApi:
     def close(self) -> None:
         """Close the socket."""
         self._listening.close()
+
+
+def _check_tls_files(server: ServerSettings) -> None:
+    """FileError if others could replace the certificates of this server, or the authority of its clients."""
+    for name in (server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file):
+        if name:
+            check_guarded(Path(name))
+
+
+def connection_limits(server: ServerSettings, *, open_files: int) -> ConnectionLimits:
+    """The limits of the settings, lowered so that connections take at most half of the files that may be open.
+
+    The other half is for the database and for the pipes of commands.
+    """
+    total = min(server.max_connections, max(1, open_files // 2))
+    per_address = server.max_connections_per_address * total // server.max_connections
+    return ConnectionLimits(total=total, per_address=max(1, min(total, per_address)))
+
+
+def check_unverified_access(settings: Settings) -> None:
+    """Raise FieldError if tokens are not verified and other machines can reach the server."""
+    if not settings.auth.verify_tokens and not is_loopback(settings.server.host):
+        reason = "makes everybody an admin who can reach the server; set server.host to 127.0.0.1, or verify tokens"
+        raise FieldError("auth.verify_tokens", False, reason)
 
 
 def token_verifier_for(settings: Settings, events: Events) -> TokenVerifier:
@@ -77,16 +156,23 @@ def local_access_for(settings: Settings) -> LocalAccess | None:
     return ensure_local_access(settings) if settings.auth.verify_tokens else None
 
 
-def api_services_for(node: Node, change_stream: ChangeStream, tokens: TokenVerifier) -> ApiServices:
-    """The services for requests to this node."""
-    services = api_services(
-        Operations(node.store, node.settings, clock=node.clock),
+def api_services_for(
+    node: Node,
+    change_stream: ChangeStream,
+    tokens: TokenVerifier,
+    *,
+    login_failed: Callable[[Unauthenticated, str], None],
+) -> ApiServices:
+    """The services for requests to this node. `login_failed` is called for each caller that cannot be identified."""
+    return api_services(
+        Operations(node.store, node.settings, clock=node.clock, compute=node.compute),
         node.settings,
-        tokens=tokens,
+        tokens=RevocableTokens(tokens, RevocationList(node.store.tokens, node.clock)),
         change_stream=change_stream,
         health=node.observability.health.report,
         # It hands the tasks that it starts to the dispatcher of this node, in the same commit.
         launcher=node.launcher,
+        busy=lambda: node.busy,
+        login_failed=login_failed,
         changed=node.check_soon,
     )
-    return replace(services, busy=lambda: node.busy)

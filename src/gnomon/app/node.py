@@ -3,34 +3,36 @@
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Self
 
-from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
+from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher, FileLock
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
-from gnomon.app.coordination import Coordination, sync_clock
+from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
 from gnomon.app.gate import build_gate
-from gnomon.app.maintenance import Maintenance, build_pinger
-from gnomon.app.observability import EventObservers, Observability
-from gnomon.app.settings import redact_password, schedule_defaults
+from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
+from gnomon.app.observability import EventObservers, Observability, SchedulerParts
+from gnomon.app.scheduling import SchedulingServices
+from gnomon.app.settings import redact_password
 from gnomon.app.stores import ConnectedStore
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.errors import Unavailable
+from gnomon.ports.change_log import ChangeLog
+from gnomon.ports.commit_observer import CommitObserver
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import Functions
 from gnomon.services.loop import run_loop
-from gnomon.services.observability.change_stream import ChangeStream, RunChangeObserver
+from gnomon.services.maintenance.announcer import AnnouncementSignal
+from gnomon.services.observability.change_stream import ChangeObserver, ChangeStream
+from gnomon.services.observability.outbox_reader import OutboxReader
 from gnomon.services.observed_events import ObservedEvents
-from gnomon.services.operations.launcher import Launcher
-from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.registrar import Registrar
-from gnomon.services.scheduling.ticker import Ticker, TickerHealth
+from gnomon.services.scheduling.ticker import TickerHealth
 
 #: How often a standby process tries to get the lock of the database file.
 _STANDBY_SECONDS = 0.5
@@ -54,10 +56,13 @@ class Node:
         imports: Sequence[str] = (),
         dispatches: bool = False,
         gate: Gate | None = None,
-        changes: ChangeStream | None = None,
         address: str | None = None,
+        announcements: AnnouncementSignal | None = None,
     ) -> None:
-        """`lock`: the lock of the SQLite file; None for a database server. The other arguments are those of `open`."""
+        """`lock`: the lock of the SQLite file; None for a database server. `announcements` hears of the store's writes.
+
+        The other arguments are those of `open`.
+        """
         store, alone = opened.store, lock is not None
         self.store, self.settings = store, settings
         self._opened, self._lock = opened, lock
@@ -67,56 +72,59 @@ class Node:
         observers = EventObservers(clock, events, opened.metrics)
         self._pinger = build_pinger(store, settings, clock, observers.events, deciding=self._is_deciding)
         self.events: Events = ObservedEvents(observers.events, [self._pinger.heard])
-        ids = RandomIds()
-        holder = ids.new("node", clock.now())
-        self.set_clock = partial(sync_clock, clock, store, self.events, node=holder)
+        holder = RandomIds().new("node", clock.now())
+        self.clock_sync = ClockSynchronizer(clock, store, self.events, node=holder)
         self.coordination = Coordination(store, settings, clock, self.events, holder=holder, alone=alone)
         self._context = NodeContext(
             store=store,
             settings=settings,
             clock=clock,
             events=self.events,
-            gate=gate or build_gate(settings),
+            gate=gate or build_gate(settings, store, clock),
             coordination=self.coordination,
             wake_ups=self._wake_ups,
         )
         self.execution = self._build_execution(functions, imports, dispatches=dispatches)
-        write_and_admit = None if self.execution is None else self.execution.write_and_admit
-        # It compares the clock of this machine, and not the synchronized one, with that of the store.
-        self._elector = Elector(store.shards, SystemClock(), self.events, settings.leader, holder=holder, alone=alone)
-        self.ticker = Ticker(
-            store.ledger,
-            self._elector,
-            clock,
-            self.events,
-            settings.ticker,
-            on_runs_created=self._wake_ups.dispatch.set,
-            on_decided=(lambda _: None) if changes is None else changes.decided,
-            write_and_admit=write_and_admit,
+        scheduling = SchedulingServices(
+            self._context,
+            holder=holder,
+            alone=alone,
+            clock_sync=self.clock_sync,
+            write_and_admit=None if self.execution is None else self.execution.write_and_admit,
+            busy=lambda: self.busy,
         )
-        self.registrar = Registrar(
-            store.schedules, store.history, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
-        )
-        self.launcher = Launcher(
-            store.runs, store.executions, store.jobs, store.schedules, clock, ids, write_and_admit=write_and_admit
+        self._elector, self.ticker = scheduling.elector, scheduling.ticker
+        self.registrar, self.launcher, self.compute = scheduling.registrar, scheduling.launcher, scheduling.compute
+        self._announcements = announcements or AnnouncementSignal()
+        self._announcer = build_announcer(
+            self._context, holder=holder, signal=self._announcements, metrics=observers.metrics
         )
         self._maintenance = Maintenance(
             self._context,
             busy=lambda: self.local_execution is None or self.local_execution.worker.in_hand > 0,
         )
-        self.observability = Observability(
-            store,
-            settings,
-            clock,
-            observers,
-            backoffs=lambda: {} if self.execution is None else self.execution.backoffs,
-            ticker=self.ticker,
-            elector=self._elector,
-        )
+        self.observability = self._build_observability(observers, runs_commands=functions is not None)
         #: The address of its HTTP API, if it has one.
         self.address = address
         #: Whether it runs its services and does not stand by.
         self.scheduling = False
+
+    def _build_observability(self, observers: EventObservers, *, runs_commands: bool) -> Observability:
+        return Observability(
+            self.store,
+            self.settings,
+            self.clock,
+            observers,
+            backoffs=lambda: {} if self.execution is None else self.execution.backoffs,
+            statuses=lambda: {component_names.ANNOUNCER: self._announcer.status},
+            server=SchedulerParts(self.ticker, self._elector, self._outbox_reader(self._opened)),
+            runs_commands=runs_commands,
+        )
+
+    def _outbox_reader(self, opened: ConnectedStore) -> OutboxReader:
+        count = None if opened.metrics is None else opened.metrics.count_changes
+        lease = self.coordination.singleton(component_names.METRICS)
+        return OutboxReader(opened.outbox, lease, count=count, active=lambda: self.scheduling)
 
     def _build_execution(
         self, functions: Functions | None, imports: Sequence[str], *, dispatches: bool
@@ -154,7 +162,10 @@ class Node:
         """
         events = events or LoggedEvents()
         path = sqlite_path(settings.database.url)
-        observers = [] if changes is None else [RunChangeObserver(changes)]
+        announcements = AnnouncementSignal()
+        observers: list[CommitObserver] = [announcements]
+        if changes is not None:
+            observers.append(ChangeObserver(changes, SystemClock()))
         opened = await ConnectedStore.open(settings, events, create=True, observers=observers)
         node = cls(
             opened,
@@ -165,12 +176,22 @@ class Node:
             imports=imports,
             dispatches=dispatches,
             gate=gate,
-            changes=changes,
             address=address,
+            announcements=announcements,
         )
         if path is None:
-            await node.set_clock()
+            await node.clock_sync.step()
         return node
+
+    @property
+    def change_log(self) -> ChangeLog | None:
+        """The changes that other processes commit; None if no other process has the store."""
+        return self._opened.changes
+
+    @property
+    def origin(self) -> str:
+        """The name of this process in the log of changes."""
+        return self._opened.origin
 
     @property
     def local_execution(self) -> LocalExecution | None:
@@ -184,12 +205,21 @@ class Node:
         self.events.emit("scheduling", database=redact_password(self.settings.database.url))
         self.scheduling = True
         loops = [
-            run_loop("ticker", self.ticker.step, stop=stop, wake=self._wake_ups.tick, events=self.events),
-            run_loop("pinger", self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
+            run_loop(component_names.TICKER, self.ticker.step, stop=stop, wake=self._wake_ups.tick, events=self.events),
+            run_loop(component_names.PINGER, self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
+            run_loop(
+                component_names.ANNOUNCER,
+                self._announcer.step,
+                stop=stop,
+                wake=self._announcements.wake,
+                events=self.events,
+            ),
             *self._maintenance.loops(stop),
         ]
         if self._lock is None:
-            loops.append(run_loop("clock", self.set_clock, stop=stop, events=self.events))
+            loops.append(
+                run_loop(component_names.CLOCK_SYNCHRONIZER, self.clock_sync.step, stop=stop, events=self.events)
+            )
         loops += await self._execution_loops(stop)
         self.observability.health.started()
         if self._opened.hints is not None:
@@ -231,6 +261,8 @@ class Node:
             self._wake_ups.tick.set()
         elif topic is HintTopic.CHANGES:
             self.check_soon()
+        elif topic is HintTopic.ANNOUNCEMENTS:
+            self._announcements.wake.set()
         elif topic is HintTopic.WORK:
             self._wake_ups.work.set()
         elif topic is HintTopic.READY:
@@ -241,6 +273,7 @@ class Node:
     def check_soon(self) -> None:
         """Look at everything soon: another process, or a request, may have written something."""
         self._wake_ups.tick.set()
+        self._announcements.wake.set()
         if self.execution is not None:
             self.execution.check_soon()
 
@@ -269,6 +302,7 @@ class Node:
         if self.local_execution is not None:
             await self.local_execution.worker.drain()
         await self._pinger.drain()
+        await self._announcer.drain()
 
     @contextmanager
     def _report_unavailable(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -11,19 +11,28 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 import msgspec
+from msgspec import Struct
 
 from gnomon.adapters.event_sinks import ConsoleEvents, JsonEvents
-from gnomon.adapters.probe_server import ProbeResponse, ProbeServer
+from gnomon.adapters.host import SystemClock
+from gnomon.adapters.probe_server import MAX_PROBE_CONNECTIONS, ProbeResponse, ProbeServer
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.systemd import SystemdNotifier
+from gnomon.app.sandbox import announce_sandbox, sandbox_status
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.health import ComponentStatus
+from gnomon.core.metrics import MetricScope
+from gnomon.core.served_hosts import ServedHosts
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
+from gnomon.runners.open_files import open_files_limit
 from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
-from gnomon.services.observed_events import EventListener, ObservedEvents
+from gnomon.services.observability.outbox_reader import OutboxReader
+from gnomon.services.observed_events import EventListener, ObservedEvents, ThrottledEvents
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 
@@ -68,37 +77,77 @@ class EventObservers:
         self.events: Events = ObservedEvents(events, listeners)
 
 
-class Observability:
-    """Health and metrics of one process."""
+class SchedulerParts(Struct, frozen=True):
+    """The parts of a server that a worker does not have."""
 
-    def __init__(
+    ticker: Ticker
+    elector: Elector
+    #: Finds the commits of processes that do not count their own.
+    outbox: OutboxReader
+
+
+class Observability:
+    """Health and metrics of one process: a server, or a worker, with or without a store."""
+
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        store: Store,
+        store: Store | None,
         settings: Settings,
         clock: Clock,
         observers: EventObservers,
         *,
         backoffs: Callable[[], Mapping[str, Backoff]],
-        ticker: Ticker | None = None,
-        elector: Elector | None = None,
+        statuses: Callable[[], Mapping[str, ComponentStatus]] = dict,
+        server: SchedulerParts | None = None,
+        link: Callable[[], ComponentStatus] | None = None,
+        runs_commands: bool = True,
     ) -> None:
-        """`backoffs` returns the backoff of each service by the name of its health component."""
+        """`backoffs` returns the backoff of each service by the name of its health component.
+
+        `statuses` returns the status of each service that knows its own.
+        `link` is the status of the connection to servers, of a worker without a store.
+        """
         self.settings = settings
         self.events = observers.events
-        stats = store.stats
+        stats = None if store is None else store.stats
         self.health = HealthMonitor(
             stats,
             clock,
             failures=observers.failures,
             tick_ms=settings.ticker.tick_ms,
-            cards=settings.metrics.max_jobs * settings.metrics.enabled,
-            ticker=ticker,
-            elector=elector,
+            cards=0 if server is None else settings.metrics.max_jobs * settings.metrics.enabled,
+            ticker=None if server is None else server.ticker,
+            elector=None if server is None else server.elector,
             backoffs=backoffs,
+            statuses=statuses,
             free_bytes=partial(free_bytes, settings),
+            link=link,
+            sandbox=sandbox_status(settings) if runs_commands else None,
         )
-        metrics = observers.metrics
-        self.snapshot = None if metrics is None else MetricsSnapshot(metrics, self.health, stats, clock)
+        #: Whether this process runs commands.
+        self.runs_commands = runs_commands
+        #: The counters of the process; None if it exposes no metrics.
+        self.metrics_recorder = metrics = observers.metrics
+        self.outbox = None if server is None else server.outbox
+        self.snapshot = (
+            None
+            if metrics is None
+            else MetricsSnapshot(
+                metrics,
+                self.health,
+                clock,
+                stats_reader=stats,
+                outbox=self.outbox,
+                scope=MetricScope.ALL if server is None else MetricScope.SERVERS,
+            )
+        )
+
+    @property
+    def counting(self) -> Callable[[], Awaitable[float]] | None:
+        """The step that counts what cannot be counted at its commit; None if this process counts nothing."""
+        if self.snapshot is not None:
+            return self.snapshot.step
+        return None if self.outbox is None else self.outbox.step
 
     # ---- probes ------------------------------------------------------------------------------
 
@@ -131,19 +180,24 @@ def _json_probe_response(body: Mapping[str, object], *, good: bool) -> ProbeResp
 
 @asynccontextmanager
 async def observed(
-    node: Observable, stop: asyncio.Event, *, strict: bool = True, doing: str = "scheduling"
+    node: Observable, stop: asyncio.Event, *, strict: bool = True, serve: bool = True, doing: str = "scheduling"
 ) -> AsyncIterator[None]:
     """Serve probes and metrics of the node, and notify its service manager, while the context is open.
 
-    UsageError if the port is in use; unless `strict`, that is announced, and there are no probes.
+    UsageError if the port is in use; unless `strict`, that is announced, and there are no probes. Unless `serve`, there
+    are none either.
     """
     observability = node.observability
-    server = await _start_probe_server(observability, strict=strict)
+    if observability.runs_commands:
+        announce_sandbox(observability.settings, node.events)
+    server = await _start_probe_server(observability, strict=strict) if serve else None
     notifier = SystemdNotifier.from_environment(os.environ)
     loops = [asyncio.create_task(_notify_stopping(observability.health, notifier, stop))]
-    if observability.snapshot is not None:
+    if observability.counting is not None:
         loops.append(
-            asyncio.create_task(run_loop("metrics", observability.snapshot.step, stop=stop, events=node.events))
+            asyncio.create_task(
+                run_loop(component_names.METRICS, observability.counting, stop=stop, events=node.events)
+            )
         )
     if notifier.watchdog_interval_seconds is not None:
         loops.append(
@@ -165,7 +219,14 @@ async def _start_probe_server(observability: Observability, *, strict: bool) -> 
     if not settings.enabled:
         return None
     pages = {"/metrics": observability.metrics, "/livez": observability.livez, "/readyz": observability.readyz}
-    server = ProbeServer(pages)
+    # An eighth of the files that may be open at most: the rest is for the API, the database and commands.
+    max_connections = max(1, min(MAX_PROBE_CONNECTIONS, open_files_limit() // 8))
+    server = ProbeServer(
+        pages,
+        ThrottledEvents(observability.events, SystemClock()),
+        ServedHosts(observability.settings.server.hosts, bound_to=settings.host),
+        max_connections=max_connections,
+    )
     try:
         port = await server.listen(settings.host, settings.port)
     except UsageError as error:

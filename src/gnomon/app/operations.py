@@ -6,14 +6,18 @@ from typing import Self
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.maintenance import archive_configured, build_cleaner
-from gnomon.app.settings import schedule_defaults
+from gnomon.app.gate import build_command_policy
+from gnomon.app.maintenance import build_cleaner
+from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.app.stores import ConnectedStore, open_store
+from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import Store
 from gnomon.services.coordination import AlwaysHeldSingleton
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.observed_events import NullEvents
+from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -23,32 +27,63 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
 
 class Operations:
     """Jobs, executions, events, dead letters and all other operations on one store."""
 
-    def __init__(self, store: Store, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, *, clock: Clock | None = None, compute: ComputeQueue | None = None
+    ) -> None:
+        """`compute` runs long computations; a process that also schedules has one that knows when it is busy."""
         clock, ids = clock or SystemClock(), RandomIds()
+        compute = self.compute = compute or ComputeQueue()
         timeout = settings.execution.default_timeout_ms
         self.store, self.clock = store, clock
+        self.command_policy = build_command_policy(settings, store, clock)
         self.jobs = JobService(
-            store.jobs, store.schedules, store.history, clock, ids, tzdata=tzdata_version(), default_timeout_ms=timeout
+            store.jobs,
+            store.schedules,
+            store.history,
+            clock,
+            ids,
+            compute=compute,
+            tzdata=tzdata_version(),
+            default_timeout_ms=timeout,
+            command_tenants=settings.shell.tenants,
+            channels=channel_rules(settings.channels),
+            command_policy=self.command_policy,
+            catchup_limit=catchup_limit(settings),
         )
-        self.planner = Planner(self.jobs, store.jobs, clock)
-        self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
-        self.executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self.planner = Planner(self.jobs, store.jobs, clock, compute)
+        self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
+        self.executions = ExecutionService(
+            store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+        )
         self.workflows = WorkflowService(
-            store.jobs, store.schedules, clock, ids, defaults=schedule_defaults(settings), tzdata=tzdata_version()
+            store.jobs,
+            store.schedules,
+            clock,
+            ids,
+            compute=compute,
+            defaults=schedule_defaults(settings),
+            tzdata=tzdata_version(),
+            command_tenants=settings.shell.tenants,
+            channels=channel_rules(settings.channels),
+            command_policy=self.command_policy,
+            catchup_limit=catchup_limit(settings),
         )
-        self.events = EventService(store.events, clock, ids)
-        self.backfills = BackfillService(store.backfills, store.schedules, clock, ids)
+        self.events = EventService(store.events, clock, ids, compute)
+        self.backfills = BackfillService(store.backfills, store.schedules, clock, ids, compute)
         self.audit = AuditService(store.audit)
+        self.tokens = TokenService(store.tokens, clock, max_lifetime_ms=settings.auth.max_lifetime_ms)
+        self.announcements = AnnouncementService(store.announcements, clock)
         self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
-        # Without an archive nothing is removed, and no gap in the history needs an explanation.
-        removing = settings if archive_configured(settings) else None
-        self.explainer = Explainer(store, clock, settings=removing)
+        self.explainer = Explainer(
+            store, clock, settings=settings, compute=compute, catchup_limit=catchup_limit(settings)
+        )
         self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=AlwaysHeldSingleton())
 
     @classmethod

@@ -4,7 +4,6 @@ import json
 import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from gnomon.app.auth import read_local_token
 from gnomon.client.transport import endpoint_at
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.fields import schedule_name
+from gnomon.core.spelling import nearest
 from gnomon.errors import FileError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
     """The profile of that name; UsageError with a suggestion if a similar name exists, NotFound otherwise."""
     known = read_profiles(environment)
     if name not in known:
-        near = get_close_matches(name, known, n=1)
+        near = nearest(name, known)
         if near:
-            raise UsageError(f"there is no profile {name!r}; did you mean {near[0]}?")
+            raise UsageError(f"there is no profile {name!r}; did you mean {near}?")
         raise NotFound("profile", name)
     return known[name]
 
@@ -97,8 +97,6 @@ def _write_profiles(profiles: dict[str, Profile], environment: Mapping[str, str]
 SERVER, PROFILE, TOKEN = "GNOMON_SERVER", "GNOMON_PROFILE", "GNOMON_TOKEN"
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _LARGEST_TOKEN = 65_536
-#: Seconds to wait for a response. Applying a large jobs file may take long.
-_SECONDS = 120.0
 
 
 class ServerFlags(Protocol):
@@ -116,12 +114,18 @@ class ServerFlags(Protocol):
     def token_file(self) -> Path | None:
         """A file that contains the token."""
 
+    @property
+    def timeout(self) -> float | None:
+        """How many seconds to wait for a response; None for the default."""
+
 
 class RemoteServer(Struct, frozen=True, kw_only=True):
     """A server and the credentials for it."""
 
     server: str
     token: str | None = None
+    #: How many seconds to wait for a response; None for the default.
+    timeout: float | None = None
     #: PEM files: the CA to trust, and the client certificate with its key.
     ca_file: str = ""
     cert_file: str = ""
@@ -151,6 +155,8 @@ def choose_server(
     if not server:
         if flags.token_file is not None:
             raise UsageError("--token-file goes with --server or --profile")
+        if flags.timeout is not None:
+            raise UsageError("--timeout goes with --server or --profile")
         return None
     endpoint_at(server, "")
     token = _find_token(flags, profile, environment)
@@ -159,10 +165,10 @@ def choose_server(
     if token is None and not certified and urlsplit(server).hostname in _THIS_MACHINE:
         token = read_local_token(settings())
     if profile is None:
-        return RemoteServer(server=server, token=token)
+        return RemoteServer(server=server, token=token, timeout=flags.timeout)
     files = {"ca_file": profile.ca_file, "cert_file": profile.cert_file, "key_file": profile.key_file}
     exposed = profile.token_file if flags.token_file is None and _readable_by_others(profile.token_file) else ""
-    return RemoteServer(server=server, token=token, exposed_file=exposed, **files)
+    return RemoteServer(server=server, token=token, timeout=flags.timeout, exposed_file=exposed, **files)
 
 
 def _find_selected_profile(flags: ServerFlags, environment: Mapping[str, str]) -> Profile | None:
@@ -216,7 +222,7 @@ async def open_remote(to: RemoteServer) -> "AsyncIterator[AsyncClient]":
 
     tls = _tls_context(to) if urlsplit(to.server).scheme == "https" else None
     # An empty token stands for none: choose_server has already read the environment.
-    async with AsyncClient(to.server, token=to.token or "", timeout=_SECONDS, tls=tls) as client:
+    async with AsyncClient(to.server, token=to.token or "", timeout=to.timeout, tls=tls) as client:
         yield client
 
 

@@ -7,14 +7,19 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
+from gnomon.adapters.http_client import HttpClient
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.config.settings import Settings
+from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.execution import Runner
-from gnomon.runners.registry import Functions
+from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner, NotifyingRunner
 from gnomon.runners.secrets import SecretSource
+from gnomon.runners.workspace import Workspace
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -22,12 +27,26 @@ def import_modules(names: Sequence[str]) -> None:
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path has the same spelling
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     for name in names:
+        if name.endswith(".py"):
+            raise UsageError(f"cannot import {name}: name the module, not the file: --import {_module_name(name)}")
         try:
-            importlib.import_module(name)
+            with FUNCTIONS.importing(name):
+                importlib.import_module(name)
         except GnomonError:
             raise
         except Exception as error:
             raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}") from error
+
+
+def imported_functions(names: Sequence[str]) -> Functions:
+    """The functions that are registered once these modules are imported."""
+    import_modules(names)
+    return FUNCTIONS
+
+
+def _module_name(file: str) -> str:
+    """The module of a file that is named by its path."""
+    return ".".join(Path(file).with_suffix("").parts).lstrip("./")
 
 
 def build_runner(
@@ -37,18 +56,42 @@ def build_runner(
     *,
     wake: asyncio.Event,
     on_start: Callable[[Sequence[Assignment]], None] | None = None,
+    has_database: bool = True,
 ) -> Runner:
-    """The runner of this process. It sets `wake` when an attempt has ended, and calls `on_start` when some start."""
+    """The runner of this process. It sets `wake` when an attempt has ended, and calls `on_start` when some start.
+
+    `has_database` is false for a worker that receives its tasks over NATS.
+    """
+    workspace = command_workspace(settings, sqlite_path(settings.database.url) if has_database else None)
+    if settings.shell.workspace:
+        workspace.check()
     runner = FunctionRunner(
         functions,
         settings.worker,
         default_timeout_ms=settings.execution.default_timeout_ms,
         secrets=SecretSource(settings.secrets, os.environ),
         shell=settings.shell,
+        workspace=workspace,
+        http=HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")),
+        security=settings.security,
         on_finished=partial(_set_threadsafe, asyncio.get_running_loop(), wake),
         imports=tuple(imports),
     )
     return runner if on_start is None else NotifyingRunner(runner, on_start)
+
+
+def command_workspace(settings: Settings, database: str | None) -> Workspace:
+    """The folder for commands: by default a folder beside the database file, or else the current folder."""
+    key = settings.auth.key_file or (database and f"{database}.key")
+    protected = [Path(path) for path in (database, key, settings.secrets.folder) if path]
+    if settings.shell.workspace or database is None:
+        return Workspace(Path(settings.shell.workspace), protected=protected)
+    return Workspace(Path(f"{database}.workspace"), create=True, protected=protected)
+
+
+def workspace_folder(settings: Settings) -> str:
+    """The absolute path of the workspace of a node with these settings. It need not exist yet."""
+    return command_workspace(settings, sqlite_path(settings.database.url)).path
 
 
 def _set_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

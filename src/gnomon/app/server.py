@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import getpass
 import os
 import signal
 import sys
@@ -19,19 +18,34 @@ from msgspec import Struct
 from gnomon.adapters.files import file_digest, read_pools_file
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import sqlite_path
-from gnomon.adapters.sql.sqlite import DatabaseFileMonitor
+from gnomon.adapters.sql.database_file import DatabaseFileMonitor
 from gnomon.app.files import read_declared_jobs, read_jobs_file
+from gnomon.app.gate import build_command_policy
+from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
 from gnomon.app.observability import observed
 from gnomon.app.runner import import_modules
-from gnomon.app.settings import serving
+from gnomon.app.settings import catchup_limit, serving
 from gnomon.app.stores import create_database_in_child
+from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.jobs.function_check import unknown_functions
 from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.origins import origin_of_file, origin_of_module, with_origin
 from gnomon.ports.runtime import Events
+from gnomon.runners.open_files import raise_open_files_limit
+from gnomon.runners.process_memory import forbid_memory_reads
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.loop import run_loop
-from gnomon.services.maintenance.file_sync import JobsFileSync, PoolsFileSync, WatchedFile, reject_duplicate_jobs
+from gnomon.services.maintenance.file_sync import (
+    JobsFileSync,
+    PoolsFileSync,
+    WatchedFile,
+    announce_undeclared,
+    reject_duplicate_jobs,
+)
+from gnomon.services.operations.job_changes import Declaration
 from gnomon.services.operations.jobs import JobService
 
 if TYPE_CHECKING:
@@ -42,6 +56,10 @@ if TYPE_CHECKING:
 _GC_FREEZE_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
 #: After how many new objects the youngest generation is collected, after how many of these the next, and then all.
 _GC_THRESHOLDS = (2_000, 5, 1_000)
+
+
+#: How many unknown functions, and jobs of each, are named at the start.
+_MOST_UNKNOWN = 10
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -58,6 +76,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     strict: bool = False
     #: Serve the HTTP API.
     api: bool = False
+    #: Delete the jobs that these files and modules have declared before and do not declare now.
+    prune: bool = False
     #: Execute tasks; otherwise only decide ticks and dispatch tasks to other processes.
     executes: bool = True
 
@@ -73,10 +93,11 @@ async def serve(options: ServerOptions, stop: asyncio.Event, *, ready: Callable[
         node = await _open_node(options, http_api)
         try:
             syncs = await _register_jobs(options, node, files, jobs)
+            await _announce_unknown_functions(options, node, jobs)
             # The parsed jobs, perhaps thousands, are no longer needed.
             del jobs
-            watched = [("jobs_file_sync", one.step) for one in syncs]
-            watched += [("pools_file_sync", one.step) for one in await _start_pools_sync(options, node)]
+            watched = [(component_names.JOBS_FILE_SYNC, one.step) for one in syncs]
+            watched += [(component_names.POOLS_FILE_SYNC, one.step) for one in await _start_pools_sync(options, node)]
             async with observed(node, stop, strict=options.strict):
                 with serving(options.settings):
                     ready(node)
@@ -104,7 +125,7 @@ async def _open_node(options: ServerOptions, http_api: "HttpApi | None") -> Node
     changes = None if http_api is None else http_api.change_stream
     return await Node.open(
         options.settings,
-        events=changes or options.events,
+        events=options.events,
         functions=options.functions if options.executes else None,
         imports=tuple(options.imports),
         dispatches=not options.executes,
@@ -115,7 +136,7 @@ async def _open_node(options: ServerOptions, http_api: "HttpApi | None") -> Node
 
 async def _read_all_jobs(options: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
     """All jobs by where they are defined: in the program, or in a file. UsageError for the first error."""
-    declared = read_declared_jobs(options.functions.jobs, options.settings, now=SystemClock().now())
+    declared = read_declared_jobs(options.functions.declared, options.settings, now=SystemClock().now())
     found = {"the program": declared, **{file.name: await file.read() for file in files}}
     reject_duplicate_jobs(found)
     return found
@@ -133,15 +154,45 @@ async def _register_jobs(
         RandomIds(),
         tzdata=tzdata_version(),
         default_timeout_ms=options.settings.execution.default_timeout_ms,
+        command_tenants=options.settings.shell.tenants,
+        channels=channel_rules(options.settings.channels),
+        command_policy=build_command_policy(options.settings, node.store, node.clock),
+        catchup_limit=catchup_limit(options.settings),
     )
     all_jobs = [job for some in jobs.values() for job in some]
-    applied = {one.name: one for one in await jobs_service.apply(all_jobs, actor=_os_user())}
+    done = await jobs_service.apply(all_jobs, actor=local_user(), declaration=_declaration(options, all_jobs))
+    applied = {one.name: one for one in done}
+    announce_undeclared(done, node.events)
     syncs = []
-    for file in files:
-        sync = JobsFileSync(file, jobs_service, node.events, actor=_os_user())
+    for path, file in zip(options.jobs_files, files, strict=True):
+        declaration = Declaration(frozenset([_file_origin(path)]), prune=options.prune)
+        sync = JobsFileSync(file, jobs_service, node.events, actor=local_user(), declaration=declaration)
         sync.announce(applied[job.name] for job in jobs[file.name])
         syncs.append(sync)
     return syncs
+
+
+async def _announce_unknown_functions(options: ServerOptions, node: Node, jobs: Mapping[str, Sequence[Job]]) -> None:
+    """Warn of functions that neither this process nor a live worker has; a server alone cannot know them."""
+    workers = await node.store.workers.alive()
+    if not options.executes and not workers:
+        return
+    here = options.functions if options.executes else ()
+    known = {*here, *(function for worker in workers for function in worker.functions)}
+    for one in unknown_functions((job for some in jobs.values() for job in some), known)[:_MOST_UNKNOWN]:
+        names = ", ".join(one.jobs[:_MOST_UNKNOWN])
+        node.events.emit("functions_unknown", function=one.function, jobs=names, meant=one.meant)
+
+
+def _declaration(options: ServerOptions, jobs: Sequence[Job]) -> Declaration:
+    """The origins whose jobs this process knows completely: its files and modules, and where it found a job."""
+    named = [*map(_file_origin, options.jobs_files), *map(origin_of_module, options.imports)]
+    return Declaration(frozenset([*named, *(job.spec.origin for job in jobs)]), prune=options.prune)
+
+
+def _file_origin(file: Path) -> str:
+    # Links are not followed: a mounted configuration is a link, to another folder with each version.
+    return origin_of_file(os.path.abspath(file))  # noqa: PTH100 - `Path.absolute` keeps `..`
 
 
 async def _start_pools_sync(options: ServerOptions, node: Node) -> list[PoolsFileSync]:
@@ -163,12 +214,15 @@ async def _watch_database_file(settings: Settings, events: Events, stop: asyncio
     """Announce it if the database file is removed or replaced while the process runs."""
     path = sqlite_path(settings.database.url)
     if path is not None:
-        await run_loop("database_file_monitor", DatabaseFileMonitor(path, events).step, stop=stop, events=events)
+        await run_loop(
+            component_names.DATABASE_FILE_MONITOR, DatabaseFileMonitor(path, events).step, stop=stop, events=events
+        )
 
 
 def _watch_jobs_file(options: ServerOptions, file: Path) -> WatchedFile[list[Job]]:
     def read() -> list[Job]:
-        return read_jobs_file(file, options.settings, now=SystemClock().now())
+        found = read_jobs_file(file, options.settings, now=SystemClock().now(), guarded=True)
+        return with_origin(found, _file_origin(file))
 
     return WatchedFile(str(file), stamp=partial(_file_stamp, file), digest=partial(file_digest, file), read=read)
 
@@ -178,14 +232,8 @@ def _file_stamp(file: Path) -> object:
         found = file.stat()
     except OSError as error:
         return str(error)
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _os_user() -> str:
-    """The actor of jobs from files and code: the user that runs this process."""
-    with suppress(OSError, KeyError):
-        return getpass.getuser()
-    return "gnomon"
+    # The mode and the group, too: a file that was refused for them is read again once they are repaired.
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_gid
 
 
 # ---- signals -------------------------------------------------------------------------------------
@@ -208,6 +256,16 @@ def stop_on_signals(stop: asyncio.Event, announce: Callable[[str], None]) -> Non
 def tune_thread_switching() -> None:
     """Switch threads sooner than by default: a function that computes then delays ticks by 0.5 ms, not by 5 ms."""
     sys.setswitchinterval(0.0005)
+
+
+def raise_limits() -> None:
+    """Let this process open as many files as it may; the processes that it starts get the limit it was started with."""
+    raise_open_files_limit()
+
+
+def protect_process() -> None:
+    """Keep the environment and memory of this process, which hold credentials, from commands of the same user."""
+    forbid_memory_reads()
 
 
 def tune_gc(after: float = _GC_FREEZE_SECONDS, every: float = _COLLECT_SECONDS) -> None:

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gnomon.adapters.files import read_mapping
+from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.config.settings import Settings, load, load_with_origins
 from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.ledger.plan import CatchupLimit
 
 #: The settings of the schedulers that run in this process.
 _SERVED: list[Settings] = []
@@ -40,11 +42,22 @@ def database_url(place: str) -> str:
     return place if "://" in place else f"sqlite:///{place}"
 
 
+def database_name(url: str) -> tuple[str, bool]:
+    """The path of a database file, or the URL of another database without its password; and whether it would be new."""
+    path = sqlite_path(url)
+    return (redact_password(url), False) if path is None else (path, not Path(path).exists())
+
+
 def redact_password(url: str) -> str:
     """The URL of a database without its password."""
     before, at, after = url.rpartition("@")
     scheme, mark, user = before.partition("://")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{after}" if at else url
+
+
+def catchup_limit(settings: Settings) -> CatchupLimit:
+    """How many overdue ticks of one schedule may start within one interval of the ticker."""
+    return CatchupLimit(settings.ticker.max_catchup_per_tick, settings.ticker.tick_ms)
 
 
 def schedule_defaults(settings: Settings) -> Defaults:
@@ -56,6 +69,7 @@ def schedule_defaults(settings: Settings) -> Defaults:
         jitter_ms=ticker.default_jitter_ms,
         lookahead_ms=ticker.lookahead_ms,
         catchup_cap=ticker.max_catchup_per_tick,
+        zones=ticker.zones,
     )
 
 

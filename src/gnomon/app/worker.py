@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Self
 
 from msgspec import Struct
@@ -12,13 +12,14 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
-from gnomon.app.coordination import sync_clock
+from gnomon.app.coordination import ClockSynchronizer
 from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import build_pinger
 from gnomon.app.observability import EventObservers, Observability, observed
 from gnomon.app.runner import build_runner, import_modules
 from gnomon.app.stores import ConnectedStore
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
@@ -26,6 +27,7 @@ from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import run_loop
+from gnomon.services.observability.metrics import MetricsRecorder
 from gnomon.services.observed_events import ObservedEvents
 
 #: How often to look at a database server for writes of other processes.
@@ -51,50 +53,58 @@ class WorkerProcess:
 
     def __init__(self, opened: ConnectedStore, options: WorkerOptions) -> None:
         store, settings, clock = opened.store, options.settings, StoreSyncedClock()
-        self._opened, self._clock = opened, clock
+        self._opened = opened
         self.store, self.settings = store, settings
-        observers = EventObservers(clock, options.events or LoggedEvents(), opened.metrics)
+        # A server counts its commits, also if it serves metrics: they must not be counted twice.
+        recorder = MetricsRecorder(max_jobs=0) if options.metrics else None
+        observers = EventObservers(clock, options.events or LoggedEvents(), recorder)
         self._pinger = build_pinger(store, settings, clock, observers.events, deciding=lambda: False)
         self.events: Events = ObservedEvents(observers.events, [self._pinger.heard])
         #: Set when there may be tasks to take, or attempts that have ended.
         self.wake = asyncio.Event()
         self._load_sampler = LoadSampler()
+        name = RandomIds().new("worker", clock.now())
+        #: Workers follow the clock of the store: other processes compare their times with these.
+        self._clock_sync = ClockSynchronizer(clock, store, self.events, worker=name)
         self.worker = Worker(
             store,
             WorkflowCache(store.jobs),
             build_runner(options.functions, settings, options.imports, wake=self.wake, on_start=self._pinger.started),
-            build_gate(settings),
+            build_gate(settings, store, clock),
             clock,
             self.events,
             settings=settings,
-            worker=RandomIds().new("worker", clock.now()),
+            worker=name,
             wake=self.wake.set,
             measure_load=self._load_sampler.load,
             # The dispatchers of other processes find ready tasks by themselves.
             dispatch=LocalDispatch(wake=lambda: None),
         )
         self.observability = Observability(
-            store, settings, clock, observers, backoffs=lambda: {"worker": self.worker.backoff}
+            store, settings, clock, observers, backoffs=lambda: {component_names.WORKER: self.worker.backoff}
         )
 
     @classmethod
     async def open(cls, options: WorkerOptions) -> Self:
         """A worker on the store that the settings name; NoDatabase if that is a missing file."""
         settings = options.settings
-        return cls(await ConnectedStore.open(settings, options.events or LoggedEvents(), create=False), options)
+        events = options.events or LoggedEvents()
+        return cls(await ConnectedStore.open(settings, events, create=False, counts=False), options)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take and execute tasks until `stop` is set; then wait for running attempts, or stop them."""
         self.observability.health.started()
         if self._opened.hints is not None:
             await self._opened.hints.listen(self.heard)
-        await self._set_clock()
+        await self._clock_sync.step()
         try:
             await asyncio.gather(
-                run_loop("worker", self.worker.step, stop=stop, wake=self.wake, events=self.events),
-                run_loop("worker", self.worker.watch_lease, stop=stop, events=self.events),
-                run_loop("clock", self._set_clock, stop=stop, events=self.events),
-                run_loop("pinger", self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events),
+                run_loop(component_names.WORKER, self.worker.step, stop=stop, wake=self.wake, events=self.events),
+                run_loop(component_names.WORKER, self.worker.watch_lease, stop=stop, events=self.events),
+                run_loop(component_names.CLOCK_SYNCHRONIZER, self._clock_sync.step, stop=stop, events=self.events),
+                run_loop(
+                    component_names.PINGER, self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events
+                ),
                 self._watch(stop),
             )
         finally:
@@ -127,10 +137,6 @@ class WorkerProcess:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
-    async def _set_clock(self) -> float:
-        """Follow the clock of the store: what is written here is compared with what other processes write."""
-        return await sync_clock(self._clock, self.store, self.events, worker=self.worker.worker)
-
     async def close(self) -> None:
         """Close the store."""
         self._load_sampler.close()
@@ -144,7 +150,7 @@ async def run_worker(
     import_modules(options.imports)
     process = await WorkerProcess.open(options)
     try:
-        async with observed(process, stop, doing="executing") if options.metrics else nullcontext():
+        async with observed(process, stop, serve=options.metrics, doing="executing"):
             ready(process)
             await process.run(stop)
     finally:

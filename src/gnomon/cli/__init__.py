@@ -11,8 +11,8 @@ from typer.main import get_command
 
 from gnomon.cli.commands import app
 from gnomon.cli.flags import add_server_options
-from gnomon.cli.output import discard_output, show_error, show_usage_error
-from gnomon.errors import GnomonError, UsageError
+from gnomon.cli.output import Format, choose_format, discard_output, show_errors, show_usage_error
+from gnomon.errors import GnomonError, JobsFileError, UsageError
 
 #: The exit code for a usage error, as Unix tools use it; other expected failures exit with 1.
 EXIT_USAGE = 2
@@ -35,7 +35,7 @@ def _run_and_flush() -> int:
         code = _run()
         sys.stdout.flush()
     except GnomonError as error:
-        show_error(error)
+        show_errors([error, *(error.more if isinstance(error, JobsFileError) else ())])
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except OSError as error:
         discard_output()
@@ -46,6 +46,7 @@ def _run_and_flush() -> int:
 
 
 def _run() -> int:
+    choose_format(Format.TABLE)
     try:
         code = add_server_options(get_command(app)).main(prog_name="gnomon", standalone_mode=False)
     except TyperException as misuse:

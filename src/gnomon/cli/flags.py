@@ -1,4 +1,4 @@
-"""The options --server, --profile and --token-file, accepted before and after a command that can use a server."""
+"""Options before or after a command: --server, --profile, --token-file and --timeout for a server, --tz for times."""
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -26,15 +26,25 @@ _LOCAL_ONLY_COMMANDS = {
 
 
 class ParsedServerFlags(NamedTuple):
-    """The values of --server, --profile and --token-file."""
+    """The values of --server, --profile, --token-file and --timeout."""
 
     server: str | None = None
     profile: str | None = None
     token_file: Path | None = None
+    timeout: float | None = None
 
 
 #: The flags of the command that is being parsed.
 _CURRENT: ContextVar[ParsedServerFlags | None] = ContextVar("server_flags", default=None)
+
+
+#: The time zone in which the command that is being parsed shows times.
+_ZONE: ContextVar[str | None] = ContextVar("zone", default=None)
+
+
+def chosen_zone() -> str | None:
+    """The time zone of --tz; None without it."""
+    return _ZONE.get()
 
 
 def parsed_server_flags() -> ParsedServerFlags:
@@ -53,9 +63,12 @@ def _refuse_server() -> None:
 def add_server_options(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
     """The command with the server options added to its root and to every sub-command that takes --database."""
     _CURRENT.set(None)
-    options = get_command(_OPTIONS).params
-    command.params += options
+    _ZONE.set(None)
+    options, zone = get_command(_OPTIONS).params, get_command(_ZONE_OPTIONS).params
+    command.params += options + zone
     for path, inner in _leaf_commands(command, ()):
+        if any(parameter.name == "database" for parameter in inner.params) and not _has_zone(inner):
+            inner.params += zone
         if path in _LOCAL_ONLY_COMMANDS:
             inner.callback = _refuse_server_before(inner.callback)
         elif any(parameter.name == "database" for parameter in inner.params):
@@ -69,6 +82,11 @@ def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[
             yield from _leaf_commands(inner, (*path, name))
         else:
             yield (*path, name), inner
+
+
+def _has_zone(command: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether the command has an option --tz of its own."""
+    return any("--tz" in parameter.opts for parameter in command.params)
 
 
 def _refuse_server_before(callback: Callable[..., object]) -> Callable[..., object]:
@@ -95,19 +113,36 @@ def _token_file(value: Path | None) -> None:
         _CURRENT.set(parsed_server_flags()._replace(token_file=value))
 
 
+def _timeout(value: float | None) -> None:
+    if value is not None:
+        _CURRENT.set(parsed_server_flags()._replace(timeout=value))
+
+
 _OPTIONS = typer.Typer(add_completion=False)
 _SERVER = typer.Option(
-    "--server", metavar="URL", expose_value=False, callback=_server, help="Send the command to this server."
+    "--server",
+    metavar="URL",
+    expose_value=False,
+    callback=_server,
+    help="Ask this server instead of opening a database.",
 )
 _PROFILE = typer.Option(
     "--profile",
     metavar="NAME",
     expose_value=False,
     callback=_profile,
-    help="Send the command to the server of this profile.",
+    help="Ask the server of this profile instead of opening a database.",
 )
 _TOKEN_FILE = typer.Option(
     "--token-file", metavar="FILE", expose_value=False, callback=_token_file, help="File with the token for the server."
+)
+_TIMEOUT = typer.Option(
+    "--timeout",
+    metavar="SECONDS",
+    min=0.1,
+    expose_value=False,
+    callback=_timeout,
+    help="How long to wait for a response of the server (default: 30; 120 for many jobs at once).",
 )
 
 
@@ -117,5 +152,29 @@ def _server_options_command(
     server: Annotated[str | None, _SERVER] = None,
     profile: Annotated[str | None, _PROFILE] = None,
     token_file: Annotated[Path | None, _TOKEN_FILE] = None,
+    timeout: Annotated[float | None, _TIMEOUT] = None,
 ) -> None:
-    del server, profile, token_file
+    del server, profile, token_file, timeout
+
+
+def _zone(value: str | None) -> None:
+    if value is not None:
+        from gnomon.core.cron import known_zone
+
+        known_zone(value)
+        _ZONE.set(value)
+
+
+_ZONE_OPTIONS = typer.Typer(add_completion=False)
+_TZ = typer.Option(
+    "--tz",
+    metavar="ZONE",
+    expose_value=False,
+    callback=_zone,
+    help="Show times in this IANA time zone (default: that of the job, or of this machine).",
+)
+
+
+@_ZONE_OPTIONS.command()
+def _zone_options_command(*, tz: Annotated[str | None, _TZ] = None) -> None:
+    del tz

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli.output import Format
+from gnomon.cli.output import Format, choose_format
 
 
 def job_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -21,13 +21,15 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
     return [one.job for one in found if one.job.startswith(incomplete)]
 
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
+Output = Annotated[
+    Format, typer.Option("-o", "--output", callback=choose_format, is_eager=True, help="Output format, also of errors.")
+]
 From = Annotated[
     str | None, typer.Option("--from", metavar="INSTANT", help="Start at this ISO 8601 instant (default: now).")
 ]
 Database = Annotated[
     str | None,
-    typer.Option("--database", metavar="PATH|URL", help="SQLite file or database URL (default: ./gnomon.db)."),
+    typer.Option("--database", metavar="PATH|URL", help="The database: a SQLite file or a URL (default: ./gnomon.db)."),
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration file.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Port of the HTTP API (default: 8062).")]
@@ -38,7 +40,9 @@ MetricsPort = Annotated[
     int | None,
     typer.Option("--metrics-port", min=0, max=65_535, help="Port for metrics and health probes (default: off)."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Log JSON instead of readable lines.")]
+Quiet = Annotated[
+    bool, typer.Option("--log-json", "--quiet", help="Write every event as a line of JSON instead of readable lines.")
+]
 WatchedJobs = Annotated[
     list[Path] | None,
     typer.Option("--jobs", metavar="FILE", help="Jobs file to apply now and on every change; repeatable."),
@@ -48,10 +52,14 @@ Imports = Annotated[
     typer.Option("--import", metavar="MODULE", help="Python module that registers functions; repeatable."),
 ]
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Tasks to run at the same time (default: 500).")]
-JobsFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="Jobs file.")]
 JobsFiles = Annotated[
     list[Path],
-    typer.Option("-f", "--file", metavar="FILE", help="Jobs file; repeatable, the files count as one."),
+    typer.Option(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="Jobs file, folder, or - for standard input; repeatable, the files count as one.",
+    ),
 ]
 PruneTag = Annotated[
     str | None,
@@ -62,12 +70,18 @@ OfJob = Annotated[
 ]
 OfTag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only jobs with this tag.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="INSTANT", help="Only entries at or after this ISO 8601 instant.")
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only entries from this time on: an instant, a day, yesterday, mon 02:00, or 90m for 90 minutes ago.",
+    ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="INSTANT", help="Only entries before this ISO 8601 instant.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only entries before this time, or up to the end of this day."),
 ]
-Limit = Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of entries.")]
+MaxEntries = Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of entries.")]
 Key = Annotated[
     str | None,
     typer.Option("--key", metavar="KEY", help="Idempotency key: a repeated request with the same key starts no run."),

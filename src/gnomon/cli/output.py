@@ -5,15 +5,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
 
+from gnomon.cli.reader_zone import reader_zone
 from gnomon.core.durations import span_text
 from gnomon.core.instants import in_zone, instant_of
-from gnomon.errors import CronError, GnomonError, Position, SentenceError
+from gnomon.errors import CronError, FileError, GnomonError, Position, SentenceError
 
 T = TypeVar("T")
 
@@ -28,13 +30,16 @@ class Format(StrEnum):
 
 def print_data(data: object, form: Format) -> None:
     """Print plain data or API responses as JSON or YAML, with the field names and instant format of the API."""
-    data = msgspec.to_builtins(data)
+    sys.stdout.write(_data_text(msgspec.to_builtins(data), form))
+
+
+def _data_text(data: object, form: Format) -> str:
     if form is Format.YAML:
         import yaml
 
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=supports_unicode()))
-    else:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=not supports_unicode()) + "\n")
+        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=supports_unicode())
+        return text
+    return json.dumps(data, indent=2, ensure_ascii=not supports_unicode()) + "\n"
 
 
 def supports_unicode() -> bool:
@@ -84,8 +89,34 @@ def flush_or_discard_output() -> None:
 _WIDTH = 76
 
 
-def show_error(error: GnomonError) -> None:
-    """Print the error to standard error."""
+#: The format of the command that is being run, for its errors.
+_CHOSEN: ContextVar[Format] = ContextVar("output_format", default=Format.TABLE)
+
+
+def choose_format(form: Format) -> Format:
+    """Print errors in this format, too. For the option `-o`, whose value it returns."""
+    _CHOSEN.set(form)
+    return form
+
+
+def show_errors(errors: Sequence[GnomonError]) -> None:
+    """Print the errors to standard error, in the format of the command."""
+    form = _CHOSEN.get()
+    if form is Format.TABLE:
+        for error in errors:
+            _show_error(error)
+    else:
+        sys.stderr.write(_data_text({"errors": [_error_data(error) for error in errors]}, form))
+
+
+def _error_data(error: GnomonError) -> dict[str, object]:
+    """The code and the message of an error, and its place and reason if it has them."""
+    facts = {name: getattr(error, name, None) for name in ("line", "column", "field", "reason")}
+    file = {"file": str(error.file)} if isinstance(error, FileError) else {}
+    return {"code": error.code, "message": str(error), **file} | {name: fact for name, fact in facts.items() if fact}
+
+
+def _show_error(error: GnomonError) -> None:
     lines = _schedule_error(error) if isinstance(error, CronError) else [f"error: {error}"]
     sys.stderr.write("\n".join(printable(line) for line in lines) + "\n")
 
@@ -122,8 +153,13 @@ def _caret(text: str, place: Position) -> list[str]:
     return [f"  {shown}", "  " + " " * before + "^" * max(1, length)]
 
 
-def format_instant(at: int | datetime | None, zone: str = "UTC") -> str:
-    """The instant in local time with the zone's name; an empty string for None."""
+def format_instant(at: int | datetime | None, zone: str | None = None) -> str:
+    """The instant with the abbreviation of its zone: see `reader_zone`; an empty string for None."""
+    return format_instant_in(at, reader_zone(zone))
+
+
+def format_instant_in(at: int | datetime | None, zone: str) -> str:
+    """The instant in this time zone, whatever the reader chose; an empty string for None."""
     if at is None:
         return ""
     local = in_zone(instant_of(at) if isinstance(at, int) else at, zone)

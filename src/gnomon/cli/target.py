@@ -1,7 +1,6 @@
 """The target of a command: the local database, or a server over HTTP."""
 
 import asyncio
-import getpass
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -10,14 +9,17 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gnomon.app.gateway import Gateway, RequestActor, open_local
+from gnomon.app.local_user import local_user
 from gnomon.app.operations import Operations
 from gnomon.app.remote_server import RemoteServer, choose_server, open_remote
-from gnomon.app.settings import database_url, load_settings
+from gnomon.app.settings import database_name, database_url, load_settings
 from gnomon.cli.flags import parsed_server_flags
+from gnomon.client import requests
 from gnomon.client.transport import ApiRequest, iterate_items
 from gnomon.config.settings import Settings
+from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.responses import Page
-from gnomon.errors import Unauthenticated, UsageError
+from gnomon.errors import NotFound, Unauthenticated, UsageError
 
 T = TypeVar("T")
 #: The largest page that the API returns.
@@ -34,6 +36,14 @@ class Target(NamedTuple):
         """All settings; flags override the environment and the file."""
         flags = {"database.url": database_url(self.database)} if self.database else {}
         return load_settings(self.config, flags=flags, environment=os.environ)
+
+    def place(self) -> str:
+        """Where the command writes to, as the end of a sentence; a database that it would create is called new."""
+        remote = self.remote_server()
+        if remote is not None:
+            return f"at {remote.server}"
+        name, is_new = database_name(self.settings().database.url)
+        return f"in the new database {name}" if is_new else f"in {name}"
 
     def remote_server(self) -> RemoteServer | None:
         """The server to send requests to; None for the local database."""
@@ -56,9 +66,17 @@ def with_operations(target: Target, work: Callable[[Operations], Awaitable[T]], 
 
 
 def with_gateway(
-    target: Target, work: Callable[[Gateway], Awaitable[T]], *, make: bool = False, tenant: str | None = None
+    target: Target,
+    work: Callable[[Gateway], Awaitable[T]],
+    *,
+    make: bool = False,
+    tenant: str | None = None,
+    origin: OriginKind = OriginKind.CLI,
 ) -> T:
-    """Run `work` on a gateway to the target and return its result. `make` creates a missing database."""
+    """Run `work` on a gateway to the target and return its result. `make` creates a missing database.
+
+    `origin` is that of jobs registered on a local database; a server records its own.
+    """
     remote_server = target.remote_server()
     if remote_server is not None and tenant is not None:
         raise UsageError("--tenant is for a local database: at a server, the token determines the tenant")
@@ -70,7 +88,7 @@ def with_gateway(
         if remote_server is not None:
             opened: AbstractAsyncContextManager[Gateway] = open_remote(remote_server)
         else:
-            actor = RequestActor(current_user(), tenant or "default")
+            actor = RequestActor(local_user(), tenant or "default", origin)
             opened = open_local(target.settings(), actor, make=make)
         async with opened as gateway:
             return await work(gateway)
@@ -99,17 +117,19 @@ async def list_all(gateway: Gateway, request: ApiRequest[Page[T]], most: int | N
     return found
 
 
+async def zone_of_job(gateway: Gateway, name: str | None) -> str | None:
+    """The time zone of the job; None if there is none of that name, or no name."""
+    if name is None:
+        return None
+    try:
+        return (await gateway.send(requests.job(name, coming=0, last=0))).timezone
+    except NotFound:
+        return None
+
+
 def page_size(limit: int | None = None) -> int:
     """The page size for a list of at most `limit` items."""
     return _MAX_PAGE_SIZE if limit is None else min(limit, _MAX_PAGE_SIZE)
-
-
-def current_user() -> str:
-    """The login name of the user."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"
 
 
 def _warn_exposed_token(remote_server: RemoteServer) -> None:

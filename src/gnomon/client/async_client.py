@@ -54,7 +54,10 @@ class AsyncClient(ClientMethods):
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[AsyncIterator[StreamChange]]:
-        """The changes from now on, as they happen; the stream ends when the server closes the connection."""
+        """The changes from now on, as they happen.
+
+        The stream ends when the server closes the connection. Unauthenticated is raised when the token expires.
+        """
         response = await self._open_stream()
         try:
             yield self._read_changes(response.content)
@@ -64,7 +67,7 @@ class AsyncClient(ClientMethods):
     async def _open_stream(self) -> "ClientResponse":
         from aiohttp import ClientError, ClientTimeout
 
-        timeout = ClientTimeout(sock_read=STREAM_TIMEOUT_SECONDS)
+        timeout = ClientTimeout(sock_connect=self._connect_seconds, sock_read=STREAM_TIMEOUT_SECONDS)
         try:
             response = await self._connect().get(
                 self._url(STREAM_TARGET), headers=self._endpoint.headers, timeout=timeout
@@ -90,9 +93,9 @@ class AsyncClient(ClientMethods):
 
     async def send(self, request: ApiRequest[T]) -> T:
         """Send a request and return its response, or raise the error that the server reports."""
-        from aiohttp import ClientError
+        from aiohttp import ClientError, ClientTimeout, ConnectionTimeoutError
 
-        headers = self._endpoint.headers_for(request)
+        headers, timeout = self._endpoint.headers_for(request), self._timeout_for(request)
         try:
             async with self._connect().request(
                 request.method,
@@ -100,9 +103,13 @@ class AsyncClient(ClientMethods):
                 data=request.content,
                 headers=headers,
                 allow_redirects=False,
+                timeout=ClientTimeout(total=timeout, sock_connect=self._connect_seconds),
             ) as response:
                 status, content = response.status, await response.read()
-        except (ClientError, TimeoutError, OSError) as error:
+        except TimeoutError as error:
+            connecting = isinstance(error, ConnectionTimeoutError)
+            raise self._endpoint.unanswered(self._connect_seconds if connecting else timeout) from None
+        except (ClientError, OSError) as error:
             raise self._endpoint.unreachable(error) from None
         return decode_response(request, status, content)
 
@@ -113,10 +120,9 @@ class AsyncClient(ClientMethods):
 
     def _connect(self) -> "ClientSession":
         if self._session is None:
-            from aiohttp import ClientSession, ClientTimeout, TCPConnector
+            from aiohttp import ClientSession, TCPConnector
 
-            connector = TCPConnector(ssl=self._tls or True)
-            self._session = ClientSession(connector=connector, timeout=ClientTimeout(total=self._timeout))
+            self._session = ClientSession(connector=TCPConnector(ssl=self._tls or True))
         return self._session
 
     # ---- binding the methods of the table ----------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from gnomon.client import requests
-from gnomon.client.transport import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_SECONDS, ApiRequest, endpoint_at
+from gnomon.client.transport import CONNECT_TIMEOUT_SECONDS, DEFAULT_ADDRESS, ApiRequest, endpoint_at
 from gnomon.core.responses import Page
 
 if TYPE_CHECKING:
@@ -73,12 +73,18 @@ class ClientMethods:
         address: str = DEFAULT_ADDRESS,
         *,
         token: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`timeout` is the number of seconds to wait for a response: 30 by default, 120 for many jobs at once."""
         self._endpoint = endpoint_at(address, token)
         self._timeout = timeout
+        self._connect_seconds = CONNECT_TIMEOUT_SECONDS if timeout is None else min(timeout, CONNECT_TIMEOUT_SECONDS)
         self._tls = tls
+
+    def _timeout_for(self, request: ApiRequest[Any]) -> float:
+        """How long to wait for the response."""
+        return request.timeout if self._timeout is None else self._timeout
 
     health = SingleMethod(requests.health)
 
@@ -91,6 +97,7 @@ class ClientMethods:
     delete = SingleMethod(requests.delete)
     trigger = SingleMethod(requests.trigger)
     pause = SingleMethod(requests.pause)
+    approve = SingleMethod(requests.approve)
     resume = SingleMethod(requests.resume)
     skip = SingleMethod(requests.skip)
     unskip = SingleMethod(requests.unskip)
@@ -111,7 +118,13 @@ class ClientMethods:
     logs = PagedMethod(requests.logs)
     submit = SingleMethod(requests.submit)
 
+    announcements = PagedMethod(requests.announcements)
+    announcements_by_prefix = PagedMethod(requests.announcements_by_prefix)
+    announcement = SingleMethod(requests.announcement)
+    retry_announcement = SingleMethod(requests.retry_announcement)
+
     dead_letters = PagedMethod(requests.dead_letters)
+    dead_letters_by_prefix = PagedMethod(requests.dead_letters_by_prefix)
     dead_letter = SingleMethod(requests.dead_letter)
     replay = SingleMethod(requests.replay)
     replay_all = ListMethod(requests.replay_all)
@@ -129,4 +142,8 @@ class ClientMethods:
     delete_schedule = SingleMethod(requests.delete_schedule)
     start = SingleMethod(requests.start)
     workers = ListMethod(requests.workers)
+    security = SingleMethod(requests.security)
     audit = PagedMethod(requests.audit)
+    tokens = PagedMethod(requests.tokens)
+    revoke_token = SingleMethod(requests.revoke_token)
+    revoke_all_tokens = SingleMethod(requests.revoke_all_tokens)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from gnomon.client.transport import ApiRequest, api_path
+from gnomon.client.transport import LONG_TIMEOUT_SECONDS, ApiRequest, api_path
 from gnomon.core import responses
 from gnomon.core.responses import Page
 
@@ -29,6 +29,15 @@ def _post(
 ) -> ApiRequest[T]:
     headers = {} if key is None else {"Idempotency-Key": key}
     return ApiRequest(method="POST", path=path, answer=answer, query=query or {}, body=body, headers=headers)
+
+
+def _post_many(
+    path: str, answer: type[T], body: Mapping[str, Any] | None = None, *, query: Mapping[str, object] | None = None
+) -> ApiRequest[T]:
+    """A request about many objects, for which the server may take long."""
+    return ApiRequest(
+        method="POST", path=path, answer=answer, query=query or {}, body=body, timeout=LONG_TIMEOUT_SECONDS
+    )
 
 
 def _if_match(etag: str | None) -> Mapping[str, str]:
@@ -68,7 +77,7 @@ def apply(
 ) -> ApiRequest[Page[responses.JobApplied]]:
     """Create or update jobs, atomically; `prune` deletes all other jobs, `prune_tag` all others with that tag."""
     body = {"jobs": list(jobs), **_set_fields(prune=prune, prune_tag=prune_tag)}
-    return _post(api_path("apply"), Page[responses.JobApplied], body)
+    return _post_many(api_path("apply"), Page[responses.JobApplied], body)
 
 
 def plan(
@@ -82,7 +91,7 @@ def plan(
     """The fields and fires that applying these jobs would change."""
     body = {"jobs": list(jobs), "days": days, "prune": prune, "prune_tag": prune_tag}
     body |= {} if fires is None else {"fires": fires}
-    return _post(api_path("plan"), responses.JobsPlanned, body)
+    return _post_many(api_path("plan"), responses.JobsPlanned, body)
 
 
 def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[responses.JobSummary]]:
@@ -114,6 +123,14 @@ def trigger(
 def pause(name: str) -> ApiRequest[responses.JobDetail]:
     """Pause a job: no planned time starts a run until the job is resumed."""
     return _post(api_path("jobs", name, "pause"), responses.JobDetail)
+
+
+def approve(
+    name: str, *, reason: str | None = None, digest: str | None = None, revoke: bool = False
+) -> ApiRequest[responses.JobApprovalState]:
+    """Approve the commands of a job as they are now, or as `digest` says; with `revoke`, revoke its approvals."""
+    body = _set_fields(reason=reason, digest=digest, revoke=revoke)
+    return _post(api_path("jobs", name, "approve"), responses.JobApprovalState, body)
 
 
 def resume(
@@ -212,7 +229,10 @@ def cancel_backfill(backfill_id: str) -> ApiRequest[responses.BackfillDetail]:
 
 
 def executions(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.Execution]]:
-    """Executions, newest first; filters are job, status, trigger, tag, since and until."""
+    """Executions, newest first; filters are job, status, trigger, tag, since and until, or the prefix of an id.
+
+    With the status `skipped`, the ticks that had no execution.
+    """
     return _get(api_path("executions"), Page[responses.Execution], {"limit": page, **filters})
 
 
@@ -251,6 +271,33 @@ def submit(
     return _post(api_path("tasks"), responses.Started, body, key=key)
 
 
+# ---- announcements -------------------------------------------------------------------------------
+
+
+def announcements(
+    *, job: str | None = None, state: str | None = None, page: int = 100
+) -> ApiRequest[Page[responses.AnnouncementSummary]]:
+    """Announcements, newest first."""
+    query = {"job": job, "state": state, "limit": page}
+    return _get(api_path("announcements"), Page[responses.AnnouncementSummary], query)
+
+
+def announcements_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[responses.AnnouncementSummary]]:
+    """Announcements whose ids begin so, by id."""
+    query = {"prefix": prefix, "limit": page}
+    return _get(api_path("announcements"), Page[responses.AnnouncementSummary], query)
+
+
+def announcement(announcement_id: str) -> ApiRequest[responses.AnnouncementSummary]:
+    """An announcement."""
+    return _get(api_path("announcements", announcement_id), responses.AnnouncementSummary)
+
+
+def retry_announcement(announcement_id: str) -> ApiRequest[responses.AnnouncementSummary]:
+    """Try an announcement again that was given up."""
+    return _post(api_path("announcements", announcement_id, "retry"), responses.AnnouncementSummary)
+
+
 # ---- dead letters --------------------------------------------------------------------------------
 
 
@@ -260,6 +307,11 @@ def dead_letters(
     """Unresolved dead letters; with `resolved`, all of them."""
     query = {"job": job, "resolved": resolved, "limit": page}
     return _get(api_path("dead-letters"), Page[responses.DeadLetterSummary], query)
+
+
+def dead_letters_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[responses.DeadLetterSummary]]:
+    """Dead letters whose ids begin so, resolved or not, by id."""
+    return _get(api_path("dead-letters"), Page[responses.DeadLetterSummary], {"prefix": prefix, "limit": page})
 
 
 def dead_letter(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
@@ -274,7 +326,7 @@ def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[respons
 
 def replay_all(*, job: str | None = None) -> ApiRequest[Page[responses.Replay]]:
     """Replay every unresolved dead letter; the response has the result of each."""
-    return _post(api_path("dead-letters", "replay-all"), Page[responses.Replay], query={"job": job})
+    return _post_many(api_path("dead-letters", "replay-all"), Page[responses.Replay], query={"job": job})
 
 
 def resolve(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
@@ -354,9 +406,29 @@ def start(
 # ---- workers, audit ------------------------------------------------------------------------------
 
 
+def security() -> ApiRequest[responses.SecurityStatus]:
+    """Whether changes are refused, and how many guarded commands may still start within the hour."""
+    return _get(api_path("security"), responses.SecurityStatus)
+
+
 def workers() -> ApiRequest[Page[responses.WorkerDetail]]:
     """The live workers."""
     return _get(api_path("workers"), Page[responses.WorkerDetail])
+
+
+def tokens(*, page: int = 100) -> ApiRequest[Page[responses.TokenDetail]]:
+    """The tokens that were issued or revoked here, newest first."""
+    return _get(api_path("tokens"), Page[responses.TokenDetail], {"limit": page})
+
+
+def revoke_token(token_id: str) -> ApiRequest[responses.TokensRevoked]:
+    """Revoke a token of any issuer by its id; `revoked` is false if it was revoked before."""
+    return _post(api_path("tokens", "revoke"), responses.TokensRevoked, {"token_id": token_id})
+
+
+def revoke_all_tokens() -> ApiRequest[responses.TokensRevoked]:
+    """Revoke all tokens of the tenant that were issued until now, also the one of this request."""
+    return _post(api_path("tokens", "revoke"), responses.TokensRevoked, {"all": True})
 
 
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:

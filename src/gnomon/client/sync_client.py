@@ -1,6 +1,8 @@
 """The blocking client, on the standard library's http.client."""
 
 import http.client
+import select
+import socket
 import ssl
 import threading
 import time
@@ -15,7 +17,6 @@ from urllib.parse import urlsplit
 from gnomon.client.methods import ClientMethods
 from gnomon.client.transport import (
     DEFAULT_ADDRESS,
-    DEFAULT_TIMEOUT_SECONDS,
     STREAM_TARGET,
     STREAM_TIMEOUT_SECONDS,
     ApiRequest,
@@ -42,7 +43,7 @@ class Client(ClientMethods):
         address: str = DEFAULT_ADDRESS,
         *,
         token: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(address, token=token, timeout=timeout, tls=tls)
@@ -77,9 +78,9 @@ class Client(ClientMethods):
     def changes(self) -> Iterator[Iterator[StreamChange]]:
         """The changes from now on, as they happen, on a connection of their own.
 
-        The stream ends when the server closes the connection.
+        The stream ends when the server closes the connection. Unauthenticated is raised when the token expires.
         """
-        connection = self._connect(timeout=STREAM_TIMEOUT_SECONDS)
+        connection = self._connection_to_server()
         try:
             yield self._read_changes(self._open_stream(connection))
         finally:
@@ -87,6 +88,7 @@ class Client(ClientMethods):
 
     def _open_stream(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
         try:
+            self._connect(connection, STREAM_TIMEOUT_SECONDS)
             connection.request("GET", self._prefix + STREAM_TARGET, headers=dict(self._endpoint.headers))
             response = connection.getresponse()
             if response.status != HTTPStatus.OK:
@@ -118,6 +120,9 @@ class Client(ClientMethods):
                     raise self._endpoint.disconnected(error) from None
                 # The server closed the idle connection between two requests.
                 status, content = self._exchange(request)
+            except TimeoutError:
+                self._disconnect()
+                raise self._endpoint.unanswered(self._timeout_for(request)) from None
             except (OSError, http.client.HTTPException) as error:
                 self._disconnect()
                 raise self._endpoint.unreachable(error) from None
@@ -125,11 +130,13 @@ class Client(ClientMethods):
 
     def _exchange(self, request: ApiRequest[Any]) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = self._connect()
-        self._connection.request(
+            self._connection = self._connection_to_server()
+        connection = self._connection
+        self._connect(connection, self._timeout_for(request))
+        connection.request(
             request.method, self._prefix + request.target, request.content, self._endpoint.headers_for(request)
         )
-        response = self._connection.getresponse()
+        response = connection.getresponse()
         return response.status, response.read()
 
     @property
@@ -137,8 +144,20 @@ class Client(ClientMethods):
         """The path that the address itself has."""
         return urlsplit(self._endpoint.address).path
 
-    def _connect(self, timeout: float | None = None) -> http.client.HTTPConnection:
-        seconds = self._timeout if timeout is None else timeout
+    def _connect(self, connection: http.client.HTTPConnection, timeout: float) -> None:
+        """Open the connection unless it is open; from then on each read may take `timeout` seconds."""
+        if connection.sock is not None and _is_readable(connection.sock):
+            # The server has closed the idle connection: a request on it would be lost.
+            connection.close()
+        if connection.sock is None:
+            try:
+                connection.connect()
+            except TimeoutError:
+                raise self._endpoint.unanswered(self._connect_seconds) from None
+        connection.sock.settimeout(timeout)
+
+    def _connection_to_server(self) -> http.client.HTTPConnection:
+        seconds = self._connect_seconds
         parts = urlsplit(self._endpoint.address)
         host = parts.hostname or ""
         if parts.scheme == "https":
@@ -186,3 +205,10 @@ class Client(ClientMethods):
             page = self.send(more)
             yield from page.items
             more = next_page_request(page, more)
+
+
+def _is_readable(connection: socket.socket) -> bool:
+    """Whether something has arrived on an idle connection: its end, since no response is awaited."""
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(0))

@@ -13,14 +13,17 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.responses import ExecutionDetail, Page, StreamChange
-from gnomon.errors import FieldError, GnomonError, Unavailable, UsageError
+from gnomon.errors import FieldError, GnomonError, Unauthenticated, Unavailable, UsageError
 from gnomon.version import __version__
 
 T = TypeVar("T")
 DEFAULT_ADDRESS = "http://127.0.0.1:8062"
 #: The environment variable with the default token.
 _TOKEN_VARIABLE = "GNOMON_TOKEN"  # noqa: S105 - a name, not a token
+#: How long a client waits for a response, for one that takes the server long, and for a connection.
 DEFAULT_TIMEOUT_SECONDS = 30.0
+LONG_TIMEOUT_SECONDS = 120.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 #: The delay between two polls of an execution doubles from the first value to the second.
 _MIN_POLL_SECONDS, _MAX_POLL_SECONDS = 0.05, 1.0
 
@@ -34,6 +37,8 @@ class ApiRequest(Struct, Generic[T], frozen=True, kw_only=True):
     query: Mapping[str, object] = {}
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = {}
+    #: How long to wait for the response, unless the client has a limit of its own.
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
 
     @property
     def target(self) -> str:
@@ -66,6 +71,10 @@ class Endpoint(Struct, frozen=True):
     def unreachable(self, error: BaseException) -> Unavailable:
         """The error for a request that got no response."""
         return Unavailable(f"{self.address} cannot be reached: {str(error) or type(error).__name__}")
+
+    def unanswered(self, seconds: float) -> Unavailable:
+        """The error for a connection, or a response, that did not come in time."""
+        return Unavailable(f"{self.address} did not answer within {seconds:g} s")
 
     def disconnected(self, error: BaseException) -> Unavailable:
         """The error for a connection that the server closed."""
@@ -100,7 +109,9 @@ def decode_response(request: ApiRequest[T], status: int, content: bytes) -> T:
 
 def next_page_request(page: Page[Any], request: ApiRequest[Page[T]]) -> ApiRequest[Page[T]] | None:
     """The request for the next page; None after the last."""
-    return None if page.next is None else ApiRequest(method=request.method, path=page.next, answer=request.answer)
+    if page.next is None:
+        return None
+    return ApiRequest(method=request.method, path=page.next, answer=request.answer, timeout=request.timeout)
 
 
 async def iterate_items(
@@ -200,7 +211,10 @@ class EventStreamParser:
         self._fields: dict[str, str] = {}
 
     def feed_line(self, line: bytes) -> StreamChange | None:
-        """Return the change that this line completes; None while it is incomplete."""
+        """Return the change that this line completes; None while it is incomplete.
+
+        Unauthenticated if the server ends the stream because the token has expired or is refused.
+        """
         text = line.decode().rstrip("\r\n")
         if text:
             # A line that begins with a colon is a keep-alive comment: its name is empty and its value unused.
@@ -212,6 +226,8 @@ class EventStreamParser:
             return None
         try:
             facts = msgspec.json.decode(fields["data"], type=dict[str, object])
+            if fields.get("event") == "end":
+                raise Unauthenticated(f"the stream has ended: {facts.get('error')}")
             values = {"kind": fields["event"], "number": int(fields["id"]), "facts": facts, **facts}
             known = {field: values.get(field) for field in StreamChange.__struct_fields__}
             return msgspec.convert(known, StreamChange)

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gnomon.config.sources import RedactedSettings
+from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Catchup, Overlap
 
 
@@ -13,6 +14,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     host: str = "127.0.0.1"
     port: int = 8062
+    #: The names by which clients call the server, in the Host header of their requests.
+    hosts: tuple[str, ...] = ()
+    #: The largest number of open connections, in all and from one address beyond loopback.
+    max_connections: int = 1000
+    max_connections_per_address: int = 500
     #: The largest request body in bytes.
     max_body: int = 1_048_576
     #: The largest request body that holds a whole jobs file.
@@ -38,6 +44,8 @@ class DatabaseSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unkno
     """The database."""
 
     url: str = "sqlite:///gnomon.db"
+    #: The schema of PostgreSQL with the tables; if empty, where they are found, and `gnomon` for new ones.
+    schema: str = ""
     max_connections: int = 10
     #: Off for PostgreSQL behind a pooler in transaction mode.
     statement_cache: bool = True
@@ -51,7 +59,10 @@ class TickerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     #: The longest time between two searches for due schedules.
     tick_ms: int = 1000
     lookahead_ms: int = MINUTE_MS
+    #: How many missed ticks of one schedule may start within `tick_ms`.
     max_catchup_per_tick: int = 100
+    #: The time zones that schedules may name; all known ones if empty.
+    zones: tuple[str, ...] = ()
     #: How many schedules are decided in one transaction.
     batch: int = 2000
     default_overlap: Overlap = Overlap.SKIP
@@ -77,8 +88,11 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     #: The timeout of an attempt whose job has none.
     default_timeout_ms: int = 300_000
     history_retention_days: int = 90
-    #: The folder for history before it is deleted: beside the database file if empty, no archive if "none".
+    #: The folder for history before it is deleted, or "none" for no archive. If empty, it is beside the database file,
+    #: or with a server in the working directory.
     archive_dir: str = ""
+    #: Object storage instead of a folder: `s3://BUCKET/PREFIX`.
+    archive: str = ""
     #: How many workers may be lost with a task before it fails.
     max_losses: int = 3
     #: How often routing may find no worker for a task before it fails.
@@ -100,6 +114,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threads: int = 16
     #: How many shell commands it runs at once.
     max_concurrent: int = 5
+    #: Whether it runs commands at all.
+    commands: bool = True
     #: How long its lease on an attempt lasts; it renews the lease after a third of that.
     lease_ms: int = 30_000
     #: The longest time between two polls for tasks; at least 5 s. Hints make it poll sooner.
@@ -139,6 +155,35 @@ class ShellSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout_ms: int = 120_000
     #: The environment variables of the worker that commands inherit; they see no others.
     inherit: tuple[str, ...] = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+    #: The tenants whose jobs may have commands; `*` for all.
+    tenants: tuple[str, ...] = ("default",)
+    #: The user as which commands run; that of the worker if empty. Needs a worker that runs as root.
+    user: str = ""
+    #: Whether commands can gain privileges, and have all capabilities of a worker that runs as root.
+    privileges: Literal["drop", "keep"] = "drop"
+    #: Whether the kernel confines commands: as far as it can, completely or not at all, or never.
+    sandbox: Literal["auto", "required", "off"] = "auto"
+    #: Whether the shell of open commands reads the profile of the user (`sh -l`).
+    login: bool = True
+    #: The limits of each process of a command; 0 is no limit.
+    max_memory_bytes: int = 16 * 2**30
+    max_cpu_ms: int = DAY_MS
+    max_file_bytes: int = 2**40
+    #: How many more processes and threads the user may have than at the start of the command; 0 is no limit.
+    max_processes: int = 4096
+
+
+class CronSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The jobs that `gnomon cron` makes."""
+
+    #: How often a failed job is tried again, beyond the first attempt.
+    retries: int = 3
+    #: The delay after the first attempt, which doubles up to the longest one, and the most that is added to each.
+    backoff_ms: int = 200
+    max_backoff_ms: int = 30_000
+    jitter_ms: int = 250
+    #: How many runs of each job are kept.
+    max_run_history: int = 50
 
 
 class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,6 +215,21 @@ class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dedupe_ms: int = 7 * 24 * 60 * MINUTE_MS
 
 
+class S3Settings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The S3-compatible object storage of `execution.archive`."""
+
+    #: The URL of the server; that of Amazon in the region if empty.
+    endpoint: str = ""
+    region: str = "us-east-1"
+    #: The credentials, each as it is or as `file:PATH`.
+    access_key_id: str = ""
+    secret_access_key: str = ""
+    #: Only temporary credentials have one.
+    session_token: str = ""
+    #: How long a request may take.
+    timeout_ms: int = 30_000
+
+
 class WatchdogSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The checks of invariants, and pings to external monitors."""
 
@@ -191,10 +251,46 @@ class WatchdogSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unkno
 class SecretsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The secrets that jobs may use, and where a worker finds them."""
 
-    #: The names that `${secret:NAME}` may use.
+    #: The names that `${secret:NAME}` may use, as `NAME` (tenant `default`), `NAME=TENANT` or `NAME=TENANT/JOB`.
     allow: tuple[str, ...] = ()
     #: A folder with one file for each secret; others are read from the environment.
     folder: str = ""
+
+
+class SecuritySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of jobs that tenants define.
+
+    A setting that is None has its default for guarded commands, and does not count for open ones. One that is set
+    holds for every command.
+    """
+
+    profile: SecurityProfile = SecurityProfile.AUTO
+    autonomy: Autonomy | None = None
+    #: The programs that commands may start: names, or absolute paths, which allow that file alone.
+    allowed_commands: tuple[str, ...] | None = None
+    #: Folders and files that no word of a command may name.
+    forbidden_paths: tuple[str, ...] | None = None
+    #: Folders besides the workspace that commands may name.
+    allowed_roots: tuple[str, ...] = ()
+    #: Whether commands may name only paths in the workspace and the allowed roots.
+    workspace_only: bool | None = None
+    #: How many guarded commands of a tenant may start within an hour; in files `none` for any number (ANY_NUMBER).
+    max_actions_per_hour: int | None = None
+    #: Whether commands of medium risk need an approval while `autonomy` is supervised.
+    approve_medium_risk: bool | None = None
+    #: Whether commands of high risk are refused.
+    block_high_risk: bool | None = None
+    #: The folders in which programs are found.
+    path: tuple[str, ...] = ("/usr/local/bin", "/usr/bin", "/bin")
+    #: Host names, addresses and networks that requests of jobs may reach although they are not public.
+    allowed_hosts: tuple[str, ...] = ()
+
+
+class PayloadSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The encryption of inputs, outputs and events in the store and on the bus; off without a key."""
+
+    #: Keys of 32 bytes in Base64, or as `file:PATH`. The first one encrypts, all of them decrypt.
+    keys: tuple[str, ...] = ()
 
 
 class NatsSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,12 +299,18 @@ class NatsSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     url: str = ""
     user: str = ""
     password: str = ""
+    #: A `.creds` file of NATS instead of user and password.
+    creds_file: str = ""
     #: The number of replicas of each stream, and whether streams are stored on disk or in memory.
     replicas: int = 1
     storage: Literal["file", "memory"] = "file"
     #: How long a reply may take, and the delay before a lost connection is opened again.
     timeout_ms: int = 2_000
     reconnect_ms: int = 100
+    #: How long the bus waits for an acknowledgement; 0 follows the lease of workers.
+    ack_wait_ms: int = 0
+    #: How long a report counts as being processed; 0 follows the time after which it is delivered again.
+    in_flight_ms: int = 0
 
 
 class RedisSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -252,7 +354,7 @@ class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     jwks_file: str = ""
     #: Allow keys to be fetched over an unprotected connection.
     allow_http: bool = False
-    #: Every token must name one of these audiences; any is accepted if empty.
+    #: Every token of the external issuer must name one of these audiences. Required with an external issuer.
     audience: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "ES384", "Ed25519", "EdDSA")
     clock_skew_ms: int = MINUTE_MS
@@ -260,6 +362,8 @@ class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     tenant_claim: str = "tenant"
     require_tenant: bool = False
     max_token_bytes: int = 8192
+    #: The longest time for which any token may be valid.
+    max_lifetime_ms: int = 366 * DAY_MS
     #: Services with a client certificate instead of a token, as `NAME=ROLE` or `NAME=ROLE/TENANT`.
     certificates: tuple[str, ...] = ()
     #: The key with which this installation signs its own tokens; beside the database file if empty.
@@ -273,9 +377,19 @@ class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     fetch_timeout_ms: int = 5 * SECOND_MS
 
 
+class AuditSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The signed checkpoints of the audit trail."""
+
+    #: The key that signs them: `auth.key_file` if empty, or beside the database file. All servers need the same one.
+    key_file: str = ""
+    #: The file that keeps the newest one outside the store: beside the database file if empty, none on a server.
+    checkpoint_file: str = ""
+
+
 AUTH_BOUNDS = {
     "auth.clock_skew_ms": (0, 10 * MINUTE_MS),
     "auth.max_token_bytes": (256, 65_536),
+    "auth.max_lifetime_ms": (MINUTE_MS, 3650 * DAY_MS),
     "auth.keys_ttl_ms": (SECOND_MS, 7 * DAY_MS),
     "auth.keys_patience_ms": (SECOND_MS, 30 * DAY_MS),
     "auth.refetch_ms": (100, 60 * MINUTE_MS),

@@ -14,29 +14,42 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.config.archive_address import read_archive_address
+from gnomon.config.channels import ChannelSettings, read_channels
+from gnomon.config.secret_rules import read_secret_rules
 from gnomon.config.sections import (
     AUTH_BOUNDS,
+    AuditSettings,
     AuthSettings,
     CleanerSettings,
+    CronSettings,
     DatabaseSettings,
     ExecutionSettings,
     LeaderSettings,
     MetricsSettings,
     NatsSettings,
+    PayloadSettings,
     ReconcilerSettings,
     RedisSettings,
     RoutingSettings,
+    S3Settings,
     SecretsSettings,
+    SecuritySettings,
     ServerSettings,
     ShellSettings,
     TickerSettings,
     WatchdogSettings,
     WorkerSettings,
 )
+from gnomon.config.security_rules import check_security
 from gnomon.config.sources import REDACTED, expand_environment, redact_value, unknown_setting_reason
+from gnomon.core.commands.policy import ANY_NUMBER
 from gnomon.core.durations import duration_ms
 from gnomon.core.jobs.routing_fields import check_limits, check_worker
+from gnomon.core.jobs.steps import LONGEST_TIMEOUT_MS, MOST_ATTEMPTS, MOST_RETAINED_RUNS
 from gnomon.core.model import MINUTE_MS
+from gnomon.core.outgoing import AllowedHosts
+from gnomon.core.pings import is_http_url
 from gnomon.errors import FieldError
 
 
@@ -45,6 +58,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     #: A jobs file to register at the start; none if empty.
     jobs_file: str = ""
+    #: Python modules that register functions and jobs, to import at the start.
+    imports: tuple[str, ...] = ()
+    #: The channels to which jobs announce, by name.
+    channels: dict[str, ChannelSettings] = {}
     server: ServerSettings = ServerSettings()
     database: DatabaseSettings = DatabaseSettings()
     ticker: TickerSettings = TickerSettings()
@@ -53,13 +70,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     routing: RoutingSettings = RoutingSettings()
     shell: ShellSettings = ShellSettings()
+    cron: CronSettings = CronSettings()
     reconciler: ReconcilerSettings = ReconcilerSettings()
     cleaner: CleanerSettings = CleanerSettings()
+    s3: S3Settings = S3Settings()
     alive: WatchdogSettings = WatchdogSettings()
     secrets: SecretsSettings = SecretsSettings()
+    security: SecuritySettings = SecuritySettings()
+    payload: PayloadSettings = PayloadSettings()
     nats: NatsSettings = NatsSettings()
     redis: RedisSettings = RedisSettings()
     auth: AuthSettings = AuthSettings()
+    audit: AuditSettings = AuditSettings()
     metrics: MetricsSettings = MetricsSettings()
 
 
@@ -81,13 +103,36 @@ _KEY_ALIASES = {
     "REDIS_URL": ("redis", "url"),
     "SCHEDULER_POLL_SECS": ("worker", "poll_secs"),
     "MAX_CONCURRENT": ("worker", "max_concurrent"),
+    "SCHEDULER_RETRIES": ("cron", "retries"),
+    "PROVIDER_BACKOFF_MS": ("cron", "backoff_ms"),
+    # The names that all programs for object storage know.
+    "AWS_ENDPOINT_URL_S3": ("s3", "endpoint"),
+    "AWS_REGION": ("s3", "region"),
+    "AWS_ACCESS_KEY_ID": ("s3", "access_key_id"),
+    "AWS_SECRET_ACCESS_KEY": ("s3", "secret_access_key"),
+    "AWS_SESSION_TOKEN": ("s3", "session_token"),
 }
 #: Keys in configuration files of other schedulers, and the same setting here.
 _SECTION_ALIASES = {
     ("reliability", "scheduler_poll_secs"): ("worker", "poll_secs"),
+    ("reliability", "scheduler_retries"): ("cron", "retries"),
+    ("reliability", "provider_backoff_ms"): ("cron", "backoff_ms"),
     ("scheduler", "max_concurrent"): ("worker", "max_concurrent"),
+    ("autonomy", "level"): ("security", "autonomy"),
+    ("autonomy", "workspace_only"): ("security", "workspace_only"),
+    ("autonomy", "allowed_commands"): ("security", "allowed_commands"),
+    ("autonomy", "forbidden_paths"): ("security", "forbidden_paths"),
+    ("autonomy", "allowed_roots"): ("security", "allowed_roots"),
+    ("autonomy", "max_actions_per_hour"): ("security", "max_actions_per_hour"),
+    ("autonomy", "require_approval_for_medium_risk"): ("security", "approve_medium_risk"),
+    ("autonomy", "block_high_risk_commands"): ("security", "block_high_risk"),
 }
-_CATCHUP_ALIASES = {"fire_immediately": "all"}
+#: Words that stand for a value of a setting.
+_VALUE_ALIASES: Mapping[tuple[str, str], Mapping[str, object]] = {
+    ("ticker", "default_catchup"): {"fire_immediately": "all"},
+    ("security", "autonomy"): {"readonly": "read_only"},
+    ("security", "max_actions_per_hour"): {"none": ANY_NUMBER},
+}
 _BOUNDS = {
     "ticker.tick_ms": (10, MINUTE_MS),
     "ticker.lookahead_ms": (1000, 60 * MINUTE_MS),
@@ -118,6 +163,15 @@ _BOUNDS = {
     "routing.default_tenant_limit": (0, 1_000_000),
     "routing.overload_percent": (1, 100_000),
     "shell.timeout_ms": (1, 30 * 24 * 60 * MINUTE_MS),
+    "shell.max_memory_bytes": (0, 2**50),
+    "shell.max_cpu_ms": (0, 365 * 24 * 60 * MINUTE_MS),
+    "shell.max_file_bytes": (0, 2**60),
+    "shell.max_processes": (0, 4_000_000),
+    "cron.retries": (0, MOST_ATTEMPTS - 1),
+    "cron.backoff_ms": (0, LONGEST_TIMEOUT_MS),
+    "cron.max_backoff_ms": (0, LONGEST_TIMEOUT_MS),
+    "cron.jitter_ms": (0, LONGEST_TIMEOUT_MS),
+    "cron.max_run_history": (1, MOST_RETAINED_RUNS),
     "reconciler.poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.dispatch_timeout_ms": (10, 24 * 60 * MINUTE_MS),
     "reconciler.running_timeout_ms": (10, 365 * 24 * 60 * MINUTE_MS),
@@ -131,6 +185,7 @@ _BOUNDS = {
     "cleaner.portion": (1, 10_000),
     "cleaner.pause_ms": (0, MINUTE_MS),
     "cleaner.dedupe_ms": (0, 3650 * 24 * 60 * MINUTE_MS),
+    "s3.timeout_ms": (100, 10 * MINUTE_MS),
     "alive.poll_ms": (10, 60 * MINUTE_MS),
     "alive.batch": (1, 10_000),
     "alive.late_ms": (10, 24 * 60 * MINUTE_MS),
@@ -140,6 +195,8 @@ _BOUNDS = {
     "alive.ping_tries": (1, 100),
     "alive.ping_parallel": (1, 1000),
     "server.port": (0, 65_535),
+    "server.max_connections": (1, 100_000),
+    "server.max_connections_per_address": (1, 100_000),
     "server.max_body": (1024, 64 * 2**20),
     "server.max_jobs_body": (1024, 64 * 2**20),
     "server.max_header": (1024, 2**20),
@@ -149,6 +206,8 @@ _BOUNDS = {
     "server.drain_ms": (0, 10 * MINUTE_MS),
     "server.max_streams": (0, 10_000),
     "nats.replicas": (1, 5),
+    "nats.ack_wait_ms": (0, 60 * MINUTE_MS),
+    "nats.in_flight_ms": (0, 60 * MINUTE_MS),
     "nats.timeout_ms": (10, MINUTE_MS),
     "nats.reconnect_ms": (10, MINUTE_MS),
     "redis.timeout_ms": (10, MINUTE_MS),
@@ -157,6 +216,8 @@ _BOUNDS = {
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
 } | AUTH_BOUNDS
+#: The setting whose value is a mapping with a form of its own.
+_CHANNELS = ("", "channels")
 #: A setting of one source: section, key, value and origin.
 _SettingValue = tuple[str, str, object, str]
 #: How similar a variable must be to a known one to count as a misspelling of it.
@@ -165,6 +226,9 @@ _MISSPELLING_CUTOFF = 0.8
 _SHORTEST_POLL_SECS = 5
 #: A valid beginning of a metric name.
 _PREFIX = re.compile("([a-zA-Z_][a-zA-Z0-9_]*)?")
+#: A name that needs no quotes and does not belong to PostgreSQL.
+_SCHEMA_NAME = re.compile("(?!pg_)[a-z_][a-z0-9_]{0,62}")
+_REGION = re.compile("[a-zA-Z0-9-]{1,64}")
 
 
 def load(
@@ -236,7 +300,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterable[_SettingValue]:
                 yield "", key, value, f"environment {name}"
         else:
             section, _, key = name.removeprefix("GNOMON_").lower().partition("__")
-            yield section, key, value, f"environment {name}"
+            yield *_SECTION_ALIASES.get((section, key), (section, key)), value, f"environment {name}"
 
 
 def _in_flags(flags: Mapping[str, object]) -> Iterable[_SettingValue]:
@@ -271,13 +335,20 @@ def _known_key(section: str, key: str) -> str:
 def _value(field: str, value: object, section: str, key: str, known: str) -> object:
     if known != key:
         return duration_ms(field, value)
-    if key == "default_catchup" and isinstance(value, str):
-        return _CATCHUP_ALIASES.get(value, value)
-    if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), tuple):
+    if (section, key) == _CHANNELS:
+        return read_channels(value)
+    if isinstance(value, str) and (section, key) in _VALUE_ALIASES:
+        return _VALUE_ALIASES[section, key].get(value, value)
+    if isinstance(value, str) and _is_list(section, key):
         return [part for word in value.split(",") if (part := word.strip())]
     if isinstance(value, str) and isinstance(getattr(_SECTIONS[section], key), dict):
         return dict(_pair(field, word.strip()) for word in value.split(",") if word.strip())
     return value
+
+
+def _is_list(section: str, key: str) -> bool:
+    """Whether the values of a setting are lists; the default of some is None."""
+    return "tuple[" in str(type(_SECTIONS[section]).__annotations__[key])
 
 
 def _pair(field: str, word: str) -> tuple[str, str]:
@@ -287,9 +358,35 @@ def _pair(field: str, word: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def _check_ping_url(url: str) -> None:
+    # The value of a secret is checked when the URL is called.
+    if url and "${secret:" not in url and not is_http_url(url):
+        raise FieldError("alive.ping_url", REDACTED, "must be an http or https URL without credentials")
+
+
+def _check_schema_name(name: str) -> None:
+    if name and not _SCHEMA_NAME.fullmatch(name):
+        raise FieldError("database.schema", name, "must be lower-case letters, digits and _, not beginning with pg_")
+
+
+def _check_archive(settings: Settings) -> None:
+    execution, endpoint = settings.execution, settings.s3.endpoint
+    if not execution.archive:
+        return
+    read_archive_address(execution.archive)
+    if execution.archive_dir:
+        raise FieldError("execution.archive_dir", execution.archive_dir, "cannot be combined with execution.archive")
+    if endpoint and not is_http_url(endpoint):
+        raise FieldError("s3.endpoint", REDACTED, "must be an http or https URL without credentials")
+    if not _REGION.fullmatch(settings.s3.region):
+        raise FieldError("s3.region", settings.s3.region, "must be letters, digits and -, such as eu-central-1")
+
+
 def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     for section, values in merged.items():
         for key, value in values.items():
+            if (section, key) == _CHANNELS:
+                continue
             try:
                 msgspec.convert({key: value}, type(_SECTIONS[section]), strict=False)
             except msgspec.ValidationError as error:
@@ -310,7 +407,24 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
         )
     check_worker(settings.worker.pool, settings.worker.labels, settings.worker.capabilities)
     check_limits(settings.routing.tenant_limits)
+    AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")
+    check_security(settings.security)
+    _check_zones(settings.ticker.zones)
+    read_secret_rules(settings.secrets.allow)
+    _check_ping_url(settings.alive.ping_url)
+    _check_archive(settings)
+    _check_schema_name(settings.database.schema)
     if not _PREFIX.fullmatch(settings.metrics.prefix):
         raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
+    if settings.nats.creds_file and settings.nats.user:
+        raise FieldError("nats.user", settings.nats.user, "cannot be combined with nats.creds_file: use one of them")
     poll_secs = max(settings.worker.poll_secs, _SHORTEST_POLL_SECS)
     return replace(settings, worker=replace(settings.worker, poll_secs=poll_secs))
+
+
+def _check_zones(names: Iterable[str]) -> None:
+    from gnomon.core.timezones import zone
+
+    for name in names:
+        if zone(name) is None:
+            raise FieldError("ticker.zones", name, "is not a known time zone, such as Europe/Berlin")

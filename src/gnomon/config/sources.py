@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from msgspec import Struct
 
+from gnomon.core.spelling import nearest
 from gnomon.errors import FieldError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 #: Keys whose values are passwords, or URLs that may hold one.
-_CREDENTIALS = frozenset(("url", "iam_url", "password"))
+_CREDENTIALS = frozenset(
+    ("url", "iam_url", "password", "keys", "secret_access_key", "session_token", "token", "secret")
+)
 
 
 class _Redacted:
@@ -39,14 +41,16 @@ def redact_value(field: str, value: object) -> object:
 
 def unknown_setting_reason(name: object, known: Iterable[str]) -> str:
     """The reason for refusing a name, with a similar known name."""
-    near = get_close_matches(str(name), list(known), n=1)
-    return "is no setting" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(str(name), known)
+    return "is no setting" + (f"; did you mean {near}?" if near else "")
 
 
 def expand_environment(value: object, environment: Mapping[str, str], field: str) -> object:
-    """The value with each `${NAME}` replaced by the environment variable."""
+    """The value with each `${NAME}` replaced by the environment variable, however deep."""
     if isinstance(value, list):
         return [expand_environment(entry, environment, field) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: expand_environment(entry, environment, f"{field}.{key}") for key, entry in value.items()}
     if not isinstance(value, str):
         return value
 

@@ -1,13 +1,14 @@
 """The audit trail: who changed what, in a chain of hashes that shows later tampering.
 
 Every change by an operator writes an entry in the same transaction. The sealer chains the entries afterwards: the hash
-of each covers the entry and the hash before it, so that no sealed entry can be changed, removed, added or moved without
-breaking the chain. A hash that was once the last one proves that the end was not cut off.
+of each covers the entry, its number and the hash before it, so that no sealed entry can be changed, removed, added or
+moved without breaking the chain. A signed checkpoint states the last hash, so that the end cannot be cut off, nor the
+whole chain be computed anew, without the key.
 
 The digests are stored. Changing a key, a class name or an order in them would break existing chains.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from hashlib import sha256
@@ -17,12 +18,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from gnomon.core.approvals import Approval
 from gnomon.core.instants import instant_of
-from gnomon.core.model import Run, Schedule, Spec
+from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
 from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
 from gnomon.core.runs.workflow import Workflow
+from gnomon.core.tokens import EVERY_TENANT, TokenRecord
 
 #: The hash before the first entry of a chain.
 GENESIS = "0" * 64
@@ -31,6 +34,8 @@ LONGEST_DETAILS = 1000
 #: How much of a refused request is recorded.
 LONGEST_REQUEST = 200
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
+#: How much earlier than the entry before it an entry may be dated: clocks differ, and transactions overtake each other.
+LARGEST_STEP_BACK_MS = 5 * MINUTE_MS
 
 
 class Action(StrEnum):
@@ -45,12 +50,24 @@ class Action(StrEnum):
     CANCEL = "cancel"
     REPLAY = "replay"
     RESOLVE = "resolve"
+    #: An announcement that was given up is tried again.
+    RETRY = "retry"
     DEPLOY = "deploy"
     EMIT = "emit"
     SKIP = "skip"
     BACKFILL = "backfill"
+    #: The commands of a job may run although their risk needs a person.
+    APPROVE = "approve"
+    ISSUE = "issue"
+    REVOKE = "revoke"
+    #: The mark of a schedule was ahead of the clock.
+    SET_BACK_MARK = "set_back_mark"
+    #: The chain was signed as it is, although it lacked what was signed before.
+    ACCEPT = "accept"
     #: A request was refused for lack of permission.
     REFUSE = "refuse"
+    #: A server was started that does not verify tokens.
+    START_UNVERIFIED = "start_unverified"
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -60,7 +77,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: str
     tenant: str
     action: str
-    #: The kind of the changed object: job, workflow, execution, dead_letter, event, backfill; or a refused request.
+    #: The kind of the changed object: job, workflow, approval, execution, dead_letter, event, backfill, token; a
+    #: refused request; or a server.
     kind: str
     name: str
     #: Digests of the object before and after; None where it did not exist.
@@ -111,7 +129,9 @@ def _spec_data(spec: Spec) -> dict[str, Any]:
     trigger = spec.trigger
     # Only the fields that define the trigger, without derived ones.
     values = {field.name: getattr(trigger, field.name) for field in fields(trigger) if field.compare}
-    return asdict(spec) | {"trigger": {"kind": type(trigger).__name__, **values}}
+    data = asdict(spec) | {"trigger": {"kind": type(trigger).__name__, **values}}
+    # Fields of later versions are left out unless they are set: the digest of an older row stays as it was recorded.
+    return {name: value for name, value in data.items() if value or name not in ("origin", "orphaned")}
 
 
 def _details(**facts: object) -> str:
@@ -127,8 +147,13 @@ def registered_entry(schedule: Schedule, actor: str) -> AuditEntry:
     return _of_job(Action.REGISTER, schedule, actor, schedule.created_at, after=schedule_digest(schedule))
 
 
-def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry:
-    """The entry of a job that was changed, paused or resumed, or had a tick skipped, moved or restored."""
+def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> AuditEntry | None:
+    """The entry of a job that was changed, paused or resumed, or had a tick skipped, moved or restored.
+
+    None without an actor: the scheduler has decided ticks before an edit.
+    """
+    if not actor:
+        return None
     action = Action.UPDATE
     if before.spec != after.spec and replace(before.spec, exceptions=after.spec.exceptions) == after.spec:
         action = Action.SKIP
@@ -139,6 +164,17 @@ def changed_entry(before: Schedule, after: Schedule, actor: str, now: int) -> Au
     if action is not Action.SKIP:
         return entry
     return replace(entry, details=_details(revision=after.revision, **_exceptions(before.spec, after.spec, now)))
+
+
+def mark_set_back_entry(after: Schedule) -> AuditEntry | None:
+    """The entry of a schedule whose mark was set back; None if it was not."""
+    correction = after.mark_correction
+    if correction is None:
+        return None
+    entry = _of_job(Action.SET_BACK_MARK, after, ENGINE, correction.corrected_at)
+    moved = {"from": _iso(correction.from_at), "to": _iso(after.mark_at)}
+    details = _details(**moved, withdrawn=correction.withdrawn, decided=len(correction.decided))
+    return replace(entry, details=details)
 
 
 def _exceptions(before: Spec, after: Spec, now: int) -> dict[str, object]:
@@ -200,13 +236,19 @@ def launched_entry(request: LaunchRequest, outcome: LaunchOutcome, now: int) -> 
     input_hash = None if request.input is None else sha256(request.input).hexdigest()
     return AuditEntry(
         at=now,
-        actor=run.user_id,
+        actor=run.actor,
         tenant=run.tenant,
         action=(Action.TRIGGER if run.replay_of is None else Action.REPLAY).value,
         kind="job" if of_job else "workflow",
         name=run.schedule_id if run.schedule_id is not None else run.workflow_id,
         after=digest([run.run_id, run.workflow_id, run.workflow_version, input_hash]),
-        details=_details(execution=run.run_id, became=outcome, forced=request.force or None, dead_letter=run.replay_of),
+        details=_details(
+            execution=run.run_id,
+            became=outcome,
+            forced=request.force or None,
+            dead_letter=run.replay_of,
+            user_id=run.user_id if run.user_id != run.actor else None,
+        ),
     )
 
 
@@ -229,17 +271,33 @@ def _run_data(run: Run) -> dict[str, object]:
     return {"status": run.status, "cancel_requested_at": run.cancel_requested_at, "error": run.error}
 
 
-def resolved_entry(dead_letter_id: str, tenant: str, by: str, now: int) -> AuditEntry:
-    """The entry of a resolved dead letter."""
+def resolved_entry(dead_letter_id: str, tenant: str, by: str, actor: str, now: int) -> AuditEntry:
+    """The entry of a resolved dead letter; `by` says more than the actor if another letter replaces it."""
     return AuditEntry(
         at=now,
-        actor=by,
+        actor=actor,
         tenant=tenant,
         action=Action.RESOLVE.value,
         kind="dead_letter",
         name=dead_letter_id,
         before=digest({"resolved": False}),
         after=digest({"resolved": True}),
+        details=_details(by=by if by != actor else None),
+    )
+
+
+def retried_entry(announcement_id: str, tenant: str, actor: str, now: int) -> AuditEntry:
+    """The entry of an announcement that is tried again."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=tenant,
+        action=Action.RETRY.value,
+        kind="announcement",
+        name=announcement_id,
+        before=digest({"state": "given_up"}),
+        after=digest({"state": "pending"}),
+        details=_details(),
     )
 
 
@@ -286,6 +344,85 @@ def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEnt
     )
 
 
+def approved_entry(approval: Approval) -> AuditEntry:
+    """The entry of a granted approval."""
+    return _of_approval(
+        Action.APPROVE, approval, approval.granted_by, approval.granted_at, after=digest({"approved": approval.digest})
+    )
+
+
+def approval_revoked_entry(approval: Approval) -> AuditEntry:
+    """The entry of a revoked approval."""
+    revoked_by, revoked_at = approval.revoked_by or "", approval.revoked_at or 0
+    return _of_approval(Action.REVOKE, approval, revoked_by, revoked_at, before=digest({"approved": approval.digest}))
+
+
+def _of_approval(action: Action, approval: Approval, actor: str, at: int, **digests: str) -> AuditEntry:
+    return AuditEntry(
+        at=at,
+        actor=actor,
+        tenant=approval.tenant,
+        action=action.value,
+        kind="approval",
+        name=approval.subject,
+        details=_details(of=approval.kind, definition=approval.digest, reason=approval.reason or None),
+        **digests,
+    )
+
+
+def issued_entry(token: TokenRecord, now: int) -> AuditEntry:
+    """The entry of an issued token."""
+    return AuditEntry(
+        at=now,
+        actor=token.issued_by,
+        tenant=token.tenant,
+        action=Action.ISSUE.value,
+        kind="token",
+        name=token.token_id,
+        after=digest([token.subject, token.role, token.expires_at]),
+        details=_details(subject=token.subject, role=token.role, expires=_iso(token.expires_at)),
+    )
+
+
+def revoked_entry(token: TokenRecord, now: int) -> AuditEntry:
+    """The entry of a revoked token."""
+    return AuditEntry(
+        at=now,
+        actor=token.revoked_by,
+        tenant=_audited_tenant(token.tenant),
+        action=Action.REVOKE.value,
+        kind="token",
+        name=token.token_id,
+        before=digest({"revoked": False}),
+        after=digest({"revoked": True}),
+        details=_details(subject=token.subject or None, tenants="all" if token.tenant == EVERY_TENANT else None),
+    )
+
+
+def all_revoked_entry(tenant: str, issued_before: int, actor: str, now: int) -> AuditEntry:
+    """The entry of a revocation of all tokens that were issued before an instant."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=_audited_tenant(tenant),
+        action=Action.REVOKE.value,
+        kind="token",
+        name="all",
+        after=digest({"issued_before": issued_before}),
+        details=_details(issued_before=_iso(issued_before), tenants="all" if tenant == EVERY_TENANT else None),
+    )
+
+
+def _audited_tenant(tenant: str) -> str:
+    """The tenant in whose trail an action of the owner of the installation is listed."""
+    return "default" if tenant == EVERY_TENANT else tenant
+
+
+def accepted_entry(*, actor: str, now: int) -> AuditEntry:
+    """The entry of a chain that was signed as it is."""
+    return AuditEntry(at=now, actor=actor, tenant="default", action=Action.ACCEPT.value, kind="audit", name="chain")
+
+
 def refused_entry(request: str, reason: str, *, actor: str, tenant: str, now: int) -> AuditEntry:
     """The entry of a request that was refused for lack of permission."""
     return AuditEntry(
@@ -299,19 +436,34 @@ def refused_entry(request: str, reason: str, *, actor: str, tenant: str, now: in
     )
 
 
+def unverified_entry(address: str, *, actor: str, now: int) -> AuditEntry:
+    """The entry of the start of a server that does not verify tokens, so that everybody is an admin."""
+    return AuditEntry(
+        at=now, actor=actor, tenant="default", action=Action.START_UNVERIFIED.value, kind="server", name=address
+    )
+
+
 # ---- the chain -----------------------------------------------------------------------------------
 
 
-def chain_hash(prev_hash: str, entry: AuditEntry) -> str:
-    """The hash of an entry, given the hash of the entry before it."""
+def unnumbered_hash(prev_hash: str, entry: AuditEntry) -> str:
+    """The hash of an entry in chains of older programs, which left out its number."""
     return sha256(canonical([prev_hash, *asdict(entry).values()])).hexdigest()
 
 
-def seal_entries(head: ChainHead, unsealed: Sequence[StoredAuditEntry]) -> list[StoredAuditEntry]:
+def chain_hash(prev_hash: str, number: int, entry: AuditEntry, *, signed: bool) -> str:
+    """The hash of an entry, given the hash of the entry before it. `signed` says that a checkpoint covers it."""
+    form = "signed" if signed else "unsigned"
+    return sha256(canonical([prev_hash, number, form, *asdict(entry).values()])).hexdigest()
+
+
+def seal_entries(
+    head: ChainHead, unsealed: Sequence[StoredAuditEntry], *, signed: bool = False
+) -> list[StoredAuditEntry]:
     """The entries with their places in the chain after `head`."""
     done = []
     for stored in unsealed:
-        own = chain_hash(head.hash, stored.entry)
+        own = chain_hash(head.hash, stored.number, stored.entry, signed=signed)
         done.append(replace(stored, seq=head.seq + 1, prev_hash=head.hash, hash=own))
         head = ChainHead(head.seq + 1, own)
     return done
@@ -324,22 +476,117 @@ class ChainBreak(Struct, frozen=True):
     reason: str
 
 
-def verify_chain(head: ChainHead, entries: Iterable[StoredAuditEntry]) -> tuple[ChainHead, list[ChainBreak]]:
-    """The new head after the entries, and every break among them; the entries come in order."""
-    found = []
+class ChainProgress(Struct, frozen=True):
+    """How far a chain has been verified."""
+
+    head: ChainHead = ChainHead()
+    #: The latest time of an entry so far.
+    latest_at: int = 0
+    #: The place of the last entry that a signed checkpoint must cover.
+    signed_seq: int = 0
+
+
+def verify_chain(
+    progress: ChainProgress, entries: Iterable[StoredAuditEntry]
+) -> tuple[ChainProgress, list[ChainBreak]]:
+    """The progress after the entries, and every break among them; the entries come in order."""
+    found: list[ChainBreak] = []
+    head, latest_at, signed_seq = progress.head, progress.latest_at, progress.signed_seq
     for stored in entries:
-        seq, own = stored.seq or 0, stored.hash or ""
+        seq, own, at = stored.seq or 0, stored.hash or "", stored.entry.at
         if seq != head.seq + 1:
             found.append(ChainBreak(head.seq + 1, _missing(head.seq + 1, seq - 1)))
         elif stored.prev_hash != head.hash:
             found.append(
                 ChainBreak(seq, f"entry {seq} does not follow the one before it: one was added, removed or moved")
             )
-        if chain_hash(stored.prev_hash or "", stored.entry) != own:
+        form = _form(stored)
+        if form is None:
             found.append(ChainBreak(seq, f"entry {seq} was changed"))
+        elif at < latest_at - LARGEST_STEP_BACK_MS:
+            found.append(ChainBreak(seq, _out_of_time(seq, at, latest_at)))
+        # After a step back the clock counts that entries have now: it is reported once.
+        stepped_back = at < latest_at - LARGEST_STEP_BACK_MS
+        latest_at = at if stepped_back else max(latest_at, at)
+        signed_seq = seq if form == _SIGNED else signed_seq
         head = ChainHead(seq, own)
-    return head, found
+    return ChainProgress(head, latest_at, signed_seq), found
+
+
+_SIGNED, _UNSIGNED, _UNNUMBERED = "signed", "unsigned", "unnumbered"
+
+
+def _form(stored: StoredAuditEntry) -> str | None:
+    """How the entry was sealed; None if its hash is not that of its content."""
+    prev_hash, number, entry = stored.prev_hash or "", stored.number, stored.entry
+    hashes = {
+        chain_hash(prev_hash, number, entry, signed=True): _SIGNED,
+        chain_hash(prev_hash, number, entry, signed=False): _UNSIGNED,
+        unnumbered_hash(prev_hash, entry): _UNNUMBERED,
+    }
+    return hashes.get(stored.hash or "")
 
 
 def _missing(first: int, last: int) -> str:
     return f"entry {first} is missing" if first == last else f"entries {first} to {last} are missing"
+
+
+def _out_of_time(seq: int, at: int, latest_at: int) -> str:
+    return (
+        f"entry {seq} is dated {_iso(at)}, but follows one of {_iso(latest_at)}: it was added later, or a clock was set"
+        " back"
+    )
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+class SignedCheckpoint(Struct, frozen=True, kw_only=True):
+    """The last entry of the chain at a time, signed with the key of the installation."""
+
+    seq: int
+    hash: str
+    at: int
+    #: The key, and its signature in hexadecimal digits.
+    kid: str
+    signature: str
+
+
+def checkpoint_text(seq: int, chain_head: str, at: int) -> bytes:
+    """The signed text of a checkpoint."""
+    return canonical(["gnomon audit checkpoint", 1, seq, chain_head, at])
+
+
+def signing_obstacle(
+    own: SignedCheckpoint | None,
+    anchored: SignedCheckpoint | None,
+    hashes: Mapping[int, str],
+    *,
+    last: int,
+    begin: bool,
+) -> str:
+    """The reason not to sign the chain of `last` entries; empty if there is none.
+
+    The checkpoints are valid ones; `hashes` has the hashes of the chain at their places. A chain that lacks what was
+    signed before is not signed again: the older checkpoint is the evidence.
+    """
+    if own is None and not begin:
+        return "the signed checkpoint of the audit trail is gone from the store"
+    for checkpoint in (own, anchored):
+        broken = checkpoint and checkpoint_break(checkpoint, last=last, found=hashes.get(checkpoint.seq))
+        if broken:
+            return broken.reason
+    return ""
+
+
+def checkpoint_break(checkpoint: SignedCheckpoint, *, last: int, found: str | None) -> ChainBreak | None:
+    """The break that a valid checkpoint proves: the chain has `last` entries, and `found` is the hash at its place."""
+    if found == checkpoint.hash:
+        return None
+    if last < checkpoint.seq:
+        reason = f"the end was cut off: {checkpoint.seq} entries were signed at {_iso(checkpoint.at)}, {last} are left"
+        return ChainBreak(last, reason)
+    return ChainBreak(
+        checkpoint.seq,
+        f"entry {checkpoint.seq} is not the one that was signed at {_iso(checkpoint.at)}: the chain was made anew",
+    )

@@ -8,19 +8,20 @@ the key to try.
 import base64
 import binascii
 import json
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NoReturn
 
 from msgspec import Struct
 
 from gnomon.core.jobs.fields import NAME, schedule_name
-from gnomon.errors import FieldError, TokenRefused
+from gnomon.errors import FieldError, RefusalReason, TokenMissing, TokenRefused
 
 _PART = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_KID = 256
 _LONGEST_SUBJECT = 255
+_LONGEST_ID = 255
 #: The accepted types of a token header.
 _TYPES = frozenset(("jwt", "at+jwt", "application/at+jwt"))
 #: Header fields that change what is signed or how; tokens with them are refused, so that a token is unambiguous.
@@ -49,6 +50,8 @@ class ClaimRules(Struct, frozen=True, kw_only=True):
     issuer: str = ""
     audience: frozenset[str] = frozenset()
     skew_ms: int = 60_000
+    #: The longest time from issue to end; 0 is no limit.
+    max_lifetime_ms: int = 0
     roles_claim: str = "roles"
     tenant_claim: str = "tenant"
     require_tenant: bool = False
@@ -62,6 +65,11 @@ class VerifiedClaims(Struct, frozen=True):
     subject: str
     roles: frozenset[str]
     tenant: str
+    #: When the token stops being accepted: its `exp` and the tolerance.
+    expires_at: int
+    #: The claim `jti` and the claim `iat`; None without them.
+    token_id: str | None = None
+    issued_at: int | None = None
 
 
 # ---- parsing -------------------------------------------------------------------------------------
@@ -70,12 +78,12 @@ class VerifiedClaims(Struct, frozen=True):
 def parse_token(token: str, *, algorithms: Collection[str], largest: int) -> ParsedToken:
     """Parse a token; raise TokenRefused unless it has one of these algorithms and is unambiguous."""
     if len(token) > largest:
-        raise TokenRefused(f"it has {len(token)} characters; at most {largest} are allowed")
+        raise TokenRefused(f"it has {len(token)} characters; at most {largest} are allowed", RefusalReason.MALFORMED)
     if not token:
-        raise TokenRefused("there is none; send Authorization: Bearer TOKEN")
+        raise TokenMissing
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
-        raise TokenRefused("it does not have the three parts of a signed token")
+        raise TokenRefused("it does not have the three parts of a signed token", RefusalReason.MALFORMED)
     header_part, claims_part, signature_part = parts
     header = _mapping("header", _decoded("header", header_part))
     algorithm = _algorithm(header, algorithms)
@@ -88,16 +96,24 @@ def parse_token(token: str, *, algorithms: Collection[str], largest: int) -> Par
     )
 
 
+def revocation_id(found: ParsedToken) -> str:
+    """The id by which a token is revoked, valid or not: its `jti`, or without one a digest of what is signed.
+
+    The digest leaves out the signature, which can have several spellings.
+    """
+    return _token_id(found.claims) or f"sha256:{sha256(found.signed).hexdigest()}"
+
+
 def _algorithm(header: Mapping[str, Any], algorithms: Collection[str]) -> str:
     named = header.get("alg")
     if not isinstance(named, str) or named not in algorithms:
-        raise TokenRefused("its alg is not accepted")
+        raise TokenRefused("its alg is not accepted", RefusalReason.ALGORITHM)
     for field in _UNSUPPORTED_HEADERS:
         if field in header:
-            raise TokenRefused(f"its header has {field}, which is not supported")
+            raise TokenRefused(f"its header has {field}, which is not supported", RefusalReason.MALFORMED)
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise TokenRefused("its typ is not that of a token")
+        raise TokenRefused("its typ is not that of a token", RefusalReason.MALFORMED)
     return named
 
 
@@ -106,20 +122,20 @@ def _kid(header: Mapping[str, Any]) -> str | None:
     if kid is None and "kid" not in header:
         return None
     if not isinstance(kid, str) or not 0 < len(kid) <= _LONGEST_KID or not kid.isprintable():
-        raise TokenRefused("its kid is no name of a key")
+        raise TokenRefused("its kid is no name of a key", RefusalReason.MALFORMED)
     return kid
 
 
 def _decoded(what: str, part: str) -> bytes:
     """The bytes of a part. Only one spelling is accepted, as two would make two tokens with one signature."""
     if not _PART.fullmatch(part):
-        raise TokenRefused(f"its {what} is no base64")
+        raise TokenRefused(f"its {what} is no base64", RefusalReason.MALFORMED)
     try:
         plain = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError):
-        raise TokenRefused(f"its {what} is no base64") from None
+        raise TokenRefused(f"its {what} is no base64", RefusalReason.MALFORMED) from None
     if base64.urlsafe_b64encode(plain).rstrip(b"=").decode() != part:
-        raise TokenRefused(f"its {what} is not canonical base64")
+        raise TokenRefused(f"its {what} is not canonical base64", RefusalReason.MALFORMED)
     return plain
 
 
@@ -127,9 +143,9 @@ def _mapping(what: str, text: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise TokenRefused(f"its {what} cannot be read") from None
+        raise TokenRefused(f"its {what} cannot be read", RefusalReason.MALFORMED) from None
     if not isinstance(found, dict):
-        raise TokenRefused(f"its {what} is no mapping")
+        raise TokenRefused(f"its {what} is no mapping", RefusalReason.MALFORMED)
     return found
 
 
@@ -150,18 +166,26 @@ def _no_number(name: str) -> NoReturn:
 def verify_claims(claims: Mapping[str, Any], rules: ClaimRules, *, now: int) -> VerifiedClaims:
     """The identity in the claims; raise TokenRefused unless they are meant for this service and valid now."""
     if rules.issuer and claims.get("iss") != rules.issuer:
-        raise TokenRefused("its iss is not the trusted issuer")
+        raise TokenRefused("its iss is not the trusted issuer", RefusalReason.ISSUER)
     _check_audience(claims, rules)
     _check_kind(claims)
     _check_time(claims, rules.skew_ms, now)
-    return VerifiedClaims(subject=_subject(claims), roles=_roles(claims, rules), tenant=_tenant(claims, rules))
+    _check_lifetime(claims, rules.max_lifetime_ms, now)
+    return VerifiedClaims(
+        subject=_subject(claims),
+        roles=_roles(claims, rules),
+        tenant=_tenant(claims, rules),
+        expires_at=_instant(claims, "exp") + rules.skew_ms,
+        token_id=_token_id(claims),
+        issued_at=_instant(claims, "iat") if "iat" in claims else None,
+    )
 
 
 def _check_audience(claims: Mapping[str, Any], rules: ClaimRules) -> None:
     audience = claims.get("aud")
     named = [audience] if isinstance(audience, str) else audience if isinstance(audience, list) else []
     if rules.audience and not any(isinstance(name, str) and name in rules.audience for name in named):
-        raise TokenRefused("its aud does not name this service")
+        raise TokenRefused("its aud does not name this service", RefusalReason.AUDIENCE)
 
 
 def _check_kind(claims: Mapping[str, Any]) -> None:
@@ -176,18 +200,25 @@ def _check_time(claims: Mapping[str, Any], skew_ms: int, now: int) -> None:
     if "exp" not in claims:
         raise TokenRefused("its exp is missing")
     if _instant(claims, "exp") + skew_ms <= now:
-        raise TokenRefused("it has expired")
+        raise TokenRefused("it has expired", RefusalReason.EXPIRED)
     for claim in ("nbf", "iat"):
         if claim in claims and _instant(claims, claim) - skew_ms > now:
-            raise TokenRefused(f"its {claim} lies in the future")
+            raise TokenRefused(f"its {claim} lies in the future", RefusalReason.NOT_YET_VALID)
+
+
+def _check_lifetime(claims: Mapping[str, Any], longest_ms: int, now: int) -> None:
+    """Refuse a token that is valid for too long, from its issue or, if it does not say when that was, from now on."""
+    began = next((_instant(claims, claim) for claim in ("iat", "nbf") if claim in claims), now)
+    if longest_ms and _instant(claims, "exp") - began > longest_ms:
+        raise TokenRefused("it is valid for longer than auth.max_lifetime", RefusalReason.LIFETIME)
 
 
 def _instant(claims: Mapping[str, Any], claim: str) -> int:
     value = claims[claim]
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= _LAST_SECOND:
+    if not number or not 0 <= value <= _LAST_SECOND:
         raise TokenRefused(f"its {claim} is no instant")
-    return int(value * 1000)
+    return round(float(value) * 1000)
 
 
 def _subject(claims: Mapping[str, Any]) -> str:
@@ -200,6 +231,15 @@ def _subject(claims: Mapping[str, Any]) -> str:
     ):
         raise TokenRefused("its sub is no name of a caller")
     return subject
+
+
+def _token_id(claims: Mapping[str, Any]) -> str | None:
+    found = claims.get("jti")
+    if found is not None and (
+        not isinstance(found, str) or not 0 < len(found) <= _LONGEST_ID or not found.isprintable()
+    ):
+        raise TokenRefused("its jti is no id of a token")
+    return found
 
 
 def _roles(claims: Mapping[str, Any], rules: ClaimRules) -> frozenset[str]:

@@ -11,6 +11,14 @@ _LONG_UNITS = {"d": DAY_MS, "h": _HOUR_MS, "min": MINUTE_MS, "s": SECOND_MS}
 #: Each unit at most once, the larger before the smaller.
 _WRITTEN = re.compile("".join(f"(?:(?P<{unit}>[0-9]{{1,12}}){unit}(?![a-z]))?" for unit in _UNITS))
 _BARE = re.compile(r"[0-9]{1,12}")
+_WORD = re.compile(r"([0-9]{1,12})\s*([a-z]{1,12})")
+_UNIT_WORDS = {
+    "d": "d day days",
+    "h": "h hr hrs hour hours",
+    "m": "m min mins minute minutes",
+    "s": "s sec secs second seconds",
+    "ms": "ms msec msecs millis millisecond milliseconds",
+}
 #: The longest duration: a century.
 LONGEST_MS: int = 36_525 * DAY_MS
 
@@ -50,9 +58,19 @@ def span_text(span_ms: int) -> str:
 def _from_text(field: str, value: str) -> int:
     written = _WRITTEN.fullmatch(value)
     if not written or not value:
-        hint = f"; did you mean {value}s?" if _BARE.fullmatch(value) else ""
+        meant = _meant(value)
+        hint = f"; did you mean {meant}?" if meant else ""
         raise FieldError(field, value, f"is no duration such as 30s, 5m, 1h30m or 250ms{hint}")
     return sum(int(count) * _UNITS[unit] for unit, count in written.groupdict().items() if count)
+
+
+def _meant(value: str) -> str | None:
+    """The duration in our units: of a number without a unit, which are seconds, or with a unit in words."""
+    if _BARE.fullmatch(value):
+        return f"{value}s"
+    word = _WORD.fullmatch(value.strip().lower())
+    unit = next((unit for unit, words in _UNIT_WORDS.items() if word and word[2] in words.split()), None)
+    return None if word is None or unit is None else f"{word[1]}{unit}"
 
 
 def _from_number(field: str, value: object) -> int:

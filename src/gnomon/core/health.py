@@ -1,7 +1,7 @@
 """The health of a node: the condition of every component, and readiness and liveness of the whole.
 
-A failing job does not affect health. A store that does not answer, a service that cannot work, and a ledger whose
-mark does not move, do.
+A failing job does not affect health. A store that does not answer, a service that cannot work, a ledger whose mark does
+not move, and tasks that no worker can take, do.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,14 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gnomon.core.runs.routing import ReasonCode
+
 #: How long a component counts as failed after an unexpected error.
 UNEXPECTED_ERROR_MS = 10_000
 #: How long the ledger may stand still beyond two ticks.
 _GRACE_MS = 5_000
+#: How long there may be no worker, and how long a task may wait for one that can take it.
+NO_WORKER_MS = 60_000
 #: How long a ticker may be silent before its process should be restarted.
 _HUNG_SECONDS = 60.0
 
@@ -23,6 +27,8 @@ class HealthCondition(StrEnum):
     OK = "ok"
     #: It has nothing to do on this node: another node does it.
     IDLE = "idle"
+    #: It works, but lacks a part that it should have.
+    WARNING = "warning"
     ERROR = "error"
 
 
@@ -90,6 +96,43 @@ def ledger_status(
     return ComponentStatus(
         HealthCondition.ERROR, f"{overdue - set_aside} schedules are overdue, by up to {late} s, and none is decided"
     )
+
+
+class TaskBacklog(Struct, frozen=True, kw_only=True):
+    """The tasks that no worker can take, and the workers."""
+
+    workers: int
+    #: Since when there has been no worker, as far as this process has seen.
+    no_workers_since_at: int | None = None
+    unroutable: int = 0
+    unroutable_since_at: int | None = None
+    #: The note of the task that has waited longest.
+    unroutable_reason: str = ""
+
+    @property
+    def only_busy(self) -> bool:
+        """Whether the task that has waited longest has able workers, which are overloaded."""
+        return self.unroutable_reason.startswith(ReasonCode.POOL_OVERLOADED)
+
+    def waiting(self, now: int) -> str:
+        """The tasks that no worker can take, in words."""
+        waits = (now - (self.unroutable_since_at or now)) // 1000
+        # The note begins with a code for programs.
+        reason = self.unroutable_reason.partition(": ")[2] or self.unroutable_reason
+        many = "1 waits" if self.unroutable == 1 else f"{self.unroutable} wait, the oldest"
+        return f"{many} for {waits} s: {reason}"
+
+
+def tasks_status(found: TaskBacklog, now: int) -> ComponentStatus:
+    """The status of the tasks: whether workers are there that can take them."""
+    if not found.workers:
+        since = now if found.no_workers_since_at is None else found.no_workers_since_at
+        condition = HealthCondition.ERROR if now - since > NO_WORKER_MS else HealthCondition.OK
+        return ComponentStatus(condition, "no worker is alive")
+    if found.unroutable_since_at is None:
+        return ComponentStatus(HealthCondition.OK)
+    lasting = now - found.unroutable_since_at > NO_WORKER_MS and not found.only_busy
+    return ComponentStatus(HealthCondition.ERROR if lasting else HealthCondition.OK, found.waiting(now))
 
 
 def ticker_status(condition: HealthCondition, silent_seconds: float, *, limit_ms: int) -> ComponentStatus:

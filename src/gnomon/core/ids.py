@@ -4,6 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from gnomon.core.model import Run, RunId, ScheduleUid, Source, TaskId
+from gnomon.core.runs.workflow import ONLY_STEP
 
 SHARDS = 256
 
@@ -20,6 +21,17 @@ def idempotency_key(run: Run) -> str:
     if run.source is Source.CRON and run.schedule_id is not None:
         return tick_key(run.schedule_id, run.planned_at).hex()
     return run.idempotency_key or run.run_id
+
+
+def call_key(run: Run, task: TaskId) -> str:
+    """The idempotency key of an HTTP call: that of the run if it has only this task, else one of the task itself.
+
+    It consists of ASCII characters. The key of a run may hold any text that its caller chose.
+    """
+    key = idempotency_key(run)
+    if task != task_id(run.run_id, ONLY_STEP):
+        key = sha256(f"{key}:{task}".encode()).hexdigest()
+    return key if key.isascii() and key.isprintable() else sha256(key.encode()).hexdigest()
 
 
 def hash_fraction(key: bytes) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
@@ -17,14 +18,19 @@ from gnomon.core.model import LogLine, Result, Run, RunId, RunStatus, Source, Ta
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
+from gnomon.core.subjects import check_sender
 from gnomon.errors import FieldError
 
 SCHEMA = "hanzo.mq.v1"
 #: The largest message in bytes: NATS accepts a megabyte, including headers.
 MAX_MESSAGE_BYTES = 1000 * 1000
 _EXECUTE, _REPORT = "scheduler.execute", "scheduler.report"
+#: The source of every task message: the name of the service, whichever of its servers sends it.
+_TASK_SOURCE = "scheduler"
 #: The placeholder for all other steps of a workflow, which a worker need not know.
 _OTHERS = Step(name="others")
+#: The longest error that a server stores; a worker of ours sends at most 4,000 characters.
+_LONGEST_ERROR = 10_000
 #: The longest snooze that a server accepts.
 _LONGEST_SNOOZE_MS = 366 * 24 * 60 * 60_000
 T = TypeVar("T")
@@ -42,8 +48,11 @@ class Envelope(Struct, Generic[T], frozen=True, kw_only=True):
     data: T
 
 
-class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task for a worker, with the number of its attempt."""
+class TaskMessage(Struct, frozen=True, kw_only=True):
+    """A task for a worker, with the number of its attempt. A message has every field, also where it has its default.
+
+    The defaults are for messages of older servers, which leave out what has its default.
+    """
 
     job_name: str
     execution_id: str
@@ -63,16 +72,29 @@ class TaskMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     isolation: Isolation = Isolation.NONE
     command: str = ""
+    sandbox: SandboxMode = SandboxMode.AUTO
+    network: bool = True
     #: Whether its job has other steps, and the names of the inputs that its step adds to the input of the run.
     one_of_many: bool = False
     own_input: tuple[str, ...] = ()
     workflow_id: str = ""
     workflow_version: int = 1
+    #: Where the definition of the job comes from, see core/jobs/origins.py; an older server does not say it.
+    origin: str = ""
+    #: See Assignment.approved.
+    approved: bool = False
     user_id: str = ""
     source: Source = Source.API
     planned_at: int = 0
     #: Whether the job has a schedule; otherwise its name is that of its workflow.
     scheduled: bool = False
+    #: The only worker that may have it; empty for any worker of the pool, None from an older server.
+    to: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The id of its message: the bus keeps one message of an attempt."""
+        return f"{self.task_id}:{self.fence}"
 
 
 class StartedReport(Struct, frozen=True, gc=False):
@@ -92,15 +114,24 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The return value of the function, as raw JSON.
     output: Raw | UnsetType = UNSET
     snooze_ms: int = 0
+    #: See AttemptOutcome.retry_after_ms. An older worker does not send it.
+    retry_after_ms: int = 0
+    #: See AttemptOutcome.waited_for_slot. An older worker does not send it.
+    waited_for_slot: bool = False
+    #: See AttemptOutcome.never_began. An older worker does not send it.
+    never_began: bool = False
     logs: tuple[LogLine, ...] = ()
 
     def outcome(self) -> AttemptOutcome:
         """The outcome in the form that the server decides on."""
         return AttemptOutcome(
             result=self.result,
-            error=self.error,
+            error=None if self.error is None else self.error[:_LONGEST_ERROR],
             output=None if self.output is UNSET else bytes(self.output),
             snooze_ms=min(max(0, self.snooze_ms), _LONGEST_SNOOZE_MS),
+            retry_after_ms=min(max(0, self.retry_after_ms), _LONGEST_SNOOZE_MS),
+            waited_for_slot=self.waited_for_slot,
+            never_began=self.never_began,
             logs=self.logs,
         )
 
@@ -121,8 +152,8 @@ _WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
 # ---- from a server to a worker -------------------------------------------------------------------
 
 
-def task_message_of(held: Assignment, *, deadline: int) -> TaskMessage:
-    """The message with everything that a worker needs to run an assignment."""
+def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMessage:
+    """The message with everything that a worker needs to run an assignment, for one worker or for its pool."""
     run, task, step = held.run, held.task, held.step
     return TaskMessage(
         job_name=run.schedule_id or run.workflow_id,
@@ -140,14 +171,19 @@ def task_message_of(held: Assignment, *, deadline: int) -> TaskMessage:
         delivery=held.workflow.delivery,
         isolation=step.isolation,
         command=step.command,
+        sandbox=step.sandbox,
+        network=step.network,
         one_of_many=len(held.workflow.steps) > 1,
         own_input=tuple(step.input),
         workflow_id=run.workflow_id,
         workflow_version=run.workflow_version,
+        origin=held.workflow.origin,
+        approved=held.approved,
         user_id=run.user_id,
         source=run.source,
         planned_at=run.planned_at,
         scheduled=run.schedule_id is not None,
+        to=to,
     )
 
 
@@ -160,8 +196,16 @@ def assignment_of(message: TaskMessage) -> Assignment:
         steps=(step, _OTHERS) if message.one_of_many else (step,),
         tenant=message.tenant,
         delivery=message.delivery,
+        origin=message.origin,
     )
-    return Assignment(task=_task_of(message), run=run, workflow=workflow, step=step, input=message.input)
+    return Assignment(
+        task=_task_of(message),
+        run=run,
+        workflow=workflow,
+        step=step,
+        input=message.input,
+        approved=message.approved,
+    )
 
 
 def _run_of(message: TaskMessage) -> Run:
@@ -203,15 +247,17 @@ def _step_of(message: TaskMessage) -> Step:
         name=message.step,
         function=message.function,
         command=message.command,
+        sandbox=message.sandbox,
+        network=message.network,
         input={name: message.input.get(name) for name in message.own_input},
         timeout_ms=None if message.timeout is None else round(message.timeout * 1000),
         isolation=message.isolation,
     )
 
 
-def encode_task_message(message: TaskMessage, *, source: str, now: int) -> bytes:
+def encode_task_message(message: TaskMessage, *, now: int) -> bytes:
     """The task message in its envelope, as JSON."""
-    return _message(_EXECUTE, message.task_id, source, now, message)
+    return _message(_EXECUTE, message.task_id, _TASK_SOURCE, now, message)
 
 
 def decode_task_message(body: bytes) -> TaskMessage:
@@ -231,6 +277,9 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
         error=outcome.error,
         output=UNSET if outcome.output is None else Raw(outcome.output),
         snooze_ms=outcome.snooze_ms,
+        retry_after_ms=outcome.retry_after_ms,
+        waited_for_slot=outcome.waited_for_slot,
+        never_began=outcome.never_began,
         logs=outcome.logs,
     )
 
@@ -261,12 +310,19 @@ def _without_output(report: EndedReport) -> EndedReport:
     return EndedReport(task_id=report.task_id, fence=report.fence, result=Result.GAVE_UP, error=error)
 
 
-def decode_worker_report(body: bytes) -> Envelope[WorkerReport]:
-    """The reports with their envelope; raise FieldError if they cannot be read."""
+def decode_worker_report(body: bytes, *, sender: str) -> Envelope[WorkerReport]:
+    """The reports with their envelope; raise FieldError if they cannot be read or name another worker than the sender.
+
+    `sender` is the token of the worker in the subject of the message. The id of the message begins with the id of the
+    worker: a message of another worker cannot have the same.
+    """
     found = _read(_WORKER_REPORT_DECODER, body, _REPORT)
-    if found.source != found.data.worker:
-        raise FieldError("source", found.source, f"is not the worker of the report, {found.data.worker}")
-    checked_key("id", found.id)
+    worker = found.data.worker
+    check_sender("worker", worker, sender)
+    if found.source != worker:
+        raise FieldError("source", found.source, f"is not the worker of the report, {worker}")
+    if not checked_key("id", found.id).startswith(f"{worker}:"):
+        raise FieldError("id", found.id, f"does not begin with the worker of the report, {worker}")
     return found
 
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gnomon.core.model import RunId
+
 #: The label of all jobs that are not shown by name, and of every family before anything has happened.
 OTHER_LABEL = "other"
 
@@ -21,6 +23,15 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
+class MetricScope(StrEnum):
+    """Which processes export a metric."""
+
+    #: Scheduling, execution and the store. Servers export it, also for the commits of workers.
+    SERVERS = "servers"
+    #: The process itself. Every process exports its own, also a worker.
+    ALL = "all"
+
+
 class Metric(Struct, frozen=True, kw_only=True):
     """A metric family."""
 
@@ -29,6 +40,7 @@ class Metric(Struct, frozen=True, kw_only=True):
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
+    scope: MetricScope = MetricScope.SERVERS
     #: Upper bounds in seconds; values above the last one are counted as well.
     buckets: tuple[float, ...] = ()
     #: The metric is absent while it has no value.
@@ -39,12 +51,15 @@ _FINE = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 _COARSE = (0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 
 
-def _counter(name: str, help_text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=MetricKind.COUNTER, help=help_text, labels=labels)
+_SERVERS, _ALL = MetricScope.SERVERS, MetricScope.ALL
 
 
-def _gauge(name: str, help_text: str, *labels: str, absent: bool = False) -> Metric:
-    return Metric(name=name, kind=MetricKind.GAUGE, help=help_text, labels=labels, may_be_absent=absent)
+def _counter(name: str, help_text: str, *labels: str, scope: MetricScope = _SERVERS) -> Metric:
+    return Metric(name=name, kind=MetricKind.COUNTER, help=help_text, labels=labels, scope=scope)
+
+
+def _gauge(name: str, help_text: str, *labels: str, absent: bool = False, scope: MetricScope = _SERVERS) -> Metric:
+    return Metric(name=name, kind=MetricKind.GAUGE, help=help_text, labels=labels, may_be_absent=absent, scope=scope)
 
 
 def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
@@ -60,6 +75,7 @@ METRICS: Mapping[str, Metric] = {
         _histogram("execution_duration_seconds", "From the start of an execution to its end.", "job", buckets=_COARSE),
         _gauge("jobs_registered", "Registered jobs.", absent=True),
         _gauge("next_fire_seconds", "Seconds until the next fire; negative if it is overdue.", "job", absent=True),
+        _gauge("last_success_timestamp_seconds", "Unix time of the last completed execution.", "job", absent=True),
         _gauge("lock_held", "1 while an execution excludes other executions of its job.", "job", absent=True),
         _counter("dag_steps", "Ended steps of executions that have several steps.", "job", "step", "status"),
         _gauge("leader_active", "1 while this node decides ticks; absent while it does not.", absent=True),
@@ -78,22 +94,24 @@ METRICS: Mapping[str, Metric] = {
         _counter("jobs_completed", "Executions that have ended, of any trigger.", "job", "status"),
         _counter("jobs_dispatched", "Attempts dispatched to a worker.", "job"),
         _counter("attempts_ended", "Ended attempts, by result.", "result"),
+        _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
         _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
         _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),
-        _gauge("tasks_ready_seconds", "Longest time that a ready task has been waiting for a worker.", absent=True),
-        _gauge("active_coroutines", "Coroutines running in this process."),
+        _gauge("tasks_ready_seconds", "Longest time that a due task has waited for a route or a worker.", absent=True),
+        _gauge(
+            "tasks_waiting", "Tasks that wait for a worker to take them, or for one that can.", "reason", absent=True
+        ),
+        _gauge("active_coroutines", "Coroutines running in this process.", scope=_ALL),
         _gauge("workers_alive", "Workers with a current heartbeat.", absent=True),
         _gauge("dead_letters_unresolved", "Unresolved dead letters.", absent=True),
-        _gauge("store_up", "1 if the store answers."),
-        _gauge("component_healthy", "1 if the component is ok or idle.", "component"),
-        _counter("events", "Events of the services, by name.", "event"),
+        _gauge("store_up", "1 if the store answers.", scope=_ALL),
+        _gauge("component_healthy", "1 if the component is ok or idle.", "component", scope=_ALL),
+        _counter("events", "Events of the services, by name.", "event", scope=_ALL),
+        _counter("announcements", "Results of announcements, by channel.", "channel", "result"),
+        _gauge("announcements_pending", "Announcements that are to be sent.", absent=True),
+        _counter("auth_failures", "Requests whose caller could not be identified, by reason.", "reason"),
     )
 }
-
-
-def exposed_name(metric: Metric, prefix: str) -> str:
-    """The name of the metric in the exposition."""
-    return f"{prefix}{metric.name}{'_total' if metric.kind is MetricKind.COUNTER else ''}"
 
 
 class HistogramSample(Struct, frozen=True):
@@ -108,3 +126,16 @@ class MetricFamily(Struct, frozen=True):
 
     metric: Metric
     samples: Mapping[tuple[str, ...], float | HistogramSample]
+
+
+class MetricChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The changes of metrics that follow from one transaction, as a process leaves them for a server to count."""
+
+    #: Metric, label values, and how much the counter grows. Jobs have their full names.
+    counts: tuple[tuple[str, tuple[str, ...], int], ...] = ()
+    #: Metric, label values, and durations in milliseconds.
+    durations: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = ()
+    #: Ended runs whose steps are to be counted, with their jobs.
+    graphs: Mapping[RunId, str] = {}
+    #: The time of the last success of each job that succeeded.
+    successes: Mapping[str, int] = {}

@@ -77,6 +77,8 @@ class Reason(StrEnum):
     NEWER_TICK = "newer_tick"
     CATCHUP_NONE = "catchup_none"
     WINDOW = "window"
+    #: A backup was restored: whether the tick ran before is not known, and its job may run at most once.
+    STORE_UNCERTAIN = "store_uncertain"
 
 
 class TickStatus(StrEnum):
@@ -99,6 +101,17 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class ExecutionStatus(StrEnum):
+    """The status by which executions are listed: that of a run, or `skipped` for a tick without one."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
 class Source(StrEnum):
     """The trigger of a run."""
 
@@ -119,7 +132,7 @@ class TickException(Struct, frozen=True, gc=False):
 
 
 class Spec(Struct, frozen=True, kw_only=True, gc=False):
-    """The part of a schedule that operators define. Every change of it is a new revision."""
+    """The part of a schedule that operators define. Every change of it is a new revision, but for its declaration."""
 
     trigger: Cron | Every | At | OnDemand | OnEvent
     workflow_id: str
@@ -138,7 +151,7 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     #: A tick that is late by no more than this is late, not missed.
     misfire_grace_ms: int = MINUTE_MS
     catchup_window_ms: int = DAY_MS
-    #: How many ticks of one schedule may fire in one pass.
+    #: The limit of the settings when it was registered, for older programs. The limit in force decides.
     catchup_cap: int = 100
     queue_limit: int = 100
     lookahead_ms: int = MINUTE_MS
@@ -146,11 +159,27 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     delete_after_run: bool = False
     #: Skipped and moved ticks, by planned time.
     exceptions: tuple[TickException, ...] = ()
+    #: Where the definition comes from, see core/jobs/origins.py; empty if it is unknown.
+    origin: str = ""
+    #: Its origin was read again and does not declare it any more.
+    orphaned: bool = False
 
     @property
     def timezone(self) -> str:
         """The time zone of the trigger."""
         return self.trigger.timezone if isinstance(self.trigger, Cron) else "UTC"
+
+
+class MarkCorrection(Struct, frozen=True, kw_only=True, gc=False):
+    """A mark that lay ahead of the clock, because the clock had been ahead, and was set back."""
+
+    corrected_at: int
+    #: The mark before.
+    from_at: int
+    #: How many ticks that had not come lost a decision without a run: they are decided when their time comes.
+    withdrawn: int
+    #: The planned times after the new mark whose decision stays, because it started a run.
+    decided: tuple[int, ...] = ()
 
 
 class Schedule(Struct, frozen=True, kw_only=True, gc=False):
@@ -165,12 +194,16 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     shard: int
     #: Every tick up to here has been decided.
     mark_at: int
+    #: The last time that the mark was set back; some ticks after the mark may be decided since then.
+    mark_correction: MarkCorrection | None = None
     #: When the next undecided tick is to fire; None while paused and after the last one.
     next_fire_at: int | None
     paused_at: int | None = None
     #: Runs that are not over, queued ones not counted.
     active_runs: int = 0
     queued_runs: int = 0
+    #: Until when overdue ticks are spread, if they are. A time that has passed means nothing.
+    spread_until: int | None = None
     created_at: int
     updated_at: int
 
@@ -206,6 +239,7 @@ class Verdict(Struct, frozen=True, kw_only=True, gc=False):
     queued_runs: int
     #: The open runs of the schedule are cancelled.
     replaces: bool = False
+    spread_until: int | None = None
 
     @property
     def newest_run_at(self) -> int:
@@ -243,6 +277,9 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     #: The task that waits for its end, and the depth of nested runs.
     parent_task: TaskId | None = None
     depth: int = 0
+    #: The caller that requested it, as authenticated; empty if a schedule started it. Unlike `user_id`, no caller
+    #: chooses it.
+    actor: str = ""
 
     @property
     def over(self) -> bool:
@@ -300,6 +337,8 @@ class Result(StrEnum):
     INTERRUPTED = "interrupted"
     #: It was dispatched, and its worker never started it.
     NEVER_STARTED = "never_started"
+    #: Its worker refused to start it, because the policy of commands forbids it.
+    DENIED = "denied"
 
 
 class Attempt(Struct, frozen=True, kw_only=True, gc=False):
@@ -364,3 +403,10 @@ class Tick(Struct, frozen=True, kw_only=True, gc=False):
     decided_at: int
     term: int
     revision: int
+    #: When its run started or ended last; None if it has no run, if that waits, or if it is not stored any more.
+    run_changed_at: int | None = None
+
+    @property
+    def updated_at(self) -> int:
+        """When its status was set last."""
+        return self.decided_at if self.run_changed_at is None else self.run_changed_at

@@ -38,22 +38,27 @@ def append_url_suffix(url: str, suffix: str) -> str:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether it is a plain HTTP URL, without characters that could be misread as more."""
+    """Whether it is a plain HTTP URL, without credentials or characters that could be misread as more."""
     try:
         parts = urlsplit(url)
-        named = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return named and url.isascii() and url.isprintable() and " " not in url
+    return named and "@" not in parts.netloc and url.isascii() and url.isprintable() and not set(url) & set(" \\")
+
+
+#: Stands for the path and the query of a URL.
+REDACTED_PATH = "/…"
 
 
 def redacted_url(url: str) -> str:
     """The URL with its host only: anyone who knows a ping URL can ping."""
     try:
         parts = urlsplit(url)
-        return urlunsplit((parts.scheme, parts.hostname or "", "/…", "", "")) if parts.hostname else "…"
+        shown = urlunsplit((parts.scheme, parts.hostname or "", REDACTED_PATH, "", "")) if parts.hostname else "…"
     except ValueError:
         return "…"
+    return shown if shown.isprintable() else "…"
 
 
 def ping_retry_delay_ms(failures: int) -> int:

@@ -31,10 +31,11 @@ class JobSummary(Response, frozen=True, kw_only=True):
     """A job in a list."""
 
     job: str
-    #: `active`, `paused` or `running`.
+    #: `active`, `paused` or `running`; of a job for one instant that is over, `done` or `missed`.
     state: str
-    #: The schedule in words.
+    #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str
+    cron: str | None
     timezone: str
     #: None if it is paused, or nothing is planned.
     next_run_at: datetime | None
@@ -42,10 +43,20 @@ class JobSummary(Response, frozen=True, kw_only=True):
     #: The number of active executions, and of those queued behind them.
     under_way: int
     queued: int
+    #: The number of active executions that have started: the others wait.
+    running: int
     #: The version of its workflow.
     version: int
     functions: list[str]
     tags: list[str]
+    #: When its schedule was changed last.
+    updated_at: datetime
+    #: Where its definition comes from: `api`, `cli`, `cron`, `file:PATH` or `import:MODULE`; empty if it is unknown.
+    origin: str = ""
+    #: Its file or module does not declare it any more.
+    orphaned: bool = False
+    #: Whether an admin has approved its commands as they are now.
+    approved: bool = False
 
 
 class LedgerTick(Response, frozen=True, kw_only=True):
@@ -61,6 +72,12 @@ class LedgerTick(Response, frozen=True, kw_only=True):
     #: `ENQUEUED`, `STARTED`, `SUCCESS`, `FAILED` or `SKIPPED`.
     status: str
     execution_id: str | None
+    #: sha256 of `schedule_id:epoch_seconds`: the idempotency key of the run of the planned time.
+    key: str
+    #: When it was decided, which created it, and when its status changed last.
+    decided_at: datetime
+    created_at: datetime
+    updated_at: datetime
 
 
 class JobLock(Response, frozen=True, kw_only=True):
@@ -80,6 +97,27 @@ class TickMoved(Response, frozen=True, kw_only=True):
     moved_to: datetime | None
 
 
+class JobApproval(Response, frozen=True, kw_only=True):
+    """The approval of the commands of a job. A change of the commands ends it."""
+
+    approved_by: str
+    approved_at: datetime
+    reason: str
+    #: The digest of the commands that it is bound to.
+    digest: str
+
+
+class JobApprovalState(Response, frozen=True, kw_only=True):
+    """Whether the commands of a job are approved as they are now."""
+
+    #: The job, or the workflow of a deployment, that is approved.
+    job: str
+    approved: bool
+    #: The digest of the commands as they are now.
+    digest: str
+    approval: JobApproval | None
+
+
 class JobDetail(JobSummary, frozen=True, kw_only=True):
     """A job with all its details."""
 
@@ -96,6 +134,8 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     #: Coming ticks that are skipped or moved.
     exceptions: list[TickMoved]
     lock: JobLock | None
+    #: The approval of its commands; None if they have none.
+    approval: JobApproval | None = None
 
 
 class JobApplied(Response, frozen=True, kw_only=True):
@@ -110,6 +150,8 @@ class JobApplied(Response, frozen=True, kw_only=True):
     #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str = ""
     cron: str | None = None
+    #: Commands that need an approval and have none: they are refused until an admin approves the job.
+    warnings: list[str] = []
 
 
 class PlannedFire(Response, frozen=True, kw_only=True):
@@ -127,25 +169,41 @@ class PlannedFire(Response, frozen=True, kw_only=True):
 
 
 class Execution(Response, frozen=True, kw_only=True):
-    """An execution in a list."""
+    """An execution in a list, or a tick without one, whose status is `skipped`."""
 
+    #: The key of the tick if it was skipped.
     execution_id: str
     #: The job, or the workflow if it was run without one.
     job: str
-    version: int
-    #: `cron`, `manual`, `api` or `event`.
+    #: The version of the workflow; None if it was skipped.
+    version: int | None
+    #: `cron`, `manual`, `api`, `event` or `backfill`.
     trigger: str
-    #: `pending`, `running`, `completed`, `failed` or `cancelled`.
+    #: `pending`, `running`, `completed`, `failed`, `cancelled` or `skipped`.
     status: str
+    #: Why it was skipped, and how many planned times in a row with it.
+    reason: str | None = None
+    count: int = 1
     queued: bool
+    #: The number of the last attempt, of the step that had most; 0 before the first.
+    attempt: int
     planned_at: datetime
+    #: The key of the tick that started it; None if no schedule did.
+    tick_key: str | None
+    created_at: datetime
+    #: When it was created, started, asked to stop or ended, the last of these.
+    updated_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
     duration_ms: int | None
     user_id: str
+    #: The caller that requested it; empty if a schedule started it.
+    actor: str
     error: str | None
     key: str | None
     replay_of: str | None
+    #: Whether its end was announced: `pending`, `sent`, `silent` or `given_up`; None if nobody is to be told.
+    announced: str | None = None
 
 
 class AttemptDetail(Response, frozen=True, kw_only=True):
@@ -206,6 +264,7 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
     #: When its cancellation was requested.
     cancel_requested_at: datetime | None
     steps: list[StepDetail]
+    announcements: "list[AnnouncementSummary]" = []
 
 
 class LogEntry(Response, frozen=True, kw_only=True):
@@ -235,6 +294,38 @@ class Ended(Response, frozen=True, kw_only=True):
     execution_id: str
     #: `cancelled`, or `asked` while running attempts have been asked to stop.
     became: str
+
+
+# ---- announcements -------------------------------------------------------------------------------
+
+
+class AnnouncementSummary(Response, frozen=True, kw_only=True):
+    """An announcement."""
+
+    announcement_id: str
+    job: str
+    #: The execution; None if it is about a tick without one.
+    execution_id: str | None
+    #: The planned time of the execution or of the tick.
+    planned_at: datetime
+    #: `success`, `failure`, `recovery`, `missed` or `skipped`.
+    moment: str
+    channel: str
+    #: The recipient; empty for that of the channel.
+    to: str
+    #: Whether its execution does not wait for it.
+    best_effort: bool
+    #: `pending`, `sent`, `silent` or `given_up`.
+    state: str
+    #: How many parts of its text were sent, and how many tries have failed.
+    parts_sent: int
+    tries: int
+    #: When it is tried next; None if it is not.
+    next_try_at: datetime | None
+    created_at: datetime
+    ended_at: datetime | None
+    #: Why it was not sent, or the last failure.
+    note: str | None
 
 
 # ---- dead letters --------------------------------------------------------------------------------
@@ -296,8 +387,9 @@ class ScheduleDetail(Response, frozen=True, kw_only=True):
     workflow_id: str
     version: int
     user_id: str
-    #: The schedule in words.
+    #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str
+    cron: str | None
     timezone: str
     start_at: datetime | None
     end_at: datetime | None
@@ -327,6 +419,8 @@ class WorkflowDeployed(Response, frozen=True, kw_only=True):
     new: bool
     schedules: list[str]
     removed: list[str]
+    #: Commands that need an approval and have none: they are refused until an admin approves the workflow.
+    warnings: list[str] = []
 
 
 class WorkflowSummary(Response, frozen=True, kw_only=True):
@@ -507,7 +601,8 @@ class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from"
 class AuditRecord(Response, frozen=True, kw_only=True):
     """An entry of the audit trail."""
 
-    number: int
+    #: In the order in which entries of all tenants were written; null for other tenants than the operator's.
+    number: int | None
     at: datetime
     actor: str
     tenant: str
@@ -519,10 +614,34 @@ class AuditRecord(Response, frozen=True, kw_only=True):
     before: str | None
     after: str | None
     details: dict[str, Any]
-    #: Its place in the chain, once it is sealed.
+    #: Its place in the chain of all tenants, once it is sealed. Other tenants than the operator's see the hash alone.
     seq: int | None
     prev_hash: str | None
     hash: str | None
+
+
+# ---- tokens --------------------------------------------------------------------------------------
+
+
+class TokenDetail(Response, frozen=True, kw_only=True):
+    """A token that was issued or revoked here, without the token itself."""
+
+    token_id: str
+    #: Subject, role and issue; empty if another issuer made it.
+    subject: str
+    role: str
+    issued_at: datetime | None
+    issued_by: str
+    expires_at: datetime
+    revoked_at: datetime | None
+    revoked_by: str
+
+
+class TokensRevoked(Response, frozen=True, kw_only=True):
+    """The result of a revocation."""
+
+    #: False if the token was revoked before.
+    revoked: bool
 
 
 # ---- health --------------------------------------------------------------------------------------
@@ -632,3 +751,17 @@ class WhyAnswer(Response, frozen=True, kw_only=True):
     forgotten_before: datetime | None
     #: The next tick; None if the request was about a moment.
     coming: WhyMoment | None
+
+
+# ---- security ------------------------------------------------------------------------------------
+
+
+class SecurityStatus(Response, frozen=True, kw_only=True):
+    """The state of the policy of commands for the tenant of the caller."""
+
+    #: Every change is refused.
+    read_only: bool
+    #: How many guarded commands may start within an hour, how many have, and how many more may; None for any number.
+    actions_per_hour: int | None
+    actions_spent: int
+    actions_left: int | None

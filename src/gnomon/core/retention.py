@@ -15,7 +15,7 @@ class RetainedSchedule(Struct, frozen=True, kw_only=True):
     tenant: str
     schedule_id: str
     workflow_id: str
-    #: Every tick up to here has been decided, and is never decided again.
+    #: Every tick up to here has been decided.
     mark_at: int
     catchup_window_ms: int
     deleted_at: int | None = None
@@ -25,13 +25,19 @@ class RetainedSchedule(Struct, frozen=True, kw_only=True):
     newest_tick_at: int | None = None
 
 
+#: The order in which the runs of a job were created: when, and the id.
+RunPosition = tuple[int, str]
+
+
 class RetentionHorizons(Struct, frozen=True):
-    """The instants before which history may be deleted."""
+    """The instants before which history may be deleted, and how many runs of a job are kept."""
 
     #: Runs that ended before this may be deleted.
     runs_at: int
     #: Idempotency keys older than this may be deleted.
     keys_at: int
+    #: How many of the newest runs that have ended are kept; None for all of them.
+    most_runs: int | None = None
 
 
 def retention_horizons(days: int, *, dedupe_ms: int, now: int, catchup_window_ms: int = 0) -> RetentionHorizons:
@@ -43,13 +49,17 @@ def retention_horizons(days: int, *, dedupe_ms: int, now: int, catchup_window_ms
     return RetentionHorizons(now - retention_ms, now - max(retention_ms, dedupe_ms, catchup_window_ms))
 
 
-def run_expired(run: Run, horizons: RetentionHorizons) -> bool:
-    """Whether the run ended long enough ago. A run with a caller's key also proves that the key was used."""
+def run_expired(run: Run, horizons: RetentionHorizons, oldest_kept: RunPosition | None = None) -> bool:
+    """Whether the run ended long enough ago, or was created before the oldest of the runs whose number is kept.
+
+    A run with a caller's key also proves that the key was used, and stays for as long as the key counts.
+    """
     if run.completed_at is None or not run.over:
         return False
-    return run.completed_at < (
-        horizons.runs_at if run.idempotency_key is None else min(horizons.runs_at, horizons.keys_at)
-    )
+    surplus = oldest_kept is not None and (run.created_at, run.run_id) < oldest_kept
+    if not surplus and run.completed_at >= horizons.runs_at:
+        return False
+    return run.idempotency_key is None or run.completed_at < horizons.keys_at
 
 
 def needed_by_dead_letter(run: Run, letters: Iterable[DeadLetter], open_runs: Collection[str]) -> bool:
@@ -69,9 +79,9 @@ def select_expired_ticks(
 ) -> list[Tick]:
     """The ticks whose keys cannot be requested again; `runs` are those of their runs that still exist.
 
-    The mark of a schedule never goes back, whatever the clock does, so that no tick up to it is decided a second time
-    even if its entry is deleted. The newest tick still stays: it explains the mark. The ticks of a deleted schedule
-    are all deleted in the end, as its uid is never used again.
+    A mark that is set back, because the clock was ahead, is never set back before a deleted tick that ran: so no tick
+    runs a second time even if its entry is deleted. The newest tick still stays: it explains the mark. The ticks of a
+    deleted schedule are all deleted in the end, as its uid is never used again.
     """
     return [
         tick

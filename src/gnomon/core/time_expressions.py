@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from gnomon.core.cron import known_zone
+from gnomon.core.durations import duration_ms
 from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, instant_of, ms_of, second_of
 from gnomon.core.model import MINUTE_MS, SECOND_MS
 from gnomon.core.timezones import zone
@@ -53,6 +54,61 @@ def parse_time_ranges(text: str, timezone: str, *, now: int) -> tuple[TimeRange,
         return _placed(shape, timezone, now)
     except (ValueError, OverflowError) as error:
         raise _refused(text, "lies outside the calendar" if isinstance(error, OverflowError) else _EXAMPLES) from None
+
+
+_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_BOUND_EXAMPLES = "is no time such as 2026-03-29T02:30, 2026-03-29, yesterday, mon 02:00, or 90m for 90 minutes ago"
+
+
+def parse_bound(field: str, text: str, timezone: str, *, now: int, ends: bool = False) -> int:
+    """The instant from which, or with `ends` before which, entries are wanted.
+
+    It is a time as `parse_time_ranges` reads it, an ISO instant, a duration before now, or a day: from its beginning,
+    or up to its end.
+    """
+    words = text.strip().lower()
+    try:
+        first = _day_named(words, timezone, now)
+        if first is not None:
+            day = first + timedelta(days=1) if ends else first
+            return _on_the_clocks(datetime.combine(day, time()), timezone, 1)[0].first_at
+        if _SPAN.fullmatch(words.removesuffix(" ago")):
+            return now - duration_ms(field, words.removesuffix(" ago"))
+        if _SHAPE.fullmatch(words) or words == "now":
+            return parse_time_ranges(text, timezone, now=now)[0].first_at
+        if _MILLISECONDS.fullmatch(words):
+            return _on_the_calendar(field, int(words))
+        instant = datetime.fromisoformat(text.strip())
+        at = ms_of(instant if instant.tzinfo is not None else instant.replace(tzinfo=ZoneInfo(timezone)))
+    except (ValueError, OverflowError):
+        raise FieldError(field, text, _BOUND_EXAMPLES) from None
+    return _on_the_calendar(field, at)
+
+
+def _on_the_calendar(field: str, at: int) -> int:
+    if not FIRST_SECOND <= at // SECOND_MS <= LAST_SECOND:
+        raise FieldError(field, at, "lies outside the calendar")
+    return at
+
+
+#: Milliseconds since 1970.
+_MILLISECONDS = re.compile(r"\d{10,17}")
+#: A duration with a unit; a bare number would look like a date or an instant.
+_SPAN = re.compile(r"(?:\d{1,6}(?:ms|[dhms]))+")
+
+
+def _day_named(words: str, timezone: str, now: int) -> date | None:
+    """The day that the words name: a date, today, yesterday, tomorrow, or a weekday, which is the latest one."""
+    if _A_DATE.fullmatch(words):
+        return date.fromisoformat(words)
+    today = instant_of(now).astimezone(ZoneInfo(timezone)).date()
+    named = {"today": 0, "yesterday": -1, "tomorrow": 1}
+    if words in named:
+        return today + timedelta(named[words])
+    for number, name in enumerate(_WEEKDAYS):
+        if words in (name, name[:3]):
+            return today - timedelta((today.weekday() - number) % 7)
+    return None
 
 
 def _placed(shape: re.Match[str], timezone: str, now: int) -> tuple[TimeRange, ...]:

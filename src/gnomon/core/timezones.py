@@ -24,6 +24,8 @@ _CONTINENTS = frozenset("Africa America Antarctica Arctic Asia Atlantic Australi
 
 _WINDOW = 1 << 28
 _PROBE = 2 * DAY_SECONDS
+#: The windows that a zone remembers: of five centuries, so that the farthest questions do not fill the memory.
+_MOST_WINDOWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,15 @@ class Zone:
     def span_at(self, second: int) -> OffsetSpan:
         """The span in which `second` lies."""
         number = second // _WINDOW
-        if number not in self._windows:
+        found = self._windows.get(number)
+        if found is None:
             spans = self._spans(number)
-            self._windows[number] = [span.start for span in spans], spans
-        starts, spans = self._windows[number]
+            found = [span.start for span in spans], spans
+            if len(self._windows) >= _MOST_WINDOWS:
+                # Another thread may read the old windows, so they are replaced, not emptied.
+                self._windows = {}
+            self._windows[number] = found
+        starts, spans = found
         # Another thread may set `recent` at any moment, so the result must not be read from it.
         span = self.recent = spans[bisect_right(starts, second) - 1]
         return span

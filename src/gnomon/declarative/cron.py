@@ -7,13 +7,19 @@ has no such instant, and a repeated minute has two, so clock changes need no fur
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.calendar import fire_time_finder
 from gnomon.core.cron.fields import Fields
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND, instant_of, ms_of
 from gnomon.core.timezones import Zone
-from gnomon.declarative.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError
+from gnomon.declarative.errors import (
+    CronCalculationError,
+    FieldParseError,
+    InvalidArgumentError,
+    InvalidCronExpressionError,
+)
 from gnomon.errors import CronError
 
 #: The calendar repeats after 400 years: an expression without an occurrence in that time has none.
@@ -108,6 +114,15 @@ class HostZone(Zone):
         return time.localtime(within).tm_gmtoff
 
 
-def zone_named(name: str | None) -> Zone:
-    """The IANA zone of that name, or CronError; without a name, the host's as it is now."""
-    return HostZone() if name is None else known_zone(name)
+def zone_of(timezone: str | ZoneInfo | None) -> Zone:
+    """The IANA zone of that name, or InvalidArgumentError; without a name, the host's as it is now."""
+    if timezone is None:
+        return HostZone()
+    name = timezone.key if isinstance(timezone, ZoneInfo) else timezone
+    if name is None:
+        raise InvalidArgumentError("timezone", timezone, "must have a key: make it by name")
+    try:
+        return known_zone(name)
+    except CronError as error:
+        hint = f"; did you mean {error.suggestion}?" if error.suggestion else ""
+        raise InvalidArgumentError("timezone", timezone, error.reason + hint) from error

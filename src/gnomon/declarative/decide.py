@@ -111,7 +111,7 @@ def resolve_overrides(
             continue
         changes = _changes(before, task)
         modified += changes
-        records[name] = _overridden(before, task) if changes else before
+        records[name] = _overridden(before, task, occurrences[task.cron_expression]) if changes else before
     return Overrides(
         records=records,
         added=tuple(name for name in registered if name not in persisted),
@@ -123,14 +123,18 @@ def resolve_overrides(
 
 def _new_record(task: ParsedRegistration, occurrences: Occurrences, now: int) -> TaskRecord:
     """The record of a new task. It is due at once if, and only if, the present minute matches."""
-    last = occurrences.last_until(now)
     return TaskRecord(
         name=task.name,
         cron_expression=task.cron_expression,
         retry_delay_ms=task.retry_delay_ms,
         registered_at=now,
-        due_at_registration=last is not None and now - last < MINUTE_MS,
+        due_at_registration=_matches_minute(occurrences, now),
     )
+
+
+def _matches_minute(occurrences: Occurrences, at: int) -> bool:
+    last = occurrences.last_until(at)
+    return last is not None and at - last < MINUTE_MS
 
 
 def _changes(before: TaskRecord, task: ParsedRegistration) -> list[ModifiedField]:
@@ -143,6 +147,14 @@ def _changes(before: TaskRecord, task: ParsedRegistration) -> list[ModifiedField
     return changes
 
 
-def _overridden(before: TaskRecord, task: ParsedRegistration) -> TaskRecord:
-    """The new configuration with the old history; a pending retry keeps its instant."""
-    return replace(before, cron_expression=task.cron_expression, retry_delay_ms=task.retry_delay_ms)
+def _overridden(before: TaskRecord, task: ParsedRegistration, occurrences: Occurrences) -> TaskRecord:
+    """The new configuration with the old history; a pending retry keeps its instant.
+
+    A task that has not started yet is still due at once only if its new expression matches the minute of registration.
+    """
+    return replace(
+        before,
+        cron_expression=task.cron_expression,
+        retry_delay_ms=task.retry_delay_ms,
+        due_at_registration=before.due_at_registration and _matches_minute(occurrences, before.registered_at),
+    )

@@ -1,6 +1,7 @@
 """Every error of the declarative scheduler: the names, messages and details that its specification lists.
 
 SchedulerError
+├── InvalidArgumentError                          an argument of a Scheduler is invalid
 ├── RegistrationsNotArrayError, RegistrationShapeError, InvalidRegistrationError
 ├── ScheduleDuplicateTaskError, NegativeRetryDelayError, CronExpressionInvalidError
 ├── SchedulerAlreadyActiveError
@@ -14,7 +15,8 @@ SchedulerError
 ├── StateForeignError                             the file belongs to another program or a newer version
 └── StateUnavailableError                         the state cannot be read or written
 
-A message never contains a path or the text of a foreign error: the wrapped error is in `details["cause"]`.
+A message never contains a path or the text of a foreign error: the path of the state file is in `details["file"]`,
+and the wrapped error in `details["cause"]`.
 """
 
 from datetime import datetime
@@ -40,6 +42,13 @@ class SchedulerError(GnomonError):
     def name(self) -> str:
         """The name of the error, which is stable across versions."""
         return type(self).__name__
+
+
+class InvalidArgumentError(SchedulerError):
+    """An argument of a Scheduler or of `repair_state` is invalid."""
+
+    def __init__(self, argument: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid argument: {argument} {reason}", argument=argument, value=value, reason=reason)
 
 
 # ---- registrations -------------------------------------------------------------------------------
@@ -169,7 +178,11 @@ class TaskInvalidStructureError(TaskTryDeserializeError):
 
 
 class StopWithinTaskError(SchedulerError):
-    """A running task called `stop()`, which would wait for that task. Nothing was stopped."""
+    """A running task waits for `stop()`, which waits for that task.
+
+    Nothing was stopped if the task itself called `stop()`. If a task that it started did, the scheduler stops as soon
+    as the running task ends.
+    """
 
     def __init__(self) -> None:
         super().__init__("Cannot stop scheduler: stop() waits for running tasks, and a running task waits for stop()")
@@ -178,23 +191,23 @@ class StopWithinTaskError(SchedulerError):
 class StateInUseError(SchedulerError):
     """Another scheduler, in this process or another, uses the state. Nothing was read or written."""
 
-    def __init__(self) -> None:
-        super().__init__("Cannot initialize scheduler: another scheduler is using this state file")
+    def __init__(self, file: str | None = None) -> None:
+        super().__init__("Cannot initialize scheduler: another scheduler is using this state file", file=file)
 
 
 class StateForeignError(SchedulerError):
     """The file is not a state file, or a newer scheduler made it. Nothing was written."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Cannot initialize scheduler: the state file {reason}", reason=reason)
+    def __init__(self, reason: str, file: str | None = None) -> None:
+        super().__init__(f"Cannot initialize scheduler: the state file {reason}", reason=reason, file=file)
 
 
 class StateUnavailableError(SchedulerError):
     """Reading or writing the state failed. The state is unchanged."""
 
-    def __init__(self, action: str, cause: BaseException) -> None:
+    def __init__(self, action: str, cause: BaseException, file: str | None = None) -> None:
         name = getattr(cause, "sqlite_errorname", None) or type(cause).__name__
-        super().__init__(f"Cannot {action}: {name}", cause=cause)
+        super().__init__(f"Cannot {action}: {name}", cause=cause, file=file)
 
 
 def printable_excerpt(text: str) -> str:

@@ -1,9 +1,11 @@
 """Publish events: each goes to the counters, to the log and to the listener, in the order of events."""
 
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from gnomon.core.instants import instant_of
@@ -14,6 +16,8 @@ from gnomon.ports.runtime import Clock
 
 E = TypeVar("E", bound=Event)
 log = logging.getLogger("gnomon.declarative")
+#: More names are counted in a log line and not listed.
+_MOST_NAMES = 10
 _FAILURES = (TaskRunFailed, SchedulerInitializationFailed)
 
 
@@ -34,6 +38,15 @@ class Counters:
     unheard: int = 0
     #: How often the loop looked for due tasks.
     polls: int = 0
+    #: Tasks that were found to be silent until some time, because they started when the clock was ahead.
+    silenced_tasks: int = 0
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """Refuse what an async listener returns. The constructor recognises most of them, but not a lambda around one."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the listener is async: the event was published and not awaited")
 
 
 class EventPublisher:
@@ -54,16 +67,30 @@ class EventPublisher:
         **fields: Any,  # noqa: ANN401 - the fields of this kind
     ) -> None:
         """Publish an event of this kind that happened at `at`, by default now."""
-        event = kind(at=instant_of(self._clock.now() if at is None else at), cause=cause, task=task, **fields)
+        event = kind(at=self._now() if at is None else instant_of(at), cause=cause, task=task, **fields)
         self.counters.events[kind.__name__] += 1
         self._log(event)
         if self._on_event is None:
             return
         try:
-            self._on_event(event)
-        except Exception:
+            _refuse_coroutine(self._on_event(event))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             self.counters.unheard += 1
             log.exception("a listener failed on %s", event.name)
+
+    def _now(self) -> datetime:
+        """The time of the clock, or of the host if the clock fails: an event is published in any case."""
+        try:
+            return instant_of(self._clock.now())
+        except Exception as error:  # noqa: BLE001 - a Clock may raise anything
+            self.clock_failed(error)
+            return datetime.now(UTC)
+
+    def clock_failed(self, error: BaseException) -> None:
+        """Log an error of the clock."""
+        log.error("the clock failed", exc_info=error)
 
     def _log(self, event: Event) -> None:
         level = logging.WARNING if type(event) in _FAILURES else logging.INFO
@@ -102,6 +129,18 @@ class EventPublisher:
         if late:
             self.counters.late_starts += late
             log.warning("%d tasks start late, up to %d ms; %d ms are allowed", late, worst, allowed_ms)
+
+    def tasks_silenced(self, names: list[str], *, until: int) -> None:
+        """Count and log the tasks that started later than it is now: they are silent until the clock is there."""
+        self.counters.silenced_tasks += len(names)
+        shown = ", ".join(map(printable_excerpt, names[:_MOST_NAMES]))
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        log.warning(
+            "the clock was ahead: %s%s started later than it is now, and may not start again before %s",
+            shown,
+            more,
+            instant_of(until).isoformat(),
+        )
 
     def write_failed(self, error: BaseException) -> None:
         """Count and log a failed write, which will be retried."""

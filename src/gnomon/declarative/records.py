@@ -4,7 +4,7 @@ The fields have the names of the specification. Instants are milliseconds since 
 `schedulerIdentifier`; this is never inferred from times, since clocks may be set.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,8 +45,14 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel", om
 
     @property
     def settled_at(self) -> int:
-        """The last start, or else the registration. Only later occurrences are still owed."""
-        return self.registered_at if self.last_attempt_at is None else self.last_attempt_at
+        """The last start, or else the registration. Only later occurrences are still owed.
+
+        Another program may have written an end without a start: then the task started when it ended.
+        """
+        if self.last_attempt_at is not None:
+            return self.last_attempt_at
+        ends = [at for at in (self.last_success_at, self.last_failure_at) if at is not None]
+        return max(ends, default=self.registered_at)
 
 
 def started(record: TaskRecord, *, at: int, identifier: str) -> TaskRecord:
@@ -104,6 +110,11 @@ def decode(text: object) -> TaskRecord:
     if record is None:
         raise TaskInvalidStructureError(text, "it is not what was written")
     return record
+
+
+def text_of(stored: object) -> str:
+    """The text of a readable record as it is stored: another program may have written its bytes."""
+    return stored.decode() if isinstance(stored, bytes) else str(stored)
 
 
 def _is_consistent(record: TaskRecord) -> bool:
@@ -172,24 +183,45 @@ class StoredRecord(NamedTuple):
     record: TaskRecord
 
 
-def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, StoredRecord]:
-    """All persisted tasks by name; raises the TaskTryDeserializeError of the first invalid record."""
-    found: dict[str, StoredRecord] = {}
-    expressions: set[str] = set()
-    for index, (number, text) in enumerate(rows):
+class RecordReader:
+    """Reads the rows of a state one after another. No two records have the same name."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, StoredRecord] = {}
+        self._expressions: set[str] = set()
+
+    def read(self, index: int, number: int, text: object) -> None:
+        """Add the record of a row to those found; raise its TaskTryDeserializeError if it is invalid."""
         try:
             record = decode(text)
-            if record.name in found:
+            if record.name in self.found:
                 raise TaskInvalidValueError("name", record.name, "another record has the same")
-            if record.cron_expression not in expressions:
+            if record.cron_expression not in self._expressions:
                 _check_expression(record.cron_expression)
-                expressions.add(record.cron_expression)
+                self._expressions.add(record.cron_expression)
         except TaskTryDeserializeError as error:
             error.record_index = index
             error.add_note(f"in record {index} of the state")
             raise
-        found[record.name] = StoredRecord(number, record)
-    return found
+        self.found[record.name] = StoredRecord(number, record)
+
+
+def read_records(rows: Iterable[tuple[int, object]]) -> dict[str, StoredRecord]:
+    """All persisted tasks by name; raises the TaskTryDeserializeError of the first invalid record."""
+    reader = RecordReader()
+    for index, (number, text) in enumerate(rows):
+        reader.read(index, number, text)
+    return reader.found
+
+
+def check_records(rows: Iterable[tuple[int, object]]) -> Iterator[tuple[int, int, object, TaskTryDeserializeError]]:
+    """The index, number, text and error of every invalid record."""
+    reader = RecordReader()
+    for index, (number, text) in enumerate(rows):
+        try:
+            reader.read(index, number, text)
+        except TaskTryDeserializeError as error:
+            yield index, number, text, error
 
 
 def _check_expression(expression: str) -> None:

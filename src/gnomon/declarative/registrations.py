@@ -14,6 +14,8 @@ from gnomon.declarative.errors import (
     RegistrationShapeError,
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
+    SchedulerError,
+    printable_excerpt,
 )
 
 Callback = Callable[[], Awaitable[object]]
@@ -38,7 +40,11 @@ def read_registrations(registrations: object) -> dict[str, ParsedRegistration]:
         raise RegistrationsNotArrayError
     found: dict[str, ParsedRegistration] = {}
     for index, received in enumerate(registrations):
-        registered = _read(index, received, found)
+        try:
+            registered = _read(index, received, found)
+        except SchedulerError as error:
+            error.add_note(f"in registration {index}{_named(received)}")
+            raise
         found[registered.name] = registered
     return found
 
@@ -46,7 +52,7 @@ def read_registrations(registrations: object) -> dict[str, ParsedRegistration]:
 def _read(index: int, received: object, before: dict[str, ParsedRegistration]) -> ParsedRegistration:
     name, cron, callback, delay = _check_shape(index, received)
     _check_name(name)
-    if not _is_async(callback):
+    if not is_async(callback):
         raise InvalidRegistrationError("callback", callback, "must be an async function")
     if name in before:
         raise ScheduleDuplicateTaskError(name)
@@ -57,6 +63,14 @@ def _read(index: int, received: object, before: dict[str, ParsedRegistration]) -
     if delay < timedelta():
         raise NegativeRetryDelayError(delay / _MILLISECOND)
     return ParsedRegistration(name, cron, callback, _rounded_up(delay))
+
+
+def _named(received: object) -> str:
+    """The name of the task in a note, as far as the registration has one."""
+    match received:
+        case (str() as name, *_) if name:
+            return f', task "{printable_excerpt(name)}"'
+    return ""
 
 
 def _rounded_up(delay: timedelta) -> int:
@@ -82,5 +96,6 @@ def _check_name(name: str) -> None:
         raise InvalidRegistrationError("name", name, "must be a text that UTF-8 can write") from None
 
 
-def _is_async(callback: Any) -> bool:  # noqa: ANN401 - any callable
+def is_async(callback: Any) -> bool:  # noqa: ANN401 - any callable
+    """Whether calling it gives a coroutine."""
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004 - an object may have an async __call__

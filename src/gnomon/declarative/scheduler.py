@@ -5,11 +5,13 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 from gnomon.adapters.host import SystemClock
-from gnomon.declarative.cron import Occurrences, zone_named
+from gnomon.declarative.cron import Occurrences, zone_of
 from gnomon.declarative.decide import resolve_overrides
 from gnomon.declarative.errors import (
+    InvalidArgumentError,
     SchedulerAlreadyActiveError,
     SchedulerError,
     StateUnavailableError,
@@ -26,11 +28,10 @@ from gnomon.declarative.events import (
     SchedulerStopRequested,
 )
 from gnomon.declarative.polling import PollingLoop
-from gnomon.declarative.records import encode, read_records
-from gnomon.declarative.registrations import ParsedRegistration, Registration, read_registrations
+from gnomon.declarative.records import encode, read_records, text_of
+from gnomon.declarative.registrations import ParsedRegistration, Registration, is_async, read_registrations
 from gnomon.declarative.state import State, state_at
 from gnomon.declarative.writer import ScheduledTask, StateWriter
-from gnomon.errors import FieldError
 from gnomon.ports.runtime import Clock
 
 
@@ -56,12 +57,12 @@ class Scheduler:
         state: str | os.PathLike[str] | State = "scheduler.db",
         *,
         clock: Clock | None = None,
-        timezone: str | None = None,
+        timezone: str | ZoneInfo | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
-        if on_event is not None and not callable(on_event):
-            raise FieldError("on_event", on_event, "must be a function of one event")
-        zone_named(timezone)
+        _check_listener(on_event)
+        _check_clock(clock)
+        zone_of(timezone)
         self._timezone = timezone
         self._state = state_at(state)
         self._clock: Clock = clock or SystemClock()
@@ -85,8 +86,8 @@ class Scheduler:
         self._status = SchedulerState.INITIALIZING
         self._initialized = asyncio.Event()
         self._stop_wanted = False
-        self._publisher.publish(SchedulerInitializationStarted, Cause.CALL)
         try:
+            self._publisher.publish(SchedulerInitializationStarted, Cause.CALL)
             self._polling = await self._prepare(read_registrations(registrations))
         except BaseException as error:
             self._status = SchedulerState.UNINITIALIZED
@@ -105,7 +106,8 @@ class Scheduler:
 
         May be called at any time, and any number of times. It waits for an `initialize` that is in progress.
         """
-        if self._polling is not None and self._polling.is_running(asyncio.current_task()):
+        run = None if self._polling is None else self._polling.calling_run()
+        if run is not None and run is asyncio.current_task():
             raise StopWithinTaskError
         while self._status is SchedulerState.INITIALIZING:
             self._stop_wanted = True
@@ -116,12 +118,23 @@ class Scheduler:
             self._polling.request_stop()
             self._stopping = asyncio.create_task(self._stop(self._polling))
         if self._status is SchedulerState.STOPPING and self._stopping is not None:
+            if run is not None and self._polling is not None:
+                await self._let_run_end(run, self._polling)
             # A caller may be cancelled while it waits; the stop continues for the other callers.
             await asyncio.shield(self._stopping)
 
+    async def _let_run_end(self, run: "asyncio.Task[None]", polling: PollingLoop) -> None:
+        """Raise StopWithinTaskError if only runs are left whose callbacks called `stop` through other asyncio tasks.
+
+        These callbacks may wait for their calls, for example in `asyncio.gather`; all of them would wait for ever.
+        """
+        await polling.others_ended(run)
+        if not run.done():
+            raise StopWithinTaskError
+
     async def _prepare(self, registered: dict[str, ParsedRegistration]) -> PollingLoop:
         """Open the state, apply the registrations to it, and return the polling loop, which is not started."""
-        zone = zone_named(self._timezone)
+        zone = zone_of(self._timezone)
         occurrences = {
             expression: Occurrences(expression, zone)
             for expression in {task.cron_expression for task in registered.values()}
@@ -131,6 +144,8 @@ class Scheduler:
             rows = await self._state.open()
             try:
                 tasks = await self._take_over_state(rows, registered, occurrences)
+                writer = StateWriter(self._state, self._clock, self._publisher)
+                return PollingLoop(tasks, self._identifier, self._clock, writer, self._publisher)
             except BaseException:
                 await self._state.close()
                 raise
@@ -138,8 +153,6 @@ class Scheduler:
             raise
         except Exception as error:
             raise StateUnavailableError("initialize scheduler", error) from error
-        writer = StateWriter(self._state, self._clock, self._publisher)
-        return PollingLoop(tasks, self._identifier, self._clock, writer, self._publisher)
 
     async def _take_over_state(
         self,
@@ -157,12 +170,32 @@ class Scheduler:
         written = [(numbers[record.name], encode(record)) for record in overrides.written]
         removed = [numbers[name] for name in overrides.removed]
         if written or removed:
-            await self._state.write(written, removed)
+            await self._write_or_undo(rows, written, removed)
         self._publisher.overrides(overrides)
         return [
             ScheduledTask(numbers[name], record, registered[name].callback, occurrences[record.cron_expression])
             for name, record in overrides.records.items()
         ]
+
+    async def _write_or_undo(
+        self, rows: list[tuple[int, object]], written: list[tuple[int, str]], removed: list[int]
+    ) -> None:
+        """Write the changes. If the caller is cancelled meanwhile, restore the rows, since a write cannot be recalled.
+
+        A second cancellation ends the wait at once.
+        """
+        writing = asyncio.ensure_future(self._state.write(written, removed))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})
+            # The end of a program cancels the write as well, and a state may carry it out all the same.
+            if writing.cancelled() or writing.exception() is None:
+                before = dict(rows)
+                changed = {number for number, _ in written} | set(removed)
+                restored = [(number, text_of(before[number])) for number in sorted(changed & before.keys())]
+                await self._state.write(restored, sorted(changed - before.keys()))
+            raise
 
     async def _stop(self, polling: PollingLoop) -> None:
         """Wait for running tasks, then close the state. An error of either step is logged, and the next one follows."""
@@ -175,6 +208,20 @@ class Scheduler:
         self._polling = None
         self._status = SchedulerState.STOPPED
         self._publisher.publish(SchedulerStopped, Cause.QUIET)
+
+
+def _check_listener(on_event: object) -> None:
+    if on_event is None:
+        return
+    if not callable(on_event):
+        raise InvalidArgumentError("on_event", on_event, "must be a function of one event")
+    if is_async(on_event):
+        raise InvalidArgumentError("on_event", on_event, "must not be async: events are published in order, at once")
+
+
+def _check_clock(clock: object) -> None:
+    if clock is not None and not all(callable(getattr(clock, method, None)) for method in ("now", "until", "sleep")):
+        raise InvalidArgumentError("clock", clock, "must be a Clock, with the methods now, until and sleep")
 
 
 def counters_of(scheduler: Scheduler) -> Counters:

@@ -8,8 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from gnomon.declarative.errors import StateForeignError, StateInUseError, StateUnavailableError
-from gnomon.errors import FieldError
+from gnomon.declarative.errors import (
+    InvalidArgumentError,
+    StateForeignError,
+    StateInUseError,
+    StateUnavailableError,
+)
 
 _URL = "sqlite:///"
 
@@ -59,18 +63,19 @@ def state_at(place: object) -> State:
     """The state at `place`: a path, a SQLite URL, or a State itself."""
     if not isinstance(place, str | os.PathLike):
         if not all(callable(getattr(place, method, None)) for method in ("open", "write", "close")):
-            raise FieldError("state", place, "must be a path, a sqlite:/// URL or a State")
+            raise InvalidArgumentError("state", place, "must be a path, a sqlite:/// URL or a State")
         state: State = place  # type: ignore[assignment]  # its methods were checked above
         return state
 
     text = os.fspath(place)
     if isinstance(text, bytes):
-        raise FieldError("state", place, "must be a text")
+        raise InvalidArgumentError("state", place, "must be a text")
     if "://" in text and not text.startswith(_URL):
-        raise FieldError("state", _without_secrets(text), "must be a path or a sqlite:/// URL")
+        raise InvalidArgumentError("state", _without_secrets(text), "must be a path or a sqlite:/// URL")
     path = text.removeprefix(_URL)
     if path in ("", ":memory:") or "\0" in path:
-        raise FieldError("state", text, "must name a file; use MemoryState() for a state that is not persisted")
+        reason = "must name a file; use MemoryState() for a state that is not persisted"
+        raise InvalidArgumentError("state", text, reason)
     return StateFile(Path(path).absolute())
 
 
@@ -96,10 +101,14 @@ class StateFile:
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 
+    def exists(self) -> bool:
+        """Whether the file has been created."""
+        return self._path.exists()
+
     async def open(self) -> list[tuple[int, object]]:
         """See State.open."""
         if self._thread is not None:
-            raise StateInUseError
+            raise StateInUseError(str(self._path))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gnomon-state")
         try:
             return await self._do("open the state file", self._open)
@@ -127,7 +136,7 @@ class StateFile:
                 raise sqlite3.ProgrammingError("the state file is closed")
             return await asyncio.get_running_loop().run_in_executor(self._thread, call)
         except (sqlite3.Error, OSError) as error:
-            raise StateUnavailableError(action, error) from error
+            raise StateUnavailableError(action, error, str(self._path)) from error
 
     # ---- in the thread ---------------------------------------------------------------------------
 
@@ -147,7 +156,7 @@ class StateFile:
             return connection.execute("SELECT id, record FROM task ORDER BY id").fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                raise StateInUseError from error
+                raise StateInUseError(str(self._path)) from error
             raise
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
@@ -156,9 +165,9 @@ class StateFile:
         [(version,)] = connection.execute("PRAGMA user_version")
         [(object_count,)] = connection.execute("SELECT count(*) FROM sqlite_schema")
         if object_count and application_id != APPLICATION_ID:
-            raise StateForeignError("belongs to another program")
+            raise StateForeignError("belongs to another program", str(self._path))
         if version > VERSION:
-            raise StateForeignError(f"has version {version}; this scheduler knows {VERSION}")
+            raise StateForeignError(f"has version {version}; this scheduler knows {VERSION}", str(self._path))
 
     def _make(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -14,12 +14,27 @@ class Role(StrEnum):
     ADMIN = "scheduler-admin"
 
 
+#: The tenant of those who operate the installation: only they see what concerns all tenants.
+OPERATOR_TENANT = "default"
+
+
 class Caller(Struct, frozen=True):
     """An authenticated caller."""
 
     subject: str
     roles: frozenset[Role]
     tenant: str = "default"
+    #: When the token stops being accepted; None for a caller without a token.
+    expires_at: int | None = None
+    #: The id of the token, by which it can be revoked; None for a caller without a token.
+    token_id: str | None = None
+    #: When the token was issued, if it says so.
+    issued_at: int | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may see what concerns all tenants, as far as its roles allow."""
+        return self.tenant == OPERATOR_TENANT
 
 
 class TokenAuthenticator(Protocol):

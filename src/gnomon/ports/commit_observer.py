@@ -48,6 +48,10 @@ class ActivityObserver(Protocol):
         """This number of attempts that no worker had was cancelled."""
         ...
 
+    def denied(self, rules: Sequence[str]) -> None:
+        """Tasks were denied, each by one of these rules."""
+        ...
+
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """A task of each of these jobs left a dead letter."""
         ...
@@ -57,5 +61,34 @@ class ActivityObserver(Protocol):
         ...
 
 
-#: An observer may implement either protocol, or both.
-CommitObserver = RunObserver | ActivityObserver
+@runtime_checkable
+class AnnouncementObserver(Protocol):
+    """Called after each commit that left announcements to send. It never fails and never waits."""
+
+    def announcements_written(self) -> None:
+        """There are announcements to send."""
+        ...
+
+
+#: An observer may implement any of these protocols.
+CommitObserver = RunObserver | ActivityObserver | AnnouncementObserver
+
+
+class CommitJournal(RunObserver, ActivityObserver, Protocol):
+    """Told of the changes of one transaction before its commit, to be stored with it."""
+
+    def encoded(self) -> bytes | None:
+        """The changes as bytes; None if there is nothing to store."""
+        ...
+
+
+class MetricsOutbox(Protocol):
+    """The journals of processes that serve no counters, until a server has counted them."""
+
+    async def take(self, *, limit: int) -> Sequence[bytes]:
+        """Remove the oldest entries and return them: no other process gets them. Each commit left one at most."""
+        ...
+
+    async def discard(self, *, older_than_ms: int) -> None:
+        """Remove old entries that no server has counted."""
+        ...

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gnomon.core.model import MINUTE_MS
+from gnomon.core.runs.job_lock import RunLock
 
 #: A processed message is remembered for as long as the bus may redeliver it.
 PROCESSED_MS = 10 * MINUTE_MS
@@ -28,7 +29,7 @@ class DedupState(StrEnum):
 
 
 class Deduplicator(Protocol):
-    """Remembers which messages each consumer has processed. Raises Unavailable if its keeper does not answer.
+    """Remembers which messages each consumer has processed. Raises Unavailable if its server does not answer.
 
     Names are printable texts of 1 to 200 characters; FieldError for anything else.
     """
@@ -59,6 +60,8 @@ class HintTopic(StrEnum):
     WORKERS = "workers"
     #: Shards were released: for electors.
     SHARDS = "shards"
+    #: There are announcements to send: for announcers.
+    ANNOUNCEMENTS = "announcements"
 
 
 HintCallback = Callable[[HintTopic], None]
@@ -84,13 +87,13 @@ class Hints(Protocol):
 
 
 class Leases(Protocol):
-    """Leases with fencing tokens. Every method is one atomic step; Unavailable if the keeper does not answer.
+    """Leases with fencing tokens. Every method is one atomic step; Unavailable if the server does not answer.
 
     Keys and owners are printable texts of 1 to 200 characters, and a lease lasts from a second to a day: FieldError
     for anything else. A lease may last up to a second longer than requested, never less.
     """
 
-    #: Whether tokens of a key only grow, as long as the keeper loses no data.
+    #: Whether tokens of a key only grow, as long as the server loses no data.
     ordered: bool
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
@@ -106,4 +109,19 @@ class Leases(Protocol):
 
     async def release(self, key: str, token: int) -> bool:
         """Release the lease. False, and no change, if it is not held by that token."""
+        ...
+
+
+class PublishedLocks(Protocol):
+    """The locks of jobs, for other programs to see. Nothing in Gnomon reads them.
+
+    Raises Unavailable if the server does not answer.
+    """
+
+    async def publish(self, lock: RunLock) -> None:
+        """Write the lock, or renew it. It expires after its time to live."""
+        ...
+
+    async def withdraw(self, lock: RunLock) -> None:
+        """Remove the lock, unless another execution has it by now."""
         ...

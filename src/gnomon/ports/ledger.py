@@ -1,6 +1,7 @@
 """The ledger of ticks, and the shards that divide it among nodes.
 
-Every method is one transaction. The caller passes the time; the store's clock never decides whether a tick is due.
+Every method is one transaction. The caller passes the time by which it planned. The store compares it with its own
+clock when it writes, so that a node whose clock is ahead decides nothing before its time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,6 +31,15 @@ class Ledger(Protocol):
 
         A verdict's ticks, runs and tasks, and the schedule's new mark, are written together or not at all.
         StaleTerm, and nothing is written, if the term of any schedule's shard is no longer the one in `terms`.
+        ClockAhead, and nothing is written, if `now` is later than the time by the store's clock.
+        """
+        ...
+
+    async def set_back_marks(self, *, terms: Terms, limit: int) -> Sequence[Schedule]:
+        """Set back up to `limit` marks that are ahead of the store's clock; return the corrected schedules.
+
+        Only in the shards of `terms`. The `mark_correction` of a schedule keeps its former mark, and the audit trail
+        has an entry. StaleTerm as for `decide`.
         """
         ...
 

@@ -26,6 +26,8 @@ class RetentionKind(StrEnum):
     EVENTS = "events"
     DEAD_LETTERS = "dead_letters"
     SCHEDULES = "schedules"
+    BACKFILLS = "backfills"
+    WORKFLOWS = "workflows"
 
 
 class ArchiveRecord(Struct, frozen=True):
@@ -42,7 +44,7 @@ class RetentionBatch(Struct, frozen=True, kw_only=True):
     """Expired records, and the position at which to look for more; None if that was all."""
 
     kind: RetentionKind
-    #: The names of the records, or the planned times of the ticks of one schedule.
+    #: The names of the records, or the planned times of the ticks of one schedule; of workflows tenant, id and version.
     names: tuple[Any, ...] = ()
     uid: ScheduleUid | None = None
     records: Sequence[ArchiveRecord] = ()
@@ -96,6 +98,40 @@ class RetentionStore(Protocol):
         ...
 
 
+#: A version of a workflow: tenant, id and version.
+WorkflowVersion = tuple[str, str, int]
+
+
+class VersionsOfRuns(Struct, frozen=True):
+    """The versions of workflows that a page of runs has, and the last run of the page; None if that was all."""
+
+    versions: frozenset[WorkflowVersion]
+    after: RunId | None
+
+
+class ExpiredDefinitions(Protocol):
+    """Finding backfills that ended long ago, and versions of workflows that nothing needs."""
+
+    async def expired_backfills(self, before_at: int, *, after: RetentionPosition, limit: int) -> RetentionBatch:
+        """Backfills that ended before the instant, none of whose runs exists any more, with their ticks."""
+        ...
+
+    async def superseded_workflows(self, before_at: int, *, after: RetentionPosition, limit: int) -> RetentionBatch:
+        """Versions that were followed by another before the instant, and that no schedule and open backfill needs.
+
+        Runs may still need them. The batch has one archive record for each name, in the same order.
+        """
+        ...
+
+    async def versions_of_runs(self, *, after: RunId, limit: int) -> VersionsOfRuns:
+        """The versions of workflows of the next `limit` runs by id."""
+        ...
+
+
+class RetainedHistory(RetentionStore, ExpiredDefinitions, Protocol):
+    """Everything that the cleaner asks of a store."""
+
+
 class Archive(Protocol):
     """Storage for records before they are removed."""
 
@@ -108,7 +144,7 @@ class SingletonLeases(Protocol):
     """Leases for services of which one node at a time runs one."""
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
-        """Acquire or renew the lease for `ttl_ms`. False if another holder has it, by the keeper's clock."""
+        """Acquire or renew the lease for `ttl_ms`. False if another holder has it, by the store's clock."""
         ...
 
     async def release_singletons(self, holder: str) -> None:
@@ -143,10 +179,17 @@ class StuckRuns(Protocol):
 class JobStats(Struct, frozen=True, kw_only=True):
     """The state of a job that gauges show."""
 
+    uid: ScheduleUid
     job: str
     next_fire_at: int | None
     #: An active run excludes others.
     locked: bool
+
+
+#: Among so many of the newest runs of a schedule its last success is looked for.
+NEWEST_RUNS = 20
+#: So many waiting tasks are counted at most: the statistics are read every second.
+MAX_COUNTED_TASKS = 100_000
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
@@ -160,15 +203,31 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     due: int
     oldest_due_at: int | None
     overdue: int
-    #: The time since which the oldest task has waited for a worker.
+    #: The time since which the oldest task that is due has waited: to be admitted, for a route, or for a worker.
     ready_since_at: int | None
+    #: Tasks that a worker may take.
+    scheduled: int = 0
+    #: Tasks that no worker can take, since when the oldest of them waits, and why.
+    unroutable: int = 0
+    unroutable_since_at: int | None = None
+    unroutable_reason: str = ""
     workers: int
     #: Shards whose leases have not expired, and the number of nodes that hold them.
     shards: int
     holders: int
     unresolved: int
+    #: Announcements that are to be sent.
+    unannounced: int = 0
     #: The first jobs by name.
     cards: tuple[JobStats, ...] = ()
+
+
+class MarksAhead(Struct, frozen=True):
+    """Schedules that decide nothing until the clock has passed their marks."""
+
+    count: int
+    #: The farthest of the marks.
+    farthest_at: int | None = None
 
 
 class StoreStatsReader(Protocol):
@@ -178,8 +237,16 @@ class StoreStatsReader(Protocol):
         """The statistics, with `cards` jobs in detail."""
         ...
 
+    async def marks_ahead(self) -> MarksAhead:
+        """The schedules whose marks are ahead of the store's clock. It reads every schedule."""
+        ...
+
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """The steps of the runs that have several, each with its state. Items are not steps."""
+        ...
+
+    async def last_successes(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        """When the last successful run of each schedule ended, for those with a success among their newest runs."""
         ...
 
 

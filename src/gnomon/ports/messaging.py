@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
-#: Answers the body of a request.
-RequestHandler = Callable[[bytes], Awaitable[bytes]]
+#: Answers a request: given the sender, which is the token of a worker in the subject, and the body.
+RequestHandler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class OutboundTask(Struct, frozen=True, kw_only=True, gc=False):
@@ -38,6 +38,10 @@ class InboundMessage(Struct, frozen=True, gc=False):
     handle: Any
     #: Whether another worker may have got it before, though the bus does not count that delivery.
     doubtful: bool = False
+    #: For a report: the token of the worker in its subject. The bus decides who may publish on which subject.
+    sender: str = ""
+    #: The name under which the bus stored it.
+    name: str = ""
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True):
@@ -61,6 +65,9 @@ class HeartbeatReply(Struct, frozen=True, kw_only=True):
     to_cancel: tuple[AttemptRef, ...] = ()
     #: The server's clock; None from an older server.
     now: int | None = None
+    #: Whether the worker is overloaded and another of its pool is not, so that it takes only tasks for it alone. None
+    #: from an older server, and if its load was not sent.
+    relieved: bool | None = None
 
 
 class StartRequest(Struct, frozen=True, kw_only=True):
@@ -137,8 +144,12 @@ class TaskInbox(Protocol):
         """How often the bus may have lost its delivery state: after that, other workers may have the same tasks."""
         ...
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
-        """The next tasks, as soon as there are some; none after `wait_ms`."""
+    async def pull(self, *, limit: int, wait_ms: int, directed_only: bool = False) -> Sequence[InboundMessage]:
+        """The next tasks, as soon as there are some; none after `wait_ms`.
+
+        With `directed_only` no task is requested that another worker may have; one that an earlier pull has requested
+        may still come.
+        """
         ...
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:

@@ -5,7 +5,19 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Run, RunId, RunStatus, ScheduleUid, Source, TaskId
+from gnomon.core.model import (
+    ENGINE,
+    Attempt,
+    DeadLetter,
+    LogLine,
+    Run,
+    RunId,
+    RunStatus,
+    ScheduleUid,
+    Source,
+    Task,
+    TaskId,
+)
 from gnomon.core.runs.backfill import (
     Backfill,
     BackfillBatch,
@@ -15,6 +27,7 @@ from gnomon.core.runs.backfill import (
     OpenBackfill,
 )
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.states import TaskState
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -71,6 +84,10 @@ class Executions(Payloads, Protocol):
         """Runs, newest first: by creation time, then by id."""
         ...
 
+    async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[Run]:
+        """The runs of the tenant whose ids begin with these characters, by id."""
+        ...
+
     async def run_position(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """The position of the run with that number, from 1, in the listing without its status and source filters.
 
@@ -86,12 +103,78 @@ class Executions(Payloads, Protocol):
         """The `input` of a run or a task, or the `output` of a task."""
         ...
 
-    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
-        """The number of log lines of each of these tasks that has any."""
-        ...
-
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """The log lines of all attempts of a task, oldest first, without the first `after` lines."""
+        ...
+
+    async def excluding_runs(self, *, limit: int) -> Sequence[Run]:
+        """The active runs of schedules that skip ticks while a run is active, by schedule, then oldest first."""
+        ...
+
+
+class ItemQuery(Struct, frozen=True, kw_only=True):
+    """A selection of the items of a run, narrowed by the fields that are set."""
+
+    run_id: RunId
+    step: str | None = None
+    states: frozenset[TaskState] | None = None
+    #: Only items with a larger number.
+    after: int = -1
+    limit: int = 100
+
+
+#: The position of a log line among all lines of its run: its time, task and number.
+LogCursor = tuple[int, str, int]
+
+
+class LogQuery(Struct, frozen=True, kw_only=True):
+    """A selection of the log lines of a run, narrowed by the fields that are set."""
+
+    run_id: RunId
+    #: Only lines of this time or later.
+    since: int | None = None
+    after: LogCursor | None = None
+    limit: int = 1000
+
+
+class StepLogLine(Struct, frozen=True):
+    """A log line and its step."""
+
+    step: str
+    line: LogLine
+    #: The number of the line in the log of its task, from 1.
+    number: int
+    task: str
+    #: The item of a `foreach` step.
+    item: int | None = None
+
+    @property
+    def place(self) -> LogCursor:
+        """Its position among all lines of the run."""
+        return self.line.at, self.task, self.number
+
+
+class RunTasks(Protocol):
+    """Reading the tasks of runs. A run may have a hundred thousand items: no method reads all of them."""
+
+    async def steps(self, runs: Sequence[RunId], *, items: int = 0) -> Sequence[Task]:
+        """The tasks of the steps of these runs, and of the first `items` items of each step; by run and step."""
+        ...
+
+    async def items(self, query: ItemQuery) -> Sequence[Task]:
+        """Items by number, then by task."""
+        ...
+
+    async def item_counts(self, run_id: RunId) -> Mapping[str, Mapping[TaskState, int]]:
+        """The number of items of each `foreach` step in each state."""
+        ...
+
+    async def attempt_numbers(self, runs: Sequence[RunId]) -> Mapping[RunId, int]:
+        """The highest number of an attempt of a step, of each of these runs that has tasks; items do not count."""
+        ...
+
+    async def log(self, query: LogQuery) -> Sequence[StepLogLine]:
+        """Log lines of all steps in the order of their time, task and number."""
         ...
 
 
@@ -103,7 +186,10 @@ class Backfills(Protocol):
         ...
 
     async def list_open(self, *, limit: int) -> Sequence[OpenBackfill]:
-        """Backfills that have not ended, by id. Ids without a client key sort by age, oldest first."""
+        """Backfills that have not ended: the first of each tenant by id, then the second of each, and so on.
+
+        Ids without a client key sort by age, oldest first.
+        """
         ...
 
     async def times_already_run(
@@ -131,19 +217,42 @@ class Backfills(Protocol):
         ...
 
 
+#: The position of a dead letter in a listing: its creation time and its id.
+LetterPosition = tuple[int, str]
+
+
 class DeadLetters(Protocol):
-    """Reading and resolving dead letters. Completions write them; a replay is a launch with `replay_of`."""
+    """Reading and resolving dead letters. Completions write them; a replay is a launch with `replay_of`.
+
+    The letters of one execution stand for the same work: a replay is noted in all of them, and resolves them if it
+    succeeds.
+    """
 
     async def find(self, tenant: str, dead_letter_id: str) -> DeadLetter | None:
         """The dead letter with that id, or None."""
         ...
 
     async def page(
-        self, tenant: str, *, job: str | None = None, unresolved: bool = False, after: str = "", limit: int = 100
+        self,
+        tenant: str,
+        *,
+        job: str | None = None,
+        unresolved: bool = False,
+        oldest_first: bool = False,
+        after: LetterPosition | None = None,
+        limit: int = 100,
     ) -> Sequence[DeadLetter]:
-        """Dead letters after `after`, by id."""
+        """Dead letters after a position, newest first unless `oldest_first`: by creation time, then by id."""
         ...
 
-    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
-        """Mark the unresolved ones as resolved; return how many there were."""
+    async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[DeadLetter]:
+        """The dead letters of the tenant whose ids begin with these characters, by id."""
+        ...
+
+    async def of_execution(self, tenant: str, dead_letter_id: str) -> Sequence[str]:
+        """The ids of all letters of the execution that left this one."""
+        ...
+
+    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, actor: str, now: int) -> int:
+        """Mark the unresolved ones as resolved, with the text `by`; return how many there were."""
         ...

@@ -23,6 +23,14 @@ class Clock(Protocol):
         ...
 
 
+class ClockSync(Protocol):
+    """Keeps the clock of this process with the clock of the store."""
+
+    async def compare(self) -> None:
+        """Correct the clock of this process by the store's; Unavailable if the store does not answer."""
+        ...
+
+
 class Events(Protocol):
     """The sink for events of services. Emitting never fails and never waits."""
 
@@ -42,6 +50,10 @@ class Ids(Protocol):
 class PingSender(Protocol):
     """Sends pings to external monitors."""
 
-    async def send(self, url: str, *, timeout_ms: int) -> None:
-        """Request the URL; PingFailed, without the URL, unless it answers with success in time."""
+    async def send(self, url: str, *, timeout_ms: int, configured: bool = False) -> None:
+        """Request the URL; PingFailed, without the URL, unless it answers with success in time.
+
+        AddressRefused if it leads to an address that jobs may not reach. A `configured` URL, which the administrator
+        has chosen, may lead to any address.
+        """
         ...

@@ -1,11 +1,14 @@
-"""Schedules, their history, and jobs: a workflow and its schedules together. Every method is one transaction."""
+"""Schedules, their history, and jobs: a workflow and its schedules together. Every method is one transaction.
 
-from collections.abc import Sequence
+An edit from a node whose clock is ahead of the clock of a server raises ClockAhead, and changes nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, Verdict
+from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, TickKind, Verdict
 from gnomon.core.runs.workflow import Workflow
 
 
@@ -47,6 +50,14 @@ class Schedules(Protocol):
         """The schedules whose names come after `after`, in the order of their names."""
         ...
 
+    async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
+        """The names of the schedules whose definition comes from one of these origins."""
+        ...
+
+    async def orphans(self, tenant: str, *, limit: int) -> Sequence[Schedule]:
+        """Schedules that their origin does not declare any more, in the order of their names."""
+        ...
+
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """Register the schedules whose names are free; return the names that were taken. One may start paused."""
         ...
@@ -75,6 +86,14 @@ class ScheduleHistory(Protocol):
 
     async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
         """The runs planned before `before`, newest first, then by id."""
+        ...
+
+    async def running(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        """The number of runs that have started and not ended, of each of these schedules that has any."""
+        ...
+
+    async def last_tick_kinds(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, TickKind]:
+        """The kind of the newest tick of each of these schedules that has any."""
         ...
 
     async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:

@@ -6,13 +6,16 @@ the bundle.
 
 from typing import Protocol
 
+from gnomon.ports.announcements import AnnouncementQueue, Announcements
+from gnomon.ports.approvals import Approvals
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
-from gnomon.ports.maintenance import InvariantChecks, RetentionStore, SingletonLeases, StoreStatsReader, StuckRuns
-from gnomon.ports.runs import Backfills, DeadLetters, Executions, Payloads, Runs
+from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
+from gnomon.ports.runs import Backfills, DeadLetters, Executions, Payloads, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskPlacement, Workers
+from gnomon.ports.tokens import Tokens
 
 
 class ExecutionStore(Protocol):
@@ -41,6 +44,11 @@ class ExecutionStore(Protocol):
     @property
     def executions(self) -> Payloads:
         """Inputs and outputs of runs and tasks."""
+        ...
+
+    @property
+    def approvals(self) -> Approvals:
+        """Approvals of definitions."""
         ...
 
 
@@ -87,6 +95,11 @@ class Store(ExecutionStore, Protocol):
         ...
 
     @property
+    def run_tasks(self) -> RunTasks:
+        """The tasks of runs, as they are read."""
+        ...
+
+    @property
     def backfills(self) -> Backfills:
         """Backfills."""
         ...
@@ -94,6 +107,16 @@ class Store(ExecutionStore, Protocol):
     @property
     def dead_letters(self) -> DeadLetters:
         """Dead letters."""
+        ...
+
+    @property
+    def announcements(self) -> Announcements:
+        """Announcements, as they are read."""
+        ...
+
+    @property
+    def announcement_queue(self) -> AnnouncementQueue:
+        """Announcements that are to be sent."""
         ...
 
     @property
@@ -107,7 +130,12 @@ class Store(ExecutionStore, Protocol):
         ...
 
     @property
-    def retention(self) -> RetentionStore:
+    def tokens(self) -> Tokens:
+        """Issued and revoked tokens."""
+        ...
+
+    @property
+    def retention(self) -> RetainedHistory:
         """Expired records."""
         ...
 
@@ -124,6 +152,10 @@ class Store(ExecutionStore, Protocol):
     @property
     def stats(self) -> StoreStatsReader:
         """Statistics for health checks and metrics."""
+        ...
+
+    async def cursor_key(self) -> bytes:
+        """The key that seals the cursors of lists: random, and the same for every process on the store."""
         ...
 
     async def now(self) -> int:

@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.model import RunId, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, WorkerCandidate
@@ -42,6 +44,8 @@ class TakeFilter(Struct, frozen=True):
     functions: tuple[str, ...] | None = None
     #: Only tasks that not every worker of the pool may take: directed at this worker, or calling one of the functions.
     chosen: bool = False
+    #: Only tasks that have been available since then, besides those that are directed at this worker; None: all.
+    available_by: int | None = None
 
 
 #: Every task that waits in the default pool.
@@ -56,8 +60,9 @@ class InFlightCounts(Struct, frozen=True):
     directed: Mapping[str, int]
     #: Tasks that wait for any worker of a pool; the default pool is None.
     scheduled: Mapping[str | None, int]
-    #: All of these together, by tenant.
+    #: All of these together, by tenant; and the open attempts alone.
     tenants: Mapping[str, int]
+    tenants_in_hand: Mapping[str, int]
 
 
 class OpenAttemptsPage(Struct, frozen=True):
@@ -70,8 +75,12 @@ class OpenAttemptsPage(Struct, frozen=True):
 class PendingTasks(Protocol):
     """Tasks on their way to a worker: reading the PENDING ones and admitting them."""
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
-        """PENDING tasks that wait for nothing but admission, and whose time has come; earliest first."""
+    async def waiting(self, now: int, *, limit: int, in_turns: bool = False) -> Sequence[ReadyTask]:
+        """PENDING tasks that wait for nothing but admission, and whose time has come; earliest first.
+
+        If there are more than `limit`, these are the earliest of all; with `in_turns`, the earliest of each tenant, so
+        that tenants have equal shares.
+        """
         ...
 
     async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
@@ -82,26 +91,36 @@ class PendingTasks(Protocol):
         """The earliest time at which a task that waits for its time becomes available."""
         ...
 
-    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
-        """Carry out every admission whose task is still PENDING under the same fence; return those tasks.
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> Mapping[TaskId, Admission]:
+        """Carry out every admission whose task is still PENDING under the same fence; return these by their tasks.
 
         An admission behind an attempt is void unless that attempt succeeded. An admission is also void if its tenant
-        has reached its limit. A task that ends here may end its run.
+        has reached its limit of tasks. One with an action limit is counted as an action of its tenant until the end of
+        ACTION_WINDOW_MS, or until the attempt turns out never to have begun; beyond the limit the task is denied
+        instead, and the denial is what is returned. A denial keeps the error of an attempt that failed before.
+
+        A task that ends here may end its run. ClockAhead, and nothing is written, if `now` is a second or more later
+        than the time by the store's clock: the tasks may have been read before their time.
         """
         ...
 
-    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """Start every task that is still PENDING under its fence and that no worker carries out; return those tasks.
 
         Such a task is RUNNING until all its items, or its run, have ended. Without items or run it ends at once.
+        ClockAhead as by `admit`.
         """
+        ...
+
+    async def actions_since(self, tenant: str, *, since: int, besides: AttemptRef | None = None) -> int:
+        """The number of actions of the tenant that were counted after that instant, without that one attempt."""
         ...
 
 
 class Attempts(Protocol):
     """Attempts at tasks: claimed by workers under a lease, started, renewed, reported."""
 
-    async def take(
+    async def take(  # noqa: PLR0913 - everything that limits a take
         self,
         worker: str,
         *,
@@ -111,11 +130,15 @@ class Attempts(Protocol):
         begin: bool = True,
         known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
         reach: TakeFilter = DEFAULT_TAKE_FILTER,
+        shares: TenantShares | None = None,
     ) -> Sequence[ReadyTask]:
         """Give SCHEDULED tasks that match `reach` to the worker, each under a new attempt whose fence it then has.
 
-        The lowest rank comes first, then the earliest. With `begin` the tasks are RUNNING, and this is the grant to
-        start them; otherwise they are DISPATCHED. Tasks in `known` that were not tried since are not read again.
+        Tenants take turns, as `shares` says; None stands for a taker that has had no task so far. Of a tenant's tasks
+        the lowest rank comes first, then the earliest. Fewer tasks than `limit` are taken only if there are no more.
+
+        With `begin` the tasks are RUNNING, and this is the grant to start them; otherwise they are DISPATCHED. Tasks in
+        `known` that were not tried since are not read again.
         """
         ...
 
@@ -124,12 +147,16 @@ class Attempts(Protocol):
     ) -> frozenset[AttemptRef]:
         """Grant the start of the tasks that are DISPATCHED under these attempts; return the attempts that may start.
 
-        With a worker, the attempts belong to it from then on, and a grant that it already had is repeated.
+        With a worker, the attempts belong to it from then on, and a grant that it already had is repeated. It gets no
+        attempt that was dispatched to another worker or, if it is enrolled, to another pool.
         """
         ...
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
-        """Extend the leases of the attempts that the worker still owns. It lost those that another worker started."""
+        """Extend the leases of the attempts that the worker still owns.
+
+        It lost those that another worker started, and it never had those that were dispatched to another.
+        """
         ...
 
     async def cancel_requests(self, worker: str) -> frozenset[AttemptRef]:
@@ -140,7 +167,8 @@ class Attempts(Protocol):
         """Carry out every ending whose attempt still counts; return those attempts. The others change nothing.
 
         An ending that assumes an expired lease is void if the lease was renewed. An ending that a worker reports is
-        void if another worker started the attempt. The first ending of an attempt makes any other void.
+        void if another worker started the attempt, or if it was dispatched to another worker or pool. The first ending
+        of an attempt makes any other void.
 
         A task that ends may end its run, and a run that ends releases the next queued run of its schedule. A one-shot
         that is to be deleted after its run is deleted if the run succeeded and paused if it failed.
@@ -207,29 +235,40 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     seen_at: int = 0
 
 
+def worker_candidate(card: WorkerInfo) -> WorkerCandidate:
+    """The worker with the fields that routing needs, as it was at its last heartbeat."""
+    return WorkerCandidate(
+        worker=card.worker,
+        pool=card.pool,
+        functions=frozenset(card.functions),
+        slots=card.slots,
+        active=card.in_hand,
+        cpu=card.load.cpu,
+        gpu=card.load.gpu,
+        capabilities=frozenset(card.capabilities),
+        labels=card.labels,
+    )
+
+
 def worker_candidates(cards: Iterable[WorkerInfo]) -> list[WorkerCandidate]:
-    """The workers that may be given tasks, with the fields that routing needs."""
-    return [
-        WorkerCandidate(
-            worker=card.worker,
-            pool=card.pool,
-            functions=frozenset(card.functions),
-            slots=card.slots,
-            cpu=card.load.cpu,
-            gpu=card.load.gpu,
-            capabilities=frozenset(card.capabilities),
-            labels=card.labels,
-        )
-        for card in cards
-        if not card.draining
-    ]
+    """The workers that may be given tasks."""
+    return [worker_candidate(card) for card in cards if not card.draining]
+
+
+def as_seen_by_tenant(card: WorkerInfo, in_hand: int) -> WorkerInfo:
+    """The worker as a tenant sees it that has so many tasks there: without labels, load and the tasks of others."""
+    return replace(card, in_hand=in_hand, load=HostLoad(), labels={})
 
 
 class Workers(Protocol):
     """The registered workers. The store's clock decides which are alive."""
 
     async def register(self, card: WorkerInfo, *, ttl_ms: int) -> None:
-        """Register the worker, or renew its registration; it counts as alive for `ttl_ms`."""
+        """Register the worker, or renew its registration; it counts as alive for `ttl_ms`.
+
+        If it lacks a function that all others of its pool have, the SCHEDULED tasks that any worker of the pool could
+        take become PENDING, so that they are placed again with the names of their functions.
+        """
         ...
 
     async def alive(self) -> Sequence[WorkerInfo]:
@@ -238,4 +277,8 @@ class Workers(Protocol):
 
     async def deregister(self, worker: str) -> None:
         """Remove the worker."""
+        ...
+
+    async def in_hand_of(self, tenant: str) -> Mapping[str, int]:
+        """The number of open attempts of the tenant, by worker."""
         ...

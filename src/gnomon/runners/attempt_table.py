@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.ports.execution import Finished
@@ -22,12 +24,31 @@ from gnomon.runners.secrets import SecretSource, redactor
 class RunnerEnvironment:
     """The secrets and limits that all executors of a runner share."""
 
-    def __init__(self, secrets: SecretSource, *, max_output_bytes: int, max_log_lines: int, grace_ms: int) -> None:
+    def __init__(
+        self,
+        secrets: SecretSource,
+        *,
+        max_output_bytes: int,
+        max_log_lines: int,
+        grace_ms: int,
+        slot_wait_ms: int,
+    ) -> None:
         self.secrets = secrets
         self.max_output_bytes = max_output_bytes
         self.max_log_lines = max_log_lines
-        #: Seconds between a stop request and giving up on the attempt or killing it.
-        self.grace = grace_ms / 1000
+        self._grace = grace_ms / 1000
+        #: Seconds that an attempt may wait for a thread or a process before another worker may have it. Less than the
+        #: time that the reconciler allows beyond a timeout, since it counts the wait as running.
+        self.slot_wait = slot_wait_ms / 1000
+
+    @property
+    def grace(self) -> float:
+        """Seconds between a stop request and giving up on the attempt or killing it."""
+        return self._grace
+
+    def change_grace(self, seconds: float) -> None:
+        """Give attempts so long from now on: the worker stops."""
+        self._grace = seconds
 
 
 class RunningAttempt:
@@ -35,6 +56,8 @@ class RunningAttempt:
 
     __slots__ = (
         "_claim",
+        "_timer",
+        "arrived_at",
         "assignment",
         "deadline",
         "function",
@@ -44,7 +67,6 @@ class RunningAttempt:
         "stop_result",
         "task",
         "timeout",
-        "timer",
     )
 
     def __init__(self, assignment: Assignment, function: Function, *, timeout_ms: int, log: TaskLog) -> None:
@@ -53,13 +75,15 @@ class RunningAttempt:
         self.log = log
         self.stop_flag = StopFlag()
         self.timeout = timeout_ms / 1000
+        #: When it was handed over, on the monotonic clock.
+        self.arrived_at = time.monotonic()
         #: End of its timeout on the monotonic clock. Set again when the function begins.
-        self.deadline = time.monotonic() + self.timeout
+        self.deadline = self.arrived_at + self.timeout
         #: The result that a stop request asked for, and when on the monotonic clock.
         self.stop_result: Result | None = None
         self.stop_requested_at = 0.0
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._claim = [True]
 
     @property
@@ -67,6 +91,17 @@ class RunningAttempt:
         """Its task id and fencing token."""
         task = self.assignment.task
         return task.task_id, task.fence
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of its run."""
+        return self.assignment.run.tenant
+
+    @property
+    def job(self) -> str:
+        """The name of its job; without a schedule, of its workflow."""
+        run = self.assignment.run
+        return run.schedule_id or run.workflow_id
 
     def claim(self) -> bool:
         """True for the first caller only, which either begins the attempt or drops it."""
@@ -80,11 +115,31 @@ class RunningAttempt:
         """Whether it was claimed: it has begun, or was dropped and never will."""
         return not self._claim
 
+    def begin_timeout(self) -> None:
+        """Count its timeout from now: its function begins."""
+        self.deadline = time.monotonic() + self.timeout
+
+    def set_task(self, task: asyncio.Task[None]) -> None:
+        """Set the task of the event loop that executes it."""
+        self.task = task
+
+    def set_timer(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[["RunningAttempt"], None]
+    ) -> None:
+        """Call the function with this attempt after so many seconds, unless the timer is set again or cancelled."""
+        self.cancel_timer()
+        self._timer = loop.call_later(seconds, call, self)
+
+    def cancel_timer(self) -> None:
+        """Cancel the timer. Called on the thread of its event loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     def request_stop(self, result: Result) -> None:
         """Ask it to stop with this result. The first request counts."""
         if self.stop_result is None:
             self.stop_result, self.stop_requested_at = result, time.monotonic()
-        self.stop_flag.requested = True
+        self.stop_flag.request()
 
     def facts(self) -> AttemptInfo:
         """The facts about the attempt that its function may read."""
@@ -95,9 +150,9 @@ class RunningAttempt:
         """The function with its arguments; UsageError if the input does not fit."""
         binder = self.function.binder
         wanted = binder.wanted(self.assignment)
-        given, found = secrets.resolve(wanted)
+        given, found = secrets.resolve(wanted, tenant=self.tenant, job=self.job)
         if found:
-            self.log.redact = redactor(found)
+            self.log.redact_with(redactor(found))
         if binder.takes_nothing and not given:
             return self.function.body
         context = Context(self.facts(), self.log, self.stop_flag, self.deadline) if binder.takes_context else None
@@ -129,11 +184,11 @@ def error_outcome(attempt: RunningAttempt, error: BaseException) -> AttemptOutco
     return raised_outcome(error, redact=attempt.log.redact)
 
 
-def _never_started_outcome(attempt: RunningAttempt, reason: str) -> AttemptOutcome:
+def _never_started_outcome(attempt: RunningAttempt, reason: str, *, waited_for_slot: bool) -> AttemptOutcome:
     """The outcome of an attempt that was dropped before it began."""
     if attempt.stop_result is Result.CANCELLED:
-        return stopped_outcome(attempt)
-    return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
+        return replace(stopped_outcome(attempt), never_began=True)
+    return AttemptOutcome(result=Result.NEVER_STARTED, error=reason, waited_for_slot=waited_for_slot)
 
 
 class AttemptTable:
@@ -150,8 +205,8 @@ class AttemptTable:
         self._overrunning: dict[AttemptRef, RunningAttempt] = {}
         self._finished: deque[Finished] = deque()
         self._notified = False
-        #: Called when no attempt occupies a slot any more.
-        self.on_empty: Callable[[], object] | None = None
+        #: Called when no attempt occupies a slot any more, while `wait_until_empty` waits for that.
+        self._on_empty: Callable[[], object] | None = None
 
     @property
     def occupied(self) -> int:
@@ -199,23 +254,37 @@ class AttemptTable:
         """Free the slot of an attempt that has ended."""
         self._occupied.pop(attempt.ref, None)
         self._overrunning.pop(attempt.ref, None)
-        called = self.on_empty
+        called = self._on_empty
         if called is not None and not self._occupied:
             called()
+
+    async def wait_until_empty(self, patience: float) -> None:
+        """Wait until no attempt occupies a slot, at most `patience` seconds. One caller waits at a time."""
+        empty, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._on_empty = partial(loop.call_soon_threadsafe, empty.set)
+        try:
+            if self._occupied:
+                async with asyncio.timeout(patience):
+                    await empty.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._on_empty = None
 
     def end(self, attempt: RunningAttempt, outcome: AttemptOutcome) -> bool:
         """Report the outcome and free the slot; False if an outcome was reported before.
 
-        A result counts although the worker is stopping. After a timeout or a cancellation it comes too late.
+        A result counts although the worker is stopping. After a timeout or a cancellation it comes too late, unless it
+        says that the attempt was stopped for this.
         """
-        counts = attempt.stop_result in (None, Result.INTERRUPTED)
+        counts = attempt.stop_result in (None, Result.INTERRUPTED, outcome.result)
         reported = self.report(attempt, outcome if counts else stopped_outcome(attempt))
         self.free_slot(attempt)
         return reported
 
-    def drop(self, attempt: RunningAttempt, reason: str) -> None:
+    def drop(self, attempt: RunningAttempt, reason: str, *, waited_for_slot: bool = False) -> None:
         """Report a claimed attempt as never started, and free its slot."""
-        self.report(attempt, _never_started_outcome(attempt, reason))
+        self.report(attempt, _never_started_outcome(attempt, reason, waited_for_slot=waited_for_slot))
         self.free_slot(attempt)
 
     def add_outcome(self, assignment: Assignment, outcome: AttemptOutcome) -> None:

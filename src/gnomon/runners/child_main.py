@@ -1,6 +1,7 @@
-"""The process of an isolated function: `python -m gnomon.runners.child_main FD` with the request on standard input.
+"""The process of an isolated function: `python -m gnomon.runners.child_main FD PARENT`, the request on standard input.
 
-It answers on the file descriptor FD, since standard output belongs to the function.
+It answers on the file descriptor FD, since standard output belongs to the function. The function runs in a child
+process; this one, the child of the worker PARENT, is its guardian.
 """
 
 import asyncio
@@ -27,7 +28,10 @@ from gnomon.errors import FieldError, UsageError
 from gnomon.runners.context import Cancelled, Context, StopFlag
 from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
+from gnomon.runners.open_files import restore_open_files_limit
 from gnomon.runners.outcomes import give_up_outcome, raised_outcome, returned_outcome
+from gnomon.runners.process_guardian import supervise
+from gnomon.runners.process_memory import forbid_memory_reads
 from gnomon.runners.registry import FUNCTIONS, Function, LoadingStopped
 from gnomon.runners.secrets import redactor
 
@@ -40,15 +44,16 @@ _NOT_ABOVE = f"{_NOT_FOUND}, above gnomon.run() or gnomon.start(), which is wher
 
 def main() -> NoReturn:
     """Run the requested function, answer, and exit even if the function has left threads running."""
-    answer = int(sys.argv[1])
+    answer, worker = map(int, sys.argv[1:])
     os.set_inheritable(answer, False)
-    _die_with_parent()
+    _die_with_parent(supervise(worker))
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildRequest)
-    if os.getppid() != request.parent:
-        os._exit(1)
+    if request.forbid_memory_reads:
+        forbid_memory_reads()
     _forget_standard_input()
+    restore_open_files_limit(request.open_files)
     log = TaskLog(request.max_log_lines, on_line=lambda line: _send_log(answer, line))
-    log.redact = redactor(request.secrets)
+    log.redact_with(redactor(request.secrets))
     if request.secrets:
         # A core dump would contain them.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -64,11 +69,13 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when the worker dies, and make it the reaper of its orphaned descendants."""
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its guardian dies, and make it the reaper of its orphaned descendants."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _forget_standard_input() -> None:
@@ -117,7 +124,7 @@ def _outcome(request: ChildRequest, log: TaskLog, stop: StopFlag) -> AttemptOutc
 
 
 def _find_function(request: ChildRequest) -> Function:
-    FUNCTIONS.loading = True
+    FUNCTIONS.load_only()
     wholly = True
     for module in request.imports:
         wholly &= _imported(module)[1]
@@ -167,7 +174,7 @@ def _call(function: Function, request: ChildRequest, log: TaskLog, stop: StopFla
 
 def _call_sync(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401 - any return value
     def stopping(_number: int, _frame: object) -> None:
-        stop.requested = True
+        stop.request()
         raise Cancelled
 
     signal.signal(signal.SIGTERM, stopping)
@@ -179,7 +186,7 @@ def _call_async(call: Callable[[], Any], stop: StopFlag) -> Any:  # noqa: ANN401
         task = asyncio.current_task()
 
         def stopping() -> None:
-            stop.requested = True
+            stop.request()
             if task is not None:
                 task.cancel()
 

@@ -18,11 +18,14 @@ import msgspec
 from gnomon.runners.context import AttemptInfo
 from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import TaskLog
+from gnomon.runners.process_guardian import KILL_ALL
 from gnomon.runners.process_tree import MARK, kill_tree
 from gnomon.runners.secrets import Redactor
 
 #: Bytes per read, and the longest line of output that is kept whole.
 CHUNK = 65_536
+#: Seconds that a guardian may take to kill the descendants.
+_KILL_SECONDS = 2.5
 _messages = msgspec.json.Decoder(ChildLog | ChildResult)
 
 
@@ -92,7 +95,7 @@ class SupervisedProcess(ABC):
 
     async def kill_tree_and_drain(self) -> bool:
         """Kill the process tree, read the rest of its output and reap it; False if the process does not exit."""
-        if not await asyncio.to_thread(kill_tree, self._process.pid, self._mark):
+        if not await self.kill_tree():
             self._log.add("warning", "[not all processes that it started could be killed]")
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -106,6 +109,16 @@ class SupervisedProcess(ABC):
         self.reap()
         return True
 
+    async def kill_tree(self) -> bool:
+        """Kill the process and all that it has started; False if some of them do not exit.
+
+        Its guardian finds all of them. Afterwards, or if the guardian was killed, they are looked for in /proc.
+        """
+        if not self.exited.done():
+            os.kill(self._process.pid, KILL_ALL)
+            await asyncio.wait([self.exited], timeout=_KILL_SECONDS)
+        return await asyncio.to_thread(kill_tree, self._process.pid, self._mark)
+
     def reap(self) -> None:
         """Collect the exit status of a process that has exited."""
         self._process.wait()
@@ -114,6 +127,11 @@ class SupervisedProcess(ABC):
     @abstractmethod
     def ended(self) -> ChildResult | None:
         """The result that the process has sent or its exit status stands for; None without one."""
+
+    @property
+    def partial_output(self) -> bytes | None:
+        """The output of a process that was stopped, or that was killed before it had a result; None without one."""
+        return None
 
     @property
     def exit_description(self) -> str:
@@ -209,7 +227,7 @@ class ChildProcess(SupervisedProcess):
             file.seek(0)
             return subprocess.Popen(  # noqa: S603 - our own program
                 # -P: do not import modules from the working directory.
-                [sys.executable, "-u", "-P", "-m", "gnomon.runners.child_main", str(result)],
+                [sys.executable, "-u", "-P", "-m", "gnomon.runners.child_main", str(result), str(os.getpid())],
                 stdin=file,
                 stdout=out,
                 stderr=err,

@@ -69,10 +69,19 @@ class AttemptInfo(Struct, frozen=True, kw_only=True):
 class StopFlag:
     """Whether a stop was requested. The executor sets it, the function reads it."""
 
-    __slots__ = ("requested",)
+    __slots__ = ("_requested",)
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether the function is to stop."""
+        return self._requested
+
+    def request(self) -> None:
+        """Ask the function to stop."""
+        self._requested = True
 
 
 def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptInfo:

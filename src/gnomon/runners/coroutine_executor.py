@@ -1,4 +1,4 @@
-"""Coroutine functions, all on one event loop: a function that blocks it blocks no other part of the worker."""
+"""Coroutine functions and HTTP calls, all on one event loop: one that blocks it blocks no other part of the worker."""
 
 import time
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import UsageError
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, error_outcome
+from gnomon.runners.http_calls import HTTP_CALL, HttpCallRunner
 from gnomon.runners.logs import CURRENT
 from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.outcomes import give_up_outcome, returned_outcome
@@ -19,9 +20,13 @@ _REMINDERS = 2
 class CoroutineExecutor:
     """Starts coroutine functions, cancels them at their deadlines, and gives up on those that do not stop."""
 
-    def __init__(self, table: AttemptTable, environment: RunnerEnvironment) -> None:
+    def __init__(
+        self, table: AttemptTable, environment: RunnerEnvironment, http_calls: HttpCallRunner | None = None
+    ) -> None:
+        """`http_calls` makes the calls of steps; None if this worker makes none."""
         self._table = table
         self._environment = environment
+        self._http_calls = http_calls
         self._thread = LoopThread("gnomon-coroutines")
 
     def start(self, attempts: Sequence[RunningAttempt]) -> None:
@@ -54,19 +59,20 @@ class CoroutineExecutor:
     def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
         loop = self._thread.loop
         for attempt in attempts:
-            attempt.timer = loop.call_later(attempt.timeout, self._late, attempt)
-            attempt.task = loop.create_task(self._perform(attempt))
+            attempt.set_timer(loop, attempt.timeout, self._late)
+            attempt.set_task(loop.create_task(self._perform(attempt)))
 
     async def _perform(self, attempt: RunningAttempt) -> None:
         if attempt.claim():
-            attempt.deadline = time.monotonic() + attempt.timeout
+            attempt.begin_timeout()
             CURRENT.set(attempt.log)
             self._table.end(attempt, await self._outcome(attempt))
-        if attempt.timer is not None:
-            attempt.timer.cancel()
+        attempt.cancel_timer()
 
     async def _outcome(self, attempt: RunningAttempt) -> AttemptOutcome:
         try:
+            if self._http_calls is not None and attempt.function is HTTP_CALL:
+                return await self._http_calls.outcome(attempt)
             try:
                 call = attempt.call(self._environment.secrets)
             except UsageError as error:

@@ -12,8 +12,6 @@ from gnomon.runners.context import AttemptInfo
 class ChildRequest(Struct, frozen=True, kw_only=True):
     """The function to run and its input. It may hold secrets, so it is sent on standard input only."""
 
-    #: The pid of the worker; the child exits if that is not its parent any more.
-    parent: int
     #: The `sys.path` of the worker.
     search_path: list[str]
     imports: tuple[str, ...]
@@ -26,10 +24,14 @@ class ChildRequest(Struct, frozen=True, kw_only=True):
     #: The input without secrets, for error messages.
     shown: dict[str, Any]
     secrets: dict[str, str]
+    #: Whether the worker lets no other process read its memory; then its child does not either.
+    forbid_memory_reads: bool
     facts: AttemptInfo
     timeout_ms: int
     max_output_bytes: int
     max_log_lines: int
+    #: How many files the child may have open.
+    open_files: int
 
 
 class ChildLog(Struct, frozen=True, tag="said"):

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from gnomon.core.model import LogLine
+from gnomon.errors import truncate
 
 LONGEST_LINE = 2_000
 _LONGEST_LEVEL = 50
@@ -26,7 +27,7 @@ def no_redaction(text: str) -> str:
 class TaskLog:
     """The lines of one attempt. Lines that arrive after `take` are dropped."""
 
-    __slots__ = ("_limit", "_lines", "_lock", "_on_line", "_taken", "redact")
+    __slots__ = ("_limit", "_lines", "_lock", "_on_line", "_redact", "_taken")
 
     def __init__(self, limit: int, on_line: Callable[[LogLine], Any] | None = None) -> None:
         self._limit = limit
@@ -34,14 +35,23 @@ class TaskLog:
         self._lines: list[LogLine] = []
         self._lock = threading.Lock()
         self._taken = False
-        self.redact: Redact = no_redaction
+        self._redact: Redact = no_redaction
+
+    @property
+    def redact(self) -> Redact:
+        """Replaces the secrets of the attempt in a text."""
+        return self._redact
+
+    def redact_with(self, redact: Redact) -> None:
+        """Replace secrets in all lines from now on."""
+        self._redact = redact
 
     def add(self, level: str, text: str, at: int | None = None) -> None:
         """Add a line, cut to the maximum length. Beyond the limit one last line says that lines are missing."""
         if self._taken or len(self._lines) > self._limit:
             return
-        text = shortened(storable(self.redact(str(text))), LONGEST_LINE)
-        level = shortened(storable(self.redact(str(level))), _LONGEST_LEVEL)
+        text = truncate(storable(self.redact(str(text))), LONGEST_LINE)
+        level = truncate(storable(self.redact(str(level))), _LONGEST_LEVEL)
         line = LogLine(time.time_ns() // 1_000_000 if at is None else at, level, text)
         with self._lock:
             kept = len(self._lines)
@@ -63,11 +73,6 @@ class TaskLog:
 def storable(text: str) -> str:
     """The text with every character that cannot be stored written as an escape."""
     return _UNSTORABLE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def shortened(text: str, limit: int) -> str:
-    """The text with a mark at its end if it had to be cut."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 #: The log of the function that runs in this context; threads and tasks with a copy of the context share it.

@@ -10,8 +10,9 @@ import msgspec
 
 from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.errors import CommandRefused, truncate
 from gnomon.runners.context import GiveUp, Snooze, snooze_ms
-from gnomon.runners.logs import Redact, no_redaction, shortened, storable
+from gnomon.runners.logs import Redact, no_redaction, storable
 from gnomon.runners.secrets import redacted_json
 
 _LONGEST_ERROR = 4_000
@@ -45,18 +46,23 @@ def raised_outcome(error: BaseException, *, redact: Redact) -> AttemptOutcome:
     if isinstance(error, GiveUp):
         return give_up_outcome(redact(_message(error)))
     message = f"{type(error).__name__}: {_message(error)}".removesuffix(": ")
-    text = shortened(storable(redact(message)), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
+    text = truncate(storable(redact(message)), _LONGEST_MESSAGE) + redact("".join(_frames(error)))
     return failed_outcome(text)
 
 
 def give_up_outcome(reason: str) -> AttemptOutcome:
     """The outcome of an attempt that must not be retried."""
-    return AttemptOutcome(result=Result.GAVE_UP, error=shortened(storable(reason), _LONGEST_ERROR))
+    return AttemptOutcome(result=Result.GAVE_UP, error=truncate(storable(reason), _LONGEST_ERROR))
+
+
+def denied_outcome(error: CommandRefused, redact: Redact) -> AttemptOutcome:
+    """The outcome of a command that the policy refused before its program existed: it is never retried."""
+    return AttemptOutcome(result=Result.DENIED, error=truncate(storable(redact(str(error))), _LONGEST_ERROR))
 
 
 def failed_outcome(reason: str) -> AttemptOutcome:
     """The outcome of an attempt that failed."""
-    return AttemptOutcome(result=Result.FAILED, error=shortened(storable(reason), _LONGEST_ERROR))
+    return AttemptOutcome(result=Result.FAILED, error=truncate(storable(reason), _LONGEST_ERROR))
 
 
 def with_logs(outcome: AttemptOutcome, logs: tuple[LogLine, ...]) -> AttemptOutcome:
@@ -89,14 +95,14 @@ def _json(value: object, redact: Redact, limit: int) -> bytes:
         written = msgspec.json.encode(value)
         if len(written) <= limit:
             # msgspec writes a Raw value as it is, even if it is not JSON: decoding finds that out.
-            _refuse_depth(msgspec.json.decode(written))
+            refuse_depth(msgspec.json.decode(written))
     except Exception:  # noqa: BLE001 - an object's own conversion may raise anything
         written = msgspec.json.encode({"repr": _repr(value)})
     return written if redact is no_redaction else redacted_json(written, redact)
 
 
-def _refuse_depth(value: object) -> None:
-    """Refuse a value that is nested more deeply than readers of the output can decode."""
+def refuse_depth(value: object) -> None:
+    """Raise ValueError for a value that is nested more deeply than readers of the output can decode."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(_DEEPEST):
         if not level:

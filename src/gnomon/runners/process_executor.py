@@ -3,23 +3,60 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gnomon.core.model import Result
+from gnomon.core.runs.fair_share import TenantQueue
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import SHELL
-from gnomon.errors import UsageError
+from gnomon.errors import CommandRefused, UsageError
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, stopped_outcome
 from gnomon.runners.child_process import ChildProcess, SupervisedProcess
 from gnomon.runners.ipc import ChildRequest
 from gnomon.runners.loop_thread import LoopThread
-from gnomon.runners.outcomes import failed_outcome, give_up_outcome, raised_outcome
+from gnomon.runners.open_files import inherited_open_files_limit
+from gnomon.runners.outcomes import denied_outcome, failed_outcome, give_up_outcome, raised_outcome
+from gnomon.runners.process_memory import memory_reads_forbidden
 from gnomon.runners.secrets import redactor
 from gnomon.runners.shell import ShellRunner
+
+
+class ProcessSlots:
+    """The processes that may run at once, shared fairly between tenants."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._queue = TenantQueue[asyncio.Future[None]]()
+
+    async def acquire(self, tenant: str) -> None:
+        """Wait for the tenant's turn."""
+        if self._free > 0:
+            self._free -= 1
+            self._queue.started(tenant)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.add(tenant, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.release(tenant)
+            raise
+
+    def release(self, tenant: str) -> None:
+        """Give the slot to the next in turn."""
+        self._queue.ended(tenant)
+        while self._queue:
+            following, turn = self._queue.pop()
+            if not turn.done():
+                turn.set_result(None)
+                return
+            self._queue.ended(following)
+        self._free += 1
 
 
 class ProcessExecutor:
@@ -40,7 +77,7 @@ class ProcessExecutor:
         self._environment = environment
         self._control_loop = control_loop
         self._imports = tuple(imports)
-        self._free = asyncio.Semaphore(limit)
+        self._slots = ProcessSlots(limit)
         self._stops: dict[RunningAttempt, asyncio.Event] = {}
 
     def start(self, attempts: Sequence[RunningAttempt]) -> None:
@@ -61,31 +98,40 @@ class ProcessExecutor:
     def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
         for attempt in attempts:
             self._stops[attempt] = asyncio.Event()
-            attempt.task = self._control_loop.loop.create_task(self._perform(attempt))
+            attempt.set_task(self._control_loop.loop.create_task(self._perform(attempt)))
 
     def _stop(self, attempt: RunningAttempt) -> None:
         if attempt in self._stops:
             self._stops[attempt].set()
 
     async def _perform(self, attempt: RunningAttempt) -> None:
-        stop = self._stops[attempt]
+        stop, tenant = self._stops[attempt], attempt.assignment.run.tenant
         try:
-            if not await _first_of(self._free.acquire(), stop, attempt.timeout):
-                if attempt.claim():
-                    waited = f"no process was free within {attempt.timeout:g} s"
-                    self._table.drop(attempt, "was stopped before it began" if attempt.stop_result else waited)
+            if not await _first_of(self._slots.acquire(tenant), stop, self._environment.slot_wait):
+                self._drop_waiting(attempt)
                 return
             try:
                 if attempt.claim():
                     self._table.end(attempt, await self._run_safely(attempt, stop))
             finally:
-                self._free.release()
+                self._slots.release(tenant)
         finally:
             del self._stops[attempt]
+
+    def _drop_waiting(self, attempt: RunningAttempt) -> None:
+        if not attempt.claim():
+            return
+        if attempt.stop_result:
+            self._table.drop(attempt, "was stopped before it began")
+        else:
+            waited = f"no process was free within {self._environment.slot_wait:g} s"
+            self._table.drop(attempt, waited, waited_for_slot=True)
 
     async def _run_safely(self, attempt: RunningAttempt, stop: asyncio.Event) -> AttemptOutcome:
         try:
             return await self._outcome(attempt, stop)
+        except CommandRefused as error:
+            return denied_outcome(error, attempt.log.redact)
         except UsageError as error:
             return give_up_outcome(attempt.log.redact(str(error)))
         except Exception as error:  # noqa: BLE001 - the input cannot be encoded, or no process can be started
@@ -94,8 +140,8 @@ class ProcessExecutor:
     async def _outcome(self, attempt: RunningAttempt, stop: asyncio.Event) -> AttemptOutcome:
         if not hasattr(os, "pidfd_open"):
             return give_up_outcome("running in a separate process needs Linux")
-        attempt.deadline = time.monotonic() + attempt.timeout
-        child = self._start_process(attempt)
+        attempt.begin_timeout()
+        child = await self._started_process(attempt)
         try:
             await self._wait_for_exit(attempt, child, stop)
         finally:
@@ -107,12 +153,16 @@ class ProcessExecutor:
             child.reap()
         ended = child.ended
         if attempt.stop_result is not None and (ended is None or ended.cancelled):
-            return stopped_outcome(attempt)
-        return ended.outcome if ended is not None else failed_outcome(child.exit_description)
+            return replace(stopped_outcome(attempt), output=child.partial_output)
+        if ended is not None:
+            return ended.outcome
+        return replace(failed_outcome(child.exit_description), output=child.partial_output)
 
-    def _start_process(self, attempt: RunningAttempt) -> SupervisedProcess:
+    async def _started_process(self, attempt: RunningAttempt) -> SupervisedProcess:
         if attempt.assignment.step.function == SHELL:
-            return self._commands.started(attempt)
+            # The check of a command looks at files, which may take its time.
+            invocation = await asyncio.to_thread(self._commands.prepared, attempt)
+            return self._commands.started(attempt, invocation)
         return ChildProcess(self._request(attempt), attempt.log, limit=2 * self._environment.max_output_bytes + 65_536)
 
     async def _wait_for_exit(self, attempt: RunningAttempt, child: SupervisedProcess, stop: asyncio.Event) -> None:
@@ -125,16 +175,15 @@ class ProcessExecutor:
 
     def _request(self, attempt: RunningAttempt) -> ChildRequest:
         wanted = attempt.function.binder.wanted(attempt.assignment)
-        given, found = self._environment.secrets.resolve(wanted)
+        given, found = self._environment.secrets.resolve(wanted, tenant=attempt.tenant, job=attempt.job)
         if found:
-            attempt.log.redact = redactor(found)
+            attempt.log.redact_with(redactor(found))
         main = sys.modules["__main__"]
         module, script = attempt.function.module, None
         if module == "__main__":
             spec = getattr(main, "__spec__", None)
             module, script = (spec.name, None) if spec else ("", getattr(main, "__file__", None))
         return ChildRequest(
-            parent=os.getpid(),
             search_path=sys.path,
             imports=self._imports,
             script=script,
@@ -144,10 +193,12 @@ class ProcessExecutor:
             input=_to_builtins(given),
             shown=_to_builtins(wanted),
             secrets=found,
+            forbid_memory_reads=memory_reads_forbidden(),
             facts=attempt.facts(),
             timeout_ms=round(attempt.timeout * 1000),
             max_output_bytes=self._environment.max_output_bytes,
             max_log_lines=self._environment.max_log_lines,
+            open_files=inherited_open_files_limit(),
         )
 
 

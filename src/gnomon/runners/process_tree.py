@@ -2,9 +2,7 @@
 
 The tree is the root with its descendants, the members of its process group and session, and every process that has the
 mark of the attempt in its environment. The mark finds daemons, which have left parent, group and session. A daemon that
-has also cleared its environment is not found.
-
-The shell guardian runs this file by its path in an isolated interpreter, so it imports the standard library only.
+has also cleared its environment is not found: only the guardian of the attempt, if it lives, finds that one.
 """
 
 import os
@@ -30,13 +28,10 @@ class _Process(NamedTuple):
     session: int
 
 
-def kill_tree(root: int, mark: str, *, spare: int | None = None) -> bool:
-    """Kill the tree of `root`, which must not have been reaped yet; False if some processes do not exit.
-
-    `spare` is the pid of the caller if it belongs to the tree itself: it is not killed.
-    """
+def kill_tree(root: int, mark: str) -> bool:
+    """Kill the tree of `root`, which must not have been reaped yet; False if some processes do not exit."""
     for _ in range(_ROUNDS):
-        alive = [pid for pid in _living(root, mark) if pid != spare]
+        alive = _living(root, mark)
         if not alive:
             return True
         for pid in alive:

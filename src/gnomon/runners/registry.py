@@ -1,16 +1,21 @@
 """The registry of functions by name, and of the jobs that `@gnomon.job` and `@gnomon.workflow` declare."""
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
-from gnomon.errors import FieldError, UsageError
+from gnomon.core.cron import Cron, Dst
+from gnomon.core.triggers import At, Every
+from gnomon.errors import FieldError
 from gnomon.runners.arguments import ArgumentBinder
 
 _LONGEST_NAME = 200
@@ -31,8 +36,12 @@ class Retry(Struct, frozen=True, kw_only=True):
     initial_delay: Span = "30s"
     multiplier: float = 2
     max_delay: Span = "300s"
-    #: The fraction by which a delay may be longer or shorter.
-    jitter: float = 0.1
+    #: The fraction by which a delay may be longer or shorter; a text or timedelta is the most that is added to it.
+    jitter: float | str | timedelta = 0.1
+
+
+#: When a job runs: cron or a sentence, or a trigger as a value.
+Schedule = str | Cron | Every | At
 
 
 class JobOptions(TypedDict, total=False):
@@ -62,6 +71,8 @@ class JobOptions(TypedDict, total=False):
     dead_letter: bool
     delivery: str
     isolation: str
+    sandbox: str
+    network: bool
     pool: str
     topic: str
     requires: Sequence[str]
@@ -70,8 +81,9 @@ class JobOptions(TypedDict, total=False):
     tags: Sequence[str]
     delete_after_run: bool
     enabled: bool
-    retention: Span
+    retention: Span | Mapping[str, Any]
     ping: str | Mapping[str, Any]
+    announce: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
     user_id: str
 
 
@@ -85,9 +97,10 @@ class Function:
         plain = _plain_function(body)
         if _is_generator(plain) or _is_generator(getattr(plain, "__call__", None)):  # noqa: B004 - as for coroutines
             raise FieldError("function", name, "is a generator, which Gnomon does not run: return the results instead")
-        #: Where it is defined: a module, and the path to it there.
+        #: Where it is defined: a module, the path to it there, and the file and line, as far as they are known.
         self.module: str = getattr(plain, "__module__", "")
         self.qualname: str = getattr(plain, "__qualname__", type(plain).__qualname__)
+        self.source = _source_of(plain)
 
     @cached_property
     def binder(self) -> ArgumentBinder:
@@ -105,6 +118,12 @@ def _plain_function(body: Callable[..., Any]) -> Any:  # noqa: ANN401 - a functi
     return body
 
 
+def _source_of(plain: object) -> str:
+    """The file and the line of a function, decorators included; empty for other callables."""
+    code = getattr(inspect.unwrap(plain) if callable(plain) else plain, "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def _is_coroutine(body: Callable[..., Any]) -> bool:
     plain = _plain_function(body)
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004 - an object may have an async __call__
@@ -119,11 +138,10 @@ class Functions(Collection[str]):
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
-        self._jobs: dict[str, Mapping[str, Any]] = {}
-        #: The qualified name of the function that declares each job.
-        self._origins: dict[str, str] = {}
-        #: Whether this is the child process of one function: it loads programs to find it, and starts no scheduler.
-        self.loading = False
+        self._declared: dict[str, DeclaredJob] = {}
+        #: The module that is being imported by its name, if one is.
+        self._importing: str | None = None
+        self._loading = False
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions
@@ -142,13 +160,36 @@ class Functions(Collection[str]):
         return self._functions[name]
 
     @property
+    def declared(self) -> list["DeclaredJob"]:
+        """The declared jobs; not validated yet."""
+        return list(self._declared.values())
+
+    @property
     def jobs(self) -> list[Mapping[str, Any]]:
-        """The declared jobs, with the fields of a jobs file; not validated yet."""
-        return list(self._jobs.values())
+        """The definitions of the declared jobs, with the fields of a jobs file; not validated yet."""
+        return [one.definition for one in self.declared]
+
+    @contextmanager
+    def importing(self, module: str) -> Iterator[None]:
+        """The jobs that are declared meanwhile belong to this module, whichever others it imports."""
+        before, self._importing = self._importing, module
+        try:
+            yield
+        finally:
+            self._importing = before
+
+    @property
+    def loading(self) -> bool:
+        """Whether this is the child process of one function."""
+        return self._loading
+
+    def load_only(self) -> None:
+        """Start no scheduler: this is the child process of one function, and loads programs to find it."""
+        self._loading = True
 
     def stop_loading(self) -> None:
         """Raise LoadingStopped if this process loads the program only for its functions."""
-        if self.loading:
+        if self._loading:
             raise LoadingStopped("no scheduler is started in the process of an isolated function")
 
     def add(self, body: Callable[..., Any], name: str | None = None) -> Function:
@@ -167,10 +208,10 @@ class Functions(Collection[str]):
 
     def declare(self, definition: Mapping[str, Any], declared_by: Function) -> None:
         """Register a job that a decorated function declares; FieldError if another job has its name."""
-        name, origin = definition["name"], f"{declared_by.module}.{declared_by.qualname}"
-        if self._origins.setdefault(name, origin) != origin:
-            raise FieldError("name", name, f"is already the name of the job at {self._origins[name]}")
-        self._jobs[name] = definition
+        name, known = definition["name"], self._declared.get(definition["name"])
+        if known is not None and not known.function.same_as(declared_by):
+            raise FieldError("name", name, f"is already the name of the job of {known.place}")
+        self._declared[name] = DeclaredJob(definition, declared_by, self._importing or module_name(declared_by))
 
     @overload
     def function(self, name: Body, /) -> Body: ...
@@ -189,14 +230,10 @@ class Functions(Collection[str]):
         return registered
 
     def job(
-        self, schedule: str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
+        self, schedule: Schedule | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[Body], Body]:
-        """Register the decorated function, and a job that runs it."""
-        fields: dict[str, Any] = dict(options)
-        if schedule is not None:
-            fields["schedule"] = schedule
-        if not fields.keys() & {"schedule", "at", "every", "on"}:
-            raise UsageError("a job needs a schedule, such as schedule='every day at 7am', or an event")
+        """Register the decorated function, and a job that runs it: at its times, or when it is triggered."""
+        fields = job_fields(schedule, options)
 
         def registered(body: Body) -> Body:
             added = self.add(body, name)
@@ -204,6 +241,57 @@ class Functions(Collection[str]):
             return body
 
         return registered
+
+
+class DeclaredJob(Struct, frozen=True):
+    """A job that a decorated function declares."""
+
+    #: With the fields of a jobs file; not validated yet.
+    definition: Mapping[str, Any]
+    function: Function
+    #: The module that was imported by its name when the job was declared, or else the module of the function.
+    module: str
+
+    @property
+    def place(self) -> str:
+        """The function that declares it, with its file and line if they are known."""
+        name = f"{self.function.module}.{self.function.qualname}"
+        return f"{name} ({self.function.source})" if self.function.source else name
+
+
+def module_name(function: Function) -> str:
+    """The module of the function; of a script that is run, the name under which it could be imported."""
+    if function.module != "__main__":
+        return function.module
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return str(spec.name) if spec is not None else Path(file).stem if file else function.module
+
+
+def job_fields(schedule: Schedule | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job with the fields of its schedule; FieldError if a field is given twice."""
+    fields: dict[str, Any] = dict(options)
+    for field, value in _schedule_fields(schedule).items():
+        if field in options:
+            raise FieldError(field, options[field], "is given by the schedule, too")
+        fields[field] = value
+    return fields
+
+
+def _schedule_fields(schedule: Schedule | None) -> dict[str, Any]:
+    match schedule:
+        case None:
+            return {}
+        case Cron():
+            clock_changes = {} if schedule.dst == Dst() else {"dst": schedule.dst}
+            dialect = {} if schedule.dialect == "standard" else {"dialect": schedule.dialect}
+            return {"schedule": schedule.expression, "timezone": schedule.timezone, **dialect, **clock_changes}
+        case Every():
+            return {"every": schedule.period, "start_at": schedule.anchor}
+        case At():
+            return {"at": schedule.instant}
+        case _:
+            return {"schedule": schedule}
 
 
 def registered_name(body: Callable[..., Any], name: str | None) -> str:

@@ -1,21 +1,25 @@
-"""The runner of a worker: it starts functions and commands on the executor for their kind, and stops them.
+"""The runner of a worker: it starts functions, commands and HTTP calls on the executor for their kind, and stops them.
 
-FunctionRunner keeps coroutines on one event loop, other functions on threads, isolated functions and commands in
-processes. NotifyingRunner wraps any runner and reports the assignments that it starts.
+FunctionRunner keeps coroutines and HTTP calls on one event loop, other functions on threads, isolated functions and
+commands in processes. NotifyingRunner wraps any runner and reports the assignments that it starts.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from pathlib import Path
 
-from gnomon.config.sections import ShellSettings, WorkerSettings
+from gnomon.config.sections import SecuritySettings, ShellSettings, WorkerSettings
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
-from gnomon.core.runs.workflow import SHELL, Isolation
+from gnomon.core.runs.workflow import HTTP, SHELL, Isolation
 from gnomon.ports.execution import Finished, Runner
+from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt
+from gnomon.runners.command_sandbox import CommandSandbox
 from gnomon.runners.coroutine_executor import CoroutineExecutor
+from gnomon.runners.http_calls import HTTP_CALL, HttpCallRunner
+from gnomon.runners.kernel_support import KernelSupport
 from gnomon.runners.logs import CAPTURE, TaskLog
 from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.process_executor import ProcessExecutor
@@ -23,6 +27,7 @@ from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.runners.shell import COMMAND, ShellRunner
 from gnomon.runners.thread_executor import ThreadExecutor
+from gnomon.runners.workspace import Workspace
 
 
 class NotifyingRunner:
@@ -71,12 +76,17 @@ _MAX_SWEEP_SECONDS, _MIN_SWEEP_SECONDS = 1.0, 0.02
 #: Seconds that the kernel may take to end killed processes.
 _KILL_WAIT_SECONDS = 2.0
 _STOPPING_REASON = "the worker stops"
+#: How long an attempt waits for a thread or a process.
+_SLOT_WAIT_MS = 10_000
 
 
 class FunctionRunner:
-    """Runs registered functions and commands. Its threads start with the first assignment and end with `close`."""
+    """Runs registered functions, commands and HTTP calls.
 
-    def __init__(
+    Its threads start with the first assignment and end with `close`.
+    """
+
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         functions: Functions,
         settings: WorkerSettings,
@@ -85,9 +95,20 @@ class FunctionRunner:
         secrets: SecretSource,
         on_finished: Callable[[], object],
         shell: ShellSettings | None = None,
+        workspace: Workspace | None = None,
+        http: HttpSender | None = None,
+        security: SecuritySettings | None = None,
+        kernel: KernelSupport | None = None,
         imports: Sequence[str] = (),
+        slot_wait_ms: int = _SLOT_WAIT_MS,
     ) -> None:
-        self._functions = _AvailableFunctions(functions)
+        """`workspace` is the folder for commands, the current folder if not given; without `http` it makes no calls.
+
+        `kernel` is what the kernel can do to confine commands; it is found out if not given.
+        An attempt that waits for a thread or a process for `slot_wait_ms` is given back, so that another worker may
+        have it.
+        """
+        self._functions = _AvailableFunctions(functions, has_commands=settings.commands, has_http=http is not None)
         self._shell = shell or ShellSettings()
         self._settings = settings
         self._default_timeout_ms = default_timeout_ms
@@ -98,7 +119,17 @@ class FunctionRunner:
             max_output_bytes=settings.max_output_bytes,
             max_log_lines=settings.max_log_lines,
             grace_ms=settings.kill_grace_ms,
+            slot_wait_ms=slot_wait_ms,
         )
+        security = security or SecuritySettings()
+        self._commands = ShellRunner(
+            self._environment,
+            self._shell,
+            security,
+            workspace=workspace or Workspace(Path(self._shell.workspace)),
+            sandbox=CommandSandbox(self._shell, security, kernel),
+        )
+        self._http_calls = None if http is None else HttpCallRunner(self._environment, http)
         self._executors: _Executors | None = None
         self._closing = asyncio.Lock()
         self._stopping = False
@@ -165,10 +196,10 @@ class FunctionRunner:
     async def _end_all(self, executors: "_Executors", drain: float, grace: float) -> None:
         """End all attempts, and report those that do not end."""
         self._drop_waiting(executors)
-        await self._wait_until_empty(drain)
-        self._environment.grace = grace
+        await self._table.wait_until_empty(drain)
+        self._environment.change_grace(grace)
         self.stop([attempt.ref for attempt in self._table.unreported()], why=Result.INTERRUPTED)
-        await self._wait_until_empty(grace)
+        await self._table.wait_until_empty(grace)
         await executors.process_executor.wait_until_exited(_KILL_WAIT_SECONDS)
         for attempt in self._table.unreported():
             self._table.give_up(attempt, "; it did not stop")
@@ -180,45 +211,36 @@ class FunctionRunner:
                 self._table.drop(attempt, _STOPPING_REASON)
                 executors.executor_for(attempt).stop(attempt)
 
-    async def _wait_until_empty(self, patience: float) -> None:
-        """Wait until no attempt occupies a slot, at most `patience` seconds."""
-        empty, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._table.on_empty = partial(loop.call_soon_threadsafe, empty.set)
-        try:
-            if self._table.occupied:
-                async with asyncio.timeout(patience):
-                    await empty.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._table.on_empty = None
-
     def _open_executors(self) -> "_Executors | None":
         if self._executors is None and not self._stopping:
             CAPTURE.install()
-            self._executors = _Executors(self._table, self._environment, self._settings, self._shell, self._imports)
+            self._executors = _Executors(
+                self._table, self._environment, self._settings, self._commands, self._http_calls, self._imports
+            )
         return None if self._stopping else self._executors
 
 
 class _AvailableFunctions(Collection[str]):
-    """The names of the registered functions, and the one that stands for commands."""
+    """The names of the registered functions, and those that stand for commands and HTTP calls if it has any."""
 
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, *, has_commands: bool, has_http: bool) -> None:
         self._functions = functions
+        commands = {SHELL: COMMAND} if has_commands else {}
+        self._built_in = commands | ({HTTP: HTTP_CALL} if has_http else {})
 
     def __contains__(self, name: object) -> bool:
-        return name == SHELL or name in self._functions
+        return name in self._built_in or name in self._functions
 
     def __iter__(self) -> Iterator[str]:
         yield from self._functions
-        yield SHELL
+        yield from self._built_in
 
     def __len__(self) -> int:
-        return len(self._functions) + 1
+        return len(self._functions) + len(self._built_in)
 
     def get(self, name: str) -> Function | None:
         """The function of that name."""
-        return COMMAND if name == SHELL else self._functions.get(name)
+        return self._built_in.get(name) or self._functions.get(name)
 
 
 Executor = CoroutineExecutor | ThreadExecutor | ProcessExecutor
@@ -232,15 +254,15 @@ class _Executors:
         table: AttemptTable,
         environment: RunnerEnvironment,
         settings: WorkerSettings,
-        shell: ShellSettings,
+        commands: ShellRunner,
+        http_calls: HttpCallRunner | None,
         imports: Sequence[str],
     ) -> None:
         self._table = table
         self._environment = environment
         self._control_loop = LoopThread("gnomon-minder")
-        self._coroutine_executor = CoroutineExecutor(table, environment)
+        self._coroutine_executor = CoroutineExecutor(table, environment, http_calls)
         self._thread_executor = ThreadExecutor(table, environment, self._control_loop, threads=settings.threads)
-        commands = ShellRunner(environment, shell)
         self.process_executor = ProcessExecutor(
             table, environment, self._control_loop, commands, limit=settings.max_concurrent, imports=imports
         )
@@ -250,7 +272,9 @@ class _Executors:
         """The executor for the kind of the attempt."""
         if attempt.function is COMMAND or attempt.assignment.step.isolation is Isolation.PROCESS:
             return self.process_executor
-        return self._coroutine_executor if attempt.function.is_coroutine else self._thread_executor
+        if attempt.function is HTTP_CALL or attempt.function.is_coroutine:
+            return self._coroutine_executor
+        return self._thread_executor
 
     def close(self) -> None:
         """End all threads that no function blocks."""

@@ -10,12 +10,12 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from gnomon.config.secret_rules import read_secret_rules
 from gnomon.config.sections import SecretsSettings
+from gnomon.core.runs.secret_text import TextPart, has_places, parts_of
 from gnomon.errors import FieldError
 from gnomon.runners.logs import Redact, no_redaction
 
-_REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 #: A shorter value would match everywhere, so it could not be redacted.
 _SHORTEST = 4
 _LARGEST_FILE = 65_536
@@ -25,48 +25,36 @@ class SecretSource:
     """Reads secrets from files or the environment when an attempt starts, and stores none."""
 
     def __init__(self, settings: SecretsSettings, environ: Mapping[str, str]) -> None:
-        self._allowed = frozenset(settings.allow)
+        self._rules = read_secret_rules(settings.allow)
         self._folder = Path(settings.folder) if settings.folder else None
         self._environ = environ
 
-    def resolve(self, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-        """The input with every `${secret:NAME}` replaced, and the secrets that it then holds.
+    def resolve(self, given: Mapping[str, Any], *, tenant: str, job: str) -> tuple[Mapping[str, Any], dict[str, str]]:
+        """The input of a job with every place of a secret filled, and the secrets that it then holds.
 
         FieldError names a secret that is not allowed, missing or too short; never its value.
         """
-        if not given or not _mentions(given):
+        if not given or not has_places(given):
             return given, {}
-        found: dict[str, str] = {}
-        return self._filled(given, found), found
+        filling = _Filling(self, tenant, job)
+        return filling.filled(given), filling.found
 
-    def _filled(self, value: Any, found: dict[str, str]) -> Any:  # noqa: ANN401 - any JSON
-        match value:
-            case str():
-                return _REFERENCE.sub(lambda reference: self._secret(reference[1], found), value)
-            case Mapping():
-                return {key: self._filled(each, found) for key, each in value.items()}
-            case list() | tuple():
-                return [self._filled(each, found) for each in value]
-            case _:
-                return value
-
-    def _secret(self, name: str, found: dict[str, str]) -> str:
-        if name not in found:
-            if name not in self._allowed or not _NAME.fullmatch(name):
-                raise FieldError("secret", name, "is not allowed")
-            value = self._from_file(name)
-            value = self._environ.get(name) if value is None else value
-            if value is None:
-                raise FieldError("secret", name, "is missing")
-            if not _is_unicode(value):
-                raise FieldError("secret", name, "is not text: it has bytes that are not UTF-8")
-            if len(value) < _SHORTEST:
-                raise FieldError("secret", name, f"is shorter than {_SHORTEST} characters: it could not be kept secret")
-            found[name] = value
-        return found[name]
+    def read(self, name: str, *, tenant: str, job: str) -> str:
+        """The value of a secret that the job may use."""
+        if not any(rule.name == name and rule.admits(tenant, job) for rule in self._rules):
+            raise FieldError("secret", name, "is not allowed")
+        value = self._from_file(name)
+        value = self._environ.get(name) if value is None else value
+        if value is None:
+            raise FieldError("secret", name, "is missing")
+        if not _is_unicode(value):
+            raise FieldError("secret", name, "is not text: it has bytes that are not UTF-8")
+        if len(value) < _SHORTEST:
+            raise FieldError("secret", name, f"is shorter than {_SHORTEST} characters: it could not be kept secret")
+        return value
 
     def _from_file(self, name: str) -> str | None:
-        if self._folder is None or not name.strip("."):
+        if self._folder is None:
             return None
         folder = self._folder.resolve()
         file = (folder / name).resolve()
@@ -88,21 +76,36 @@ def _is_unicode(value: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def _mentions(value: Any) -> bool:  # noqa: ANN401 - any JSON
-    match value:
-        case str():
-            return "${secret:" in value
-        case Mapping():
-            return any(map(_mentions, value.values()))
-        case list() | tuple():
-            return any(map(_mentions, value))
-        case _:
-            return False
+class _Filling:
+    """Fills the places of one input, and notes the secrets that it used."""
+
+    def __init__(self, source: SecretSource, tenant: str, job: str) -> None:
+        self._source = source
+        self._tenant, self._job = tenant, job
+        self.found: dict[str, str] = {}
+
+    def filled(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        match value:
+            case str():
+                return "".join(map(self._written, parts_of(value)))
+            case Mapping():
+                return {key: self.filled(each) for key, each in value.items()}
+            case list() | tuple():
+                return [self.filled(each) for each in value]
+            case _:
+                return value
+
+    def _written(self, part: TextPart) -> str:
+        if isinstance(part, str):
+            return part
+        if part.name not in self.found:
+            self.found[part.name] = self._source.read(part.name, tenant=self._tenant, job=self._job)
+        return self.found[part.name]
 
 
 #: A shorter line of a secret would match too many texts.
 _SHORTEST_LINE = 8
-#: A shorter beginning of a secret would match too many texts.
+#: A shorter beginning or ending of a secret would match too many texts.
 _SHORTEST_BEGINNING = 4
 
 
@@ -122,6 +125,14 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """The text without secrets."""
         return self._pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
+
+    def without_endings(self, text: str) -> str:
+        """The end of a text that was cut before redaction, without the ending of a secret at its beginning."""
+        for form in self._longest_first:
+            for length in range(min(len(form) - 1, len(text)), _SHORTEST_BEGINNING - 1, -1):
+                if text.startswith(form[-length:]):
+                    return f"[secret {self._names[form]}]{text[length:]}"
+        return text
 
     def without_beginnings(self, text: str) -> str:
         """A text that was cut before redaction, without the beginning of a secret at its end."""

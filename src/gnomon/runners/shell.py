@@ -1,37 +1,66 @@
-"""Commands: a shell runs each in the workspace, with its own variables; its descendants are killed when it ends."""
+"""Commands: each runs in the workspace, confined by the kernel, and its descendants are killed when it ends.
 
+An open command is a text for the shell. A guarded one was checked word by word, and its programs are started by the
+plan that the check has made: see `plan_process`.
+"""
+
+import asyncio
+import marshal
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from gnomon.config.sections import ShellSettings
-from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.config.sections import SecuritySettings, ShellSettings
+from gnomon.core.commands.plan import CommandPlan, PlannedCommand
+from gnomon.core.commands.policy import CommandPolicy, check_command, policy_for
+from gnomon.core.commands.sandbox import Confinement
+from gnomon.core.commands.tenants import may_run_commands
+from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import SHELL
-from gnomon.errors import FieldError
+from gnomon.errors import CommandRefused, FieldError, truncate
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
-from gnomon.runners.child_process import CHUNK, LineSplitter, SupervisedProcess, attempt_variables
+from gnomon.runners.child_process import SupervisedProcess, attempt_variables
+from gnomon.runners.command_sandbox import CommandSandbox, make_private_home, remove_private_home
+from gnomon.runners.control_groups import remove_group
 from gnomon.runners.ipc import ChildResult
-from gnomon.runners.logs import Redact, no_redaction, storable
+from gnomon.runners.kept_output import MOST_BYTES, KeptOutput, KeptText
 from gnomon.runners.outcomes import failed_outcome, returned_outcome
+from gnomon.runners.process_tree import MARK
+from gnomon.runners.real_files import RealFiles
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import redactor
+from gnomon.runners.shell_restrictions import ShellRestrictions
+from gnomon.runners.workspace import Workspace
 
-#: The parent process of the command: it kills the descendants when the command ends or the worker dies.
-_GUARDIAN = str(Path(__file__).with_name("shell_guardian.py"))
+if TYPE_CHECKING:
+    from gnomon.runners.kernel_sandbox import KernelRestrictions
+    from gnomon.runners.plan_process import PlanSteps, ProgramStart
+    from gnomon.runners.process_guardian import CommandStart
+
+#: The parent processes of the command: they kill its descendants when it ends or the worker dies.
+_GUARDIAN = str(Path(__file__).with_name("guardian_main.py"))
+_PYTHON = (sys.executable, "-I", "-S")
+#: The variables of the worker that its Python may need to start; the guardians see no others.
+_GUARDIAN_VARIABLES = ("LD_LIBRARY_PATH",)
 _PROGRAM = "/bin/sh"
 #: Prefix of the copies of the command's variables, which survive the profile of the login shell.
 _ENV_PREFIX = "GNOMON_ENV_"
 #: A shell adds this to the number of the signal that ended a command.
 _SIGNALLED = 128
-#: Bytes that one character of the output takes in JSON at most.
-_MAX_JSON_CHAR_BYTES = 6
+#: The exit status of a shell that does not find the program.
+_NOT_FOUND = 127
+#: The words of `sudo` if it cannot gain privileges; its last line is about containers.
+_SUDO_REFUSES = "no new privileges"
+#: Less of each stream is not worth keeping.
+_FEWEST_BYTES = 64
 
 
 def _never_called() -> None:
@@ -44,61 +73,132 @@ COMMAND = Function(SHELL, _never_called)
 class ShellInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """A command with its environment, folder and input. It may hold secrets."""
 
+    #: The text for the shell.
     command: str
-    env: dict[str, str]
+    #: The programs to start instead, without a shell.
+    plan: CommandPlan | None
+    #: Whether the shell reads the profile of the user.
+    login: bool
+    env: Mapping[str, str]
     folder: str
     stdin: str
-    base: dict[str, str]
+    base: Mapping[str, str]
+    sandbox: "KernelRestrictions | None"
+    #: The workspace, if the command gets a home of its own in it, which is removed when it has ended.
+    private_home: str | None
+    #: Whether no process of the command may leave a core dump.
+    secret: bool
     max_output_bytes: int
 
 
 class ShellRunner:
     """Starts the commands of one worker."""
 
-    def __init__(self, environment: RunnerEnvironment, shell: ShellSettings) -> None:
+    def __init__(
+        self,
+        environment: RunnerEnvironment,
+        shell: ShellSettings,
+        security: SecuritySettings,
+        *,
+        workspace: Workspace,
+        sandbox: CommandSandbox,
+    ) -> None:
         self._environment = environment
-        self._inherit = shell.inherit
-        self._workspace = Path(shell.workspace or Path.cwd()).resolve()
+        self._tenants = frozenset(shell.tenants)
+        self._restrictions = ShellRestrictions(shell)
+        self._inherit, self._login = shell.inherit, shell.login
+        self._workspace = workspace
+        self._sandbox = sandbox
+        self._security = security
 
-    def started(self, attempt: RunningAttempt) -> "ShellProcess":
-        """Start the command; UsageError if its step is not valid here."""
+    def prepared(self, attempt: RunningAttempt) -> ShellInvocation:
+        """The command of an attempt, with everything that it needs to start.
+
+        UsageError if its tenant may not run any, or its step is not valid here; CommandRefused if the policy of
+        commands forbids it.
+        """
+        if not may_run_commands(self._tenants, attempt.tenant):
+            raise FieldError("command", attempt.tenant, "is a tenant that may not run commands on this worker")
         step, given = attempt.assignment.step, attempt.assignment.input
         # Only fields of the step: the caller who triggers a run must not set the variables of a program.
         own = {field: given[field] for field in step.input if field in given}
-        filled, found = self._environment.secrets.resolve(own)
+        filled, found = self._environment.secrets.resolve(own, tenant=attempt.tenant, job=attempt.job)
         if found:
-            attempt.log.redact = redactor(found)
-        plan = ShellInvocation(
+            attempt.log.redact_with(redactor(found))
+        env = {name: _variable(name, value) for name, value in filled.get("env", {}).items()}
+        folder = self._workspace.folder(
+            _text(filled.get("workdir", "")),
+            shown=_text(own.get("workdir", "")),
+            owner=self._restrictions.owner,
+        )
+        policy = policy_for(self._security, attempt.assignment.workflow.origin, home=self._restrictions.home)
+        plan = None if policy is None else self._plan(policy, attempt.assignment, env, folder)
+        # A policy that lets commands name any path cannot be held to by a list of folders.
+        confined = self._sandbox.confinement(step, guarded=policy is not None and policy.workspace_only)
+        private = confined is Confinement.FILES
+        return ShellInvocation(
             command=step.command,
-            env={name: _text(value) for name, value in filled.get("env", {}).items()},
-            folder=self._folder(filled.get("workdir", "")),
+            plan=plan,
+            # The profile is in the home of the user, which a command with confined files cannot read.
+            login=self._login and not private,
+            env=env,
+            folder=folder,
             stdin=_text(filled.get("stdin", "")),
-            base={name: value for name in self._inherit if (value := os.environ.get(name)) is not None},
+            base={**self._inherited(), **self._restrictions.variables, **self._sandbox.programs_variable(plan)},
+            sandbox=self._sandbox.restrictions(confined, step, workspace=self._workspace.path, plan=plan),
+            private_home=self._workspace.path if private else None,
+            secret=bool(found),
             max_output_bytes=self._environment.max_output_bytes,
         )
-        return ShellProcess(plan, attempt)
 
-    def _folder(self, workdir: object) -> str:
-        if not self._workspace.is_dir():
-            raise FieldError("shell.workspace", str(self._workspace), "is not a folder")
-        wanted = (self._workspace / _text(workdir)).resolve()
-        if not wanted.is_relative_to(self._workspace):
-            raise FieldError("workdir", workdir, "is outside of the workspace")
-        if not wanted.is_dir():
-            raise FieldError("workdir", workdir, "is not a folder")
-        return str(wanted)
+    def started(self, attempt: RunningAttempt, invocation: ShellInvocation) -> "ShellProcess":
+        """Start the command. It ends with the thread that calls this."""
+        return ShellProcess(invocation, self._restrictions, attempt)
+
+    def _plan(self, policy: CommandPolicy, held: Assignment, env: Mapping[str, str], folder: str) -> CommandPlan:
+        """The plan of a guarded command; CommandRefused if the policy forbids it."""
+        verdict = check_command(
+            policy,
+            held.step.command,
+            variables=env,
+            files=RealFiles(folder),
+            workspace=self._workspace.path,
+            approved=held.approved,
+        )
+        if not verdict.allowed:
+            raise CommandRefused(verdict.reason)
+        if verdict.plan is None:
+            raise CommandRefused(
+                f"command not allowed: {truncate(held.step.command)} (its patterns match too many files)"
+            )
+        return verdict.plan
+
+    def _inherited(self) -> dict[str, str]:
+        found = {name: value for name in self._inherit if (value := os.environ.get(name)) is not None}
+        if "PATH" in found:
+            # A relative entry would find programs in the workspace.
+            absolute = filter(os.path.isabs, found["PATH"].split(os.pathsep))
+            found["PATH"] = os.pathsep.join(absolute) or os.defpath
+        return found
 
 
 class ShellProcess(SupervisedProcess):
-    """A running command: its guardian process with the shell below it."""
+    """A running command: its guardian process with the shell or the programs below it."""
 
-    def __init__(self, plan: ShellInvocation, attempt: RunningAttempt) -> None:
-        self._plan = plan
+    def __init__(self, invocation: ShellInvocation, restrictions: ShellRestrictions, attempt: RunningAttempt) -> None:
+        self._invocation = invocation
+        self._restrictions = restrictions
         self._facts = attempt.facts()
         self._stop_requested = False
-        most = plan.max_output_bytes // _MAX_JSON_CHAR_BYTES // 2
-        self._out, self._err = (_TailBuffer(self._log_writer(level), most) for level in ("stdout", "stderr"))
-        super().__init__(attempt.log, (self._out, self._err))
+        self._out, self._err = (KeptOutput(self._log_writer(level)) for level in ("stdout", "stderr"))
+        self._group: Path | None = None
+        workspace = invocation.private_home
+        self._home = None if workspace is None else make_private_home(workspace, restrictions.owner)
+        try:
+            super().__init__(attempt.log, (self._out, self._err))
+        except BaseException:
+            self._clean_up()
+            raise
 
     def terminate(self) -> None:
         """Send SIGTERM to the process group, and note that the command did not end by itself."""
@@ -113,69 +213,126 @@ class ShellProcess(SupervisedProcess):
             return None
         return ChildResult(self._outcome(code))
 
-    def _outcome(self, code: int) -> AttemptOutcome:
+    @property
+    def partial_output(self) -> bytes | None:
+        """The output of a command that has no exit status."""
         redact = self._log.redact
-        if code:
-            return failed_outcome(f"exit status {code}{_signal(code)}{_after_colon(self._err.last_line(redact))}")
-        output: dict[str, Any] = {"status": code, "stdout": self._out.tail(redact)}
-        if self._out.cut:
-            output["truncated"] = True
-        return returned_outcome(output, max_bytes=self._plan.max_output_bytes, redact=redact)
+        return self._output(None, self._out.text(redact), self._err.text(redact))
+
+    async def kill_tree(self) -> bool:
+        """See SupervisedProcess.kill_tree. Afterwards nothing uses the private home and the group any more."""
+        gone = await super().kill_tree()
+        await asyncio.to_thread(self._clean_up)
+        return gone
+
+    def _clean_up(self) -> None:
+        """Remove the private home and the control group."""
+        if self._home is not None:
+            remove_private_home(self._home)
+        if self._group is not None:
+            remove_group(self._group)
+
+    def _outcome(self, code: int) -> AttemptOutcome:
+        out, err = (kept.text(self._log.redact) for kept in (self._out, self._err))
+        output = self._output(code, out, err)
+        if not code:
+            return AttemptOutcome(result=Result.SUCCEEDED, output=output)
+        said = err.tail or err.head
+        advice = _advice(code, said, self._invocation.folder)
+        failed = failed_outcome(f"exit status {code}{_signal(code)}{_after_colon(_last_line(said))}{advice}")
+        return msgspec.structs.replace(failed, output=output)
+
+    def _output(self, code: int | None, out: KeptText, err: KeptText) -> bytes | None:
+        """The status and what was printed, as much as the limit of outputs allows."""
+        most, limit = MOST_BYTES, self._invocation.max_output_bytes
+        while True:
+            (stdout, cut_out), (stderr, cut_err) = out.shortened(most), err.shortened(most)
+            output = {"status": code, "stdout": stdout, "stderr": stderr}
+            if cut_out or cut_err:
+                output["truncated"] = True
+            if most <= _FEWEST_BYTES or len(msgspec.json.encode(output)) <= limit:
+                return returned_outcome(output, max_bytes=limit, redact=self._log.redact).output
+            most //= 2
 
     def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
         out, err = pipes
-        plan = self._plan
-        later = {_ENV_PREFIX + name: value for name, value in plan.env.items()}
-        with os.fdopen(os.memfd_create("gnomon-stdin"), "wb") as file:
-            file.write(plan.stdin.encode())
-            file.seek(0)
+        given = self._invocation
+        with _memory_file("stdin", given.stdin.encode()) as stdin, _memory_file("start", self._start()) as start:
             return subprocess.Popen(  # noqa: S603 - its purpose is to run commands
-                [sys.executable, "-I", "-S", _GUARDIAN, str(os.getpid()), self._mark, _PROGRAM, "-lc", _script(plan)],
-                stdin=file if plan.stdin else subprocess.DEVNULL,
+                [*_PYTHON, _GUARDIAN, str(os.getpid()), str(start.fileno())],
+                stdin=stdin if given.stdin else subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                cwd=plan.folder,
+                cwd=given.folder,
                 start_new_session=True,
-                env=plan.base | plan.env | later | attempt_variables(self._facts),
+                pass_fds=(start.fileno(),),
+                env={name: value for name in _GUARDIAN_VARIABLES if (value := os.environ.get(name)) is not None},
             )
 
+    def _start(self) -> bytes:
+        """Everything about the command, for its guardians."""
+        given, environment = self._invocation, self._variables()
+        self._group = self._restrictions.control_group(self._mark)
+        words = () if given.plan is not None else (_PROGRAM, "-lc" if given.login else "-c", _script(given))
+        start: CommandStart = {
+            "environment": environment,
+            "words": [os.fsencode(word) for word in words],
+            "plan": None if given.plan is None else _steps(given.plan, environment),
+            "limits": {},
+            "open_files": 0,
+            "processes": None,
+            "capabilities": None,
+            "user": None,
+            "sandbox": given.sandbox,
+            "control_group": None if self._group is None else str(self._group / "cgroup.procs"),
+        }
+        self._restrictions.apply(start, secrets=given.secret)
+        # Builtin types only, although the type of the record says less.
+        return marshal.dumps(dict(start))
 
-class _TailBuffer(LineSplitter):
-    """Splits output into lines, and keeps the last `most` bytes of it."""
-
-    def __init__(self, on_line: Callable[[bytes, bool], None], most: int) -> None:
-        super().__init__(CHUNK, on_line)
-        self._most = most
-        self._last = bytearray()
-        self.cut = False
-
-    def feed(self, piece: bytes) -> None:
-        """See LineSplitter.feed."""
-        self._last += piece
-        if len(self._last) > self._most:
-            del self._last[: -self._most]
-            self.cut = True
-        super().feed(piece)
-
-    def tail(self, redact: Redact) -> str:
-        """The end of the output, without secrets."""
-        text = self._last.decode(errors="replace")
-        if self.cut and redact is not no_redaction:
-            # The cut may have split a secret: drop the first line.
-            text = text.partition("\n")[2]
-        return storable(redact(text)).rstrip("\n")
-
-    def last_line(self, redact: Redact) -> str:
-        """The last line that is not empty."""
-        return self.tail(redact).rstrip().rpartition("\n")[2].strip()
+    def _variables(self) -> dict[bytes, bytes]:
+        """The environment of the command."""
+        given = self._invocation
+        later = {} if given.plan is not None else {_ENV_PREFIX + name: value for name, value in given.env.items()}
+        home = {} if self._home is None else {"HOME": self._home, "TMPDIR": self._home}
+        merged = {**given.base, **home, **given.env, **later, **attempt_variables(self._facts), MARK: self._mark}
+        return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
 
 
-def _script(plan: ShellInvocation) -> str:
+def _steps(plan: CommandPlan, environment: Mapping[bytes, bytes]) -> "PlanSteps":
+    """The plan in the form that `plan_process` carries out."""
+    return [
+        (pipeline.connector.value, [_program(command, environment) for command in pipeline.commands])
+        for pipeline in plan.pipelines
+    ]
+
+
+def _program(command: PlannedCommand, environment: Mapping[bytes, bytes]) -> "ProgramStart":
+    assigned = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
+    return {
+        "program": os.fsencode(command.program),
+        "words": [os.fsencode(word) for word in command.words],
+        "environment": {**environment, **assigned},
+        "stdin": None if command.stdin is None else os.fsencode(command.stdin),
+        "stdout": command.stdout.value,
+        "stderr": command.stderr.value,
+    }
+
+
+def _memory_file(name: str, content: bytes) -> BinaryIO:
+    """A file in memory, for a process that is to be started. It needs no limit on its size, as a pipe would."""
+    file = os.fdopen(os.memfd_create(f"gnomon-{name}"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _script(given: ShellInvocation) -> str:
     """The command, preceded by setting its variables again: the profile of a login shell may have changed them."""
-    if not plan.env:
-        return plan.command
-    again = " ".join(f'{name}="${_ENV_PREFIX}{name}"' for name in plan.env)
-    return f"export {again}; unset {' '.join(_ENV_PREFIX + name for name in plan.env)}\n{plan.command}"
+    if not given.env:
+        return given.command
+    again = " ".join(f'{name}="${_ENV_PREFIX}{name}"' for name in given.env)
+    return f"export {again}; unset {' '.join(_ENV_PREFIX + name for name in given.env)}\n{given.command}"
 
 
 def _text(value: object) -> str:
@@ -183,9 +340,30 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+def _variable(name: str, value: object) -> str:
+    text = _text(value)
+    if "\0" in text:
+        raise FieldError(f"env.{name}", "[hidden]", "has a NUL character, which no variable can have")
+    return text
+
+
 def _signal(code: int) -> str:
     with suppress(ValueError):
         return f" ({signal.Signals(code - _SIGNALLED).name})"
+    return ""
+
+
+def _last_line(text: str) -> str:
+    """The last line that is not empty."""
+    return text.rstrip().rpartition("\n")[2].strip()
+
+
+def _advice(code: int, said: str, folder: str) -> str:
+    """The setting that a failure is about, if a shell or `sudo` says so in words that do not name it."""
+    if _SUDO_REFUSES in said:
+        return " (commands gain privileges only with shell.privileges: keep)"
+    if code == _NOT_FOUND:
+        return f" (in the folder {Path(folder).name}, see shell.workspace)"
     return ""
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from gnomon.core.model import Result
+from gnomon.core.runs.fair_share import TenantQueue
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import UsageError
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, error_outcome
@@ -23,20 +24,23 @@ from gnomon.runners.outcomes import give_up_outcome, returned_outcome
 
 
 class DaemonThreadPool:
-    """At most `limit` threads, started on demand."""
+    """At most `limit` threads, started on demand, shared fairly between tenants."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._work = TenantQueue[Callable[[], object]]()
+        #: A turn for each work that waits; None ends a thread.
+        self._turns: SimpleQueue[bool | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._alive = 0
         self._waiting = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], object]) -> None:
+    def submit(self, tenant: str, work: Callable[[], object]) -> None:
         """Queue a call for the next free thread."""
         with self._lock:
-            self._work.put(work)
+            self._work.add(tenant, work)
+            self._turns.put(True)
             self._waiting += 1
             self._grow()
 
@@ -51,14 +55,14 @@ class DaemonThreadPool:
         with self._lock:
             self._limit -= 1
             if self._alive > self._limit:
-                self._work.put(None)
+                self._turns.put(None)
 
     def close(self) -> None:
         """End each thread after the work that is queued."""
         with self._lock:
             self._closed = True
             for _ in range(self._alive):
-                self._work.put(None)
+                self._turns.put(None)
 
     def _grow(self) -> None:
         """Start one more thread if work is waiting and the limit allows it."""
@@ -67,12 +71,15 @@ class DaemonThreadPool:
             threading.Thread(target=self._serve, name=f"gnomon-function-{self._alive}", daemon=True).start()
 
     def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
+        while self._turns.get() is not None:
+            with self._lock:
+                tenant, work = self._work.pop()
             try:
                 work()
             finally:
                 with self._lock:
                     self._waiting -= 1
+                    self._work.ended(tenant)
         with self._lock:
             self._alive -= 1
 
@@ -105,17 +112,18 @@ class ThreadExecutor:
 
     def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
         for attempt in attempts:
-            attempt.timer = self._control_loop.loop.call_later(attempt.timeout, self._late, attempt)
-            self._threads.submit(partial(copy_context().run, self._perform, attempt))
+            patience = min(attempt.timeout, self._environment.slot_wait)
+            attempt.set_timer(self._control_loop.loop, patience, self._late)
+            work = partial(copy_context().run, self._perform, attempt)
+            self._threads.submit(attempt.assignment.run.tenant, work)
 
     def _perform(self, attempt: RunningAttempt) -> None:
         if not attempt.claim():
             return
-        attempt.deadline = time.monotonic() + attempt.timeout
+        attempt.begin_timeout()
         CURRENT.set(attempt.log)
         outcome = self._outcome(attempt)
-        if attempt.timer is not None:
-            self._control_loop.call(attempt.timer.cancel)
+        self._control_loop.call(attempt.cancel_timer)
         if not self._table.end(attempt, outcome):
             self._threads.remove_capacity()
             _log.info("function %s has returned after it was given up on", attempt.function.name)
@@ -131,27 +139,34 @@ class ThreadExecutor:
             return error_outcome(attempt, error)
 
     def _late(self, attempt: RunningAttempt) -> None:
-        left = attempt.deadline - time.monotonic()
-        if attempt.begun and left > 0:
-            # It waited for a thread, and its timeout counts from its start.
-            attempt.timer = self._control_loop.loop.call_later(left, self._late, attempt)
+        # Its timeout counts from its start, and it may have waited for a thread.
+        left = self._time_left(attempt)
+        if left > 0:
+            attempt.set_timer(self._control_loop.loop, left, self._late)
             return
         if attempt.begun:
             attempt.request_stop(Result.TIMED_OUT)
         self._give_up(attempt)
 
+    def _time_left(self, attempt: RunningAttempt) -> float:
+        """Seconds until the end of its timeout, or of its wait for a thread; it may begin at any moment."""
+        now = time.monotonic()
+        if attempt.begun:
+            return attempt.deadline - now
+        return min(attempt.arrived_at + self._environment.slot_wait - now, attempt.timeout)
+
     def _stop(self, attempt: RunningAttempt) -> None:
-        if attempt.timer is not None:
-            attempt.timer.cancel()
+        attempt.cancel_timer()
         if attempt.begun and attempt.stop_result is Result.INTERRUPTED:
-            attempt.timer = self._control_loop.loop.call_later(self._environment.grace, self._give_up, attempt)
+            attempt.set_timer(self._control_loop.loop, self._environment.grace, self._give_up)
         else:
             self._give_up(attempt)
 
     def _give_up(self, attempt: RunningAttempt) -> None:
-        if attempt.timer is not None:
-            attempt.timer.cancel()
+        attempt.cancel_timer()
         if attempt.claim():
-            self._table.drop(attempt, f"no thread was free within {attempt.timeout:g} s")
+            stopped = attempt.stop_result is not None
+            waited = f"no thread was free within {self._environment.slot_wait:g} s"
+            self._table.drop(attempt, "was stopped before it began" if stopped else waited, waited_for_slot=not stopped)
         elif self._table.give_up(attempt, "; the function still runs on its thread, and cannot be stopped"):
             self._threads.add_capacity()

@@ -21,7 +21,9 @@ from gnomon.runners.registry import (
     Functions,
     JobOptions,
     Retry,
+    Schedule,
     Span,
+    job_fields,
     job_file_value,
     registered_name,
 )
@@ -99,6 +101,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     *,
     name: str | None = None,
     command: str | None = None,
+    http: Mapping[str, Any] | None = None,
     workflow: str | None = None,
     after: Iterable[StepHandle | str] = (),
     when: str | None = None,
@@ -113,10 +116,10 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files
     **arguments: Any,  # noqa: ANN401 - any argument of the function
 ) -> StepHandle:
-    """Declare a step of the workflow that is being built: a function, a command, another workflow, or only a wait.
+    """Declare a step of the workflow that is being built: a function, command, HTTP call, workflow, or a wait.
 
     Arguments of a function whose names are parameters of `step` go into `input`. A command takes `env`, `workdir` and
-    `stdin`. A step that takes the output of another depends on it.
+    `stdin`, and `http` is a mapping with `url` and so on. A step that takes the output of another depends on it.
     """
     builder = _current_builder()
     fields: dict[str, Any] = {
@@ -130,7 +133,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
         "retry": retry,
         "isolation": isolation,
     }
-    action = builder.action(function, command=command, workflow=workflow)
+    action = builder.action(function, command=command, http=http, workflow=workflow)
     return builder.add(name, action, fields, {**(input or {}), **arguments}, after)
 
 
@@ -149,8 +152,8 @@ class _Builder:
         self._workflows = workflows
         self.steps: dict[str, dict[str, Any]] = {}
 
-    def action(self, function: Callable[..., Any] | str | None, **alternatives: str | None) -> dict[str, str]:
-        """The function, command or workflow of a step as fields of a jobs file; empty for a wait."""
+    def action(self, function: Callable[..., Any] | str | None, **alternatives: object) -> dict[str, Any]:
+        """The function, command, call or workflow of a step as fields of a jobs file; empty for a wait."""
         named = {field: value for field, value in alternatives.items() if value is not None}
         if function is not None and named:
             field, value = next(iter(named.items()))
@@ -172,13 +175,14 @@ class _Builder:
     def add(
         self,
         name: str | None,
-        action: Mapping[str, str],
+        action: Mapping[str, Any],
         fields: Mapping[str, Any],
         arguments: Mapping[str, Any],
         after: Iterable[StepHandle | str],
     ) -> StepHandle:
         """Add a step that depends on the steps in `after` and on those whose outputs it takes."""
         name = self._free_name(name, action)
+        action = {field: _with_references(f"{name}.{field}", value) for field, value in action.items()}
         written = {
             field: _with_references(f"{name}.{field}", value) for field, value in fields.items() if value is not None
         }
@@ -187,15 +191,17 @@ class _Builder:
         elif arguments:
             written["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", arguments))
         needs = [one.name if isinstance(one, StepHandle) else one for one in after]
-        needs += [path[1] for path in _paths(written) if path[0] == "steps" and len(path) > 1]
+        needs += [path[1] for path in _paths(written | action) if path[0] == "steps" and len(path) > 1]
         self.steps[name] = {"step": name, **action, "depends_on": list(dict.fromkeys(needs)), **written}
         return StepHandle(name)
 
-    def _free_name(self, name: str | None, action: Mapping[str, str]) -> str:
+    def _free_name(self, name: str | None, action: Mapping[str, Any]) -> str:
         if name is None:
             source = action.get("function") or action.get("workflow") or (action.get("command") or "").partition(" ")[0]
             if not source:
-                raise FieldError("name", None, "is missing: a step that only waits has none of its own")
+                raise FieldError(
+                    "name", None, "is missing: a step that only waits, or calls a URL, has none of its own"
+                )
             name = re.sub(r"[^a-z0-9_-]", "-", re.split(r"[/.:@]", source)[-1].lower())
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise FieldError("name", name, "must be 1 to 128 of a-z, 0-9, dot, dash and underscore")
@@ -248,21 +254,19 @@ class Workflows:
     def workflow(self, schedule: Definition, /) -> Definition: ...
     @overload
     def workflow(
-        self, schedule: str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
+        self, schedule: Schedule | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[Definition], Definition]: ...
     def workflow(
-        self, schedule: Definition | str | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
+        self, schedule: Definition | Schedule | None = None, *, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Definition | Callable[[Definition], Definition]:
         """Register a job whose steps the decorated function declares. It is called once, now, and returned unchanged.
 
         Its parameters are the input of a run, and their defaults the default input.
         """
-        fields: dict[str, Any] = dict(options)
-        if isinstance(schedule, str):
-            fields["schedule"] = schedule
         if callable(schedule):
-            self._declare(schedule, name, fields)
+            self._declare(schedule, name, options)
             return schedule
+        fields = job_fields(schedule, options)
 
         def declared(definition: Definition) -> Definition:
             self._declare(definition, name, fields)

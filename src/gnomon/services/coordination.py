@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from gnomon.core import component_names
 from gnomon.core.leases import LONGEST_MS, SHORTEST_MS
 from gnomon.errors import Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, Deduplicator, DedupState, Leases
@@ -48,7 +49,7 @@ class FallbackDeduplicator:
     def __init__(self, shared: Deduplicator, own: Deduplicator, clock: Clock, events: Events) -> None:
         self._shared = shared
         self._own = own
-        self._ask = FallbackService("guard", clock, events).ask
+        self._ask = FallbackService(component_names.DEDUPLICATOR, clock, events).ask
 
     async def begin(self, consumer: str, message: str, *, ttl_ms: int = IN_FLIGHT_MS) -> DedupState:
         """See Deduplicator.begin."""
@@ -133,27 +134,55 @@ class SingletonLease:
         return self._ours
 
 
+#: After so many lifetimes of a lease that others hold, a node asks the store whether that is true.
+_DOUBTED_AFTER = 2
+
+
 class LeasedSingletons:
-    """Implements SingletonLeases on leases outside of the store; falls back to the store while they are unavailable."""
+    """Implements SingletonLeases with the help of leases outside of the store.
+
+    The store decides. The leases only spare it the questions of nodes that would be refused: a node asks the store if
+    it has the lease, or was refused it for so long that the lease service may be wrong. A service that lies therefore
+    costs time, and never stops a singleton for good.
+    """
 
     def __init__(self, leases: Leases, store: SingletonLeases, clock: Clock, events: Events) -> None:
         self._leases = leases
         self._store = store
-        self._shared = FallbackService("turns", clock, events)
+        self._clock = clock
+        self._shared = FallbackService(component_names.SINGLETON_LEASES, clock, events)
         #: The tokens of held leases, by name and holder.
         self._tokens: dict[tuple[str, str], int] = {}
+        #: The singletons that the store has given us, and since when the lease service refuses the others.
+        self._ours: set[tuple[str, str]] = set()
+        self._refused_since: dict[tuple[str, str], float] = {}
 
     async def acquire_singleton(self, name: str, holder: str, *, ttl_ms: int) -> bool:
         """See SingletonLeases.acquire_singleton."""
-        return await self._shared.ask(
-            lambda: self._leased(name, holder, min(max(ttl_ms, SHORTEST_MS), LONGEST_MS)),
-            lambda: self._store.acquire_singleton(name, holder, ttl_ms=ttl_ms),
-        )
+        key, span = (name, holder), min(max(ttl_ms, SHORTEST_MS), LONGEST_MS)
+        leased = await self._shared.ask(lambda: self._leased(name, holder, span), _unknown)
+        if not leased and not self._doubts_refusal(key, span):
+            return False
+        self._refused_since.pop(key, None)
+        if await self._store.acquire_singleton(name, holder, ttl_ms=ttl_ms):
+            self._ours.add(key)
+        else:
+            self._ours.discard(key)
+        return key in self._ours
+
+    def _doubts_refusal(self, key: tuple[str, str], ttl_ms: int) -> bool:
+        """Whether to ask the store although the lease service says that another node has the singleton."""
+        now = self._clock.elapsed()
+        refused_since = self._refused_since.setdefault(key, now)
+        return key in self._ours or now - refused_since >= ttl_ms / 1000 * _DOUBTED_AFTER
 
     async def release_singletons(self, holder: str) -> None:
         """See SingletonLeases.release_singletons."""
+        # The store first: the next node to get a lease asks the store at once.
+        await self._store.release_singletons(holder)
+        self._ours = {key for key in self._ours if key[1] != holder}
         ours = [(name, token) for (name, owner), token in self._tokens.items() if owner == holder]
-        await self._shared.ask(lambda: self._release(ours, holder), lambda: self._store.release_singletons(holder))
+        await self._shared.ask(lambda: self._release(ours, holder), _no_op)
 
     async def _leased(self, name: str, holder: str, ttl_ms: int) -> bool:
         # A lease is held until the service says that it is not.
@@ -171,8 +200,11 @@ class LeasedSingletons:
         for name, token in ours:
             self._tokens.pop((name, holder), None)
             await self._leases.release(_lease_key(name), token)
-        # Some may have been taken in the store while the lease service was unavailable.
-        await self._store.release_singletons(holder)
+
+
+async def _unknown() -> bool:
+    """Let the store decide."""
+    return True
 
 
 def _lease_key(name: str) -> str:

@@ -1,13 +1,19 @@
-"""The loop around the step of a service, backoff, and long loops that yield to other coroutines."""
+"""The loop around the step of a service, backoff, and long computations that yield to other coroutines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
+from time import perf_counter
 from typing import TypeVar
+
+import msgspec
 
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.runtime import Clock, Events
 
+S = TypeVar("S")
 T = TypeVar("T")
 #: After how many items other coroutines run.
 _BATCH = 10
@@ -73,6 +79,98 @@ async def yield_between_batches(many: Sequence[T], size: int = _BATCH) -> AsyncI
             await asyncio.sleep(0)
         for one in many[start : start + size]:
             yield one
+
+
+#: How long a computation may hold the event loop before everything else runs.
+_SLICE_SECONDS = 0.004
+#: A source of fewer bytes than this, as compact JSON, is read within a slice or two.
+_SMALL_SOURCE = 2_048
+
+
+class ComputeQueue:
+    """Long computations for requests, on the event loop that the scheduler shares.
+
+    A computation runs in slices. Between two slices everything else on the loop runs; while the scheduler is busy, it
+    has the loop for as long as a slice took. Computations take turns, so that many of them delay the scheduler no more
+    than one does. A computation that cannot be divided runs in a thread, one at a time.
+    """
+
+    def __init__(
+        self, busy: Callable[[], bool] = lambda: False, *, prepare: Callable[[], object] = lambda: None
+    ) -> None:
+        """`busy` says whether the scheduler has work to do. `prepare` loads what readers need, before the first one."""
+        self._busy, self._prepare = busy, prepare
+        self._prepared = False
+        self._turn = asyncio.Lock()
+        #: The time that computations have taken since the last pause.
+        self._used_seconds = 0.0
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        # One thread: each thread that computes delays the event loop by another switch of the interpreter.
+        return ThreadPoolExecutor(1, thread_name_prefix="gnomon-compute")
+
+    async def run(self, steps: Generator[object, None, T]) -> T:
+        """The value that the generator returns. It yields often, so that its run can be divided there."""
+        while True:
+            async with self._turn:
+                finished, value = self._slice(steps)
+                if self._used_seconds >= _SLICE_SECONDS:
+                    self._used_seconds = 0.0
+                    await asyncio.sleep(_SLICE_SECONDS if self._busy() else 0)
+            if finished:
+                assert value is not None, "a finished generator has a value"  # noqa: S101 - tells the type checker
+                return value[0]
+
+    def _slice(self, steps: Generator[object, None, T]) -> tuple[bool, tuple[T] | None]:
+        """Run the generator until the slice is over; return whether it has finished, and its value."""
+        # Not the clock of the event loop: a test without one applies its jobs file, too.
+        clock = perf_counter
+        began = clock()
+        until = began + _SLICE_SECONDS - self._used_seconds
+        try:
+            while True:
+                next(steps)
+                if clock() >= until:
+                    return False, None
+        except StopIteration as finished:
+            return True, (finished.value,)
+        finally:
+            self._used_seconds += clock() - began
+
+    async def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """The results of the function for each item."""
+
+        def steps() -> Generator[None, None, list[T]]:
+            found = []
+            for item in items:
+                found.append(function(item))
+                yield
+            return found
+
+        return await self.run(steps())
+
+    async def run_in_thread(self, compute: Callable[[], T]) -> T:
+        """The result of a computation that cannot be divided."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+
+    async def read(self, source: object, reader: Callable[[], T]) -> T:
+        """The result of `reader`, which parses the source: in a slice if the source is small, otherwise in a thread."""
+        if not self._prepared:
+            await self.run_in_thread(self._prepare)
+            self._prepared = True
+        if _json_size(source) >= _SMALL_SOURCE:
+            return await self.run_in_thread(reader)
+        [found] = await self.map(lambda read: read(), [reader])
+        return found
+
+
+def _json_size(value: object) -> int:
+    """The size of a value as compact JSON; 0 if it is no JSON, which its reader refuses soon."""
+    try:
+        return len(msgspec.json.encode(value))
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return 0
 
 
 _FIRST_SECONDS = 0.05

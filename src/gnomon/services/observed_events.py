@@ -1,10 +1,11 @@
 """Decorators of events, and the events of attempts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.runtime import Events
+from gnomon.ports.runtime import Clock, Events
 
 #: Called with the name and the facts of each event. It neither fails nor waits.
 EventListener = Callable[[str, Mapping[str, object]], None]
@@ -22,6 +23,59 @@ class ObservedEvents:
         for listen in self._listeners:
             listen(name, facts)
         self._inner.emit(name, **facts)
+
+
+class ThrottledEvents:
+    """Passes on one event per second of each name and `cause`, and counts the others: no client can fill the log.
+
+    The next event, or `flush`, says how many were left out.
+    """
+
+    def __init__(self, inner: Events, clock: Clock) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._kinds: dict[tuple[str, object], _EventKind] = {}
+
+    def emit(self, name: str, **facts: object) -> None:
+        """See Events.emit."""
+        now = self._clock.elapsed()
+        kind = self._kinds.get((name, facts.get("cause")))
+        if kind is not None and now - kind.passed_on < _THROTTLE_SECONDS:
+            self._kinds[name, facts.get("cause")] = _EventKind(kind.passed_on, kind.left_out + 1, facts)
+            return
+        if len(self._kinds) >= _MAX_EVENT_KINDS:
+            self.flush()
+            self._kinds.clear()
+        self._kinds[name, facts.get("cause")] = _EventKind(now, 0, facts)
+        self._inner.emit(name, **facts, **_left_out(0 if kind is None else kind.left_out))
+
+    def flush(self) -> None:
+        """Pass on the last of the events that were left out more than a second ago, with their number."""
+        now = self._clock.elapsed()
+        for (name, cause), kind in list(self._kinds.items()):
+            if now - kind.passed_on < _THROTTLE_SECONDS:
+                continue
+            del self._kinds[name, cause]
+            if kind.left_out:
+                self._kinds[name, cause] = _EventKind(now, 0, kind.facts)
+                self._inner.emit(name, **kind.facts, **_left_out(kind.left_out - 1))
+
+
+class _EventKind(NamedTuple):
+    """The events of one name and cause: when one was passed on, how many were left out since, and the last of them."""
+
+    passed_on: float
+    left_out: int
+    facts: Mapping[str, object]
+
+
+#: How often an event of one kind is passed on, and how many kinds are told apart.
+_THROTTLE_SECONDS = 1.0
+_MAX_EVENT_KINDS = 200
+
+
+def _left_out(count: int) -> Mapping[str, object]:
+    return {"left_out": count} if count else {}
 
 
 class NullEvents:

@@ -67,7 +67,9 @@ class SchedulerAssertions:
     def dead_letters(self, job: str | None = None) -> list[DeadLetter]:
         """The unresolved dead letters, of one job or of all."""
         return list(
-            immediately(self.__store.dead_letters.page("default", job=job, unresolved=True, after="", limit=_ALL))
+            immediately(
+                self.__store.dead_letters.page("default", job=job, unresolved=True, oldest_first=True, limit=_ALL)
+            )
         )
 
     def __uids(self, job: str) -> Collection[ScheduleUid]:

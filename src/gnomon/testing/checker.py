@@ -8,6 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEndRecord, SimulationHistory, Violation
@@ -71,6 +73,7 @@ class _LedgerChecker:
         self._schedule = schedule
         self._commits = commits
         self._oracle = oracle
+        self._marks = [one for one in history.marks_set_back if one.uid == schedule.uid]
         self._name = schedule.revisions[0].schedule.schedule_id
 
     def violations(self) -> Iterator[Violation]:
@@ -80,6 +83,7 @@ class _LedgerChecker:
         yield from self._one_run_each()
         yield from self._in_time()
         yield from self._starts_in_its_place()
+        yield from self._starts_within_the_limit()
         yield from self._nothing_in_a_pause()
 
     def _violation(self, rule: str, text: str) -> Violation:
@@ -89,7 +93,8 @@ class _LedgerChecker:
         """The planned time up to which ticks must have been decided."""
         ended = [d.last_at for c in self._commits for d in c.decisions]
         if self._schedule.final is None:
-            return max([*ended, self._schedule.deleted_at or 0])
+            # Ticks that ran ahead of a mark that was set back lie after the end.
+            return max([*([] if self._marks else ended), self._schedule.deleted_at or 0])
         if self._schedule.final.paused_at is not None:
             return self._schedule.final.mark_at
         return max(
@@ -107,21 +112,47 @@ class _LedgerChecker:
             before = [c for c in self._commits if c.schedule.revision < revision.revision]
             reached = [d.last_at for c in before for d in c.decisions] + [c.at for c in before if c.term is None]
             explained = min(revision.schedule.mark_at, max([*starts, *reached, 0]))
-            starts.append(max(revision.from_at, explained))
+            set_back = [one.to_at for one in self._marks if one.revision == revision.revision]
+            starts.append(min([max(revision.from_at, explained), *set_back]))
         return starts
 
     def _decided_once(self) -> Iterator[Violation]:
         """K1, K9: the decisions cover every planned time of a revision once, and no other time."""
         starts, decided = self._starts(), set[int]()
-        if starts[0] != self._schedule.revisions[0].schedule.created_at:
+        created_at = self._schedule.revisions[0].schedule.created_at
+        if starts[0] != min([created_at, *(one.to_at for one in self._marks if one.revision == 1)]):
             yield self._violation("K1", f"counts from {starts[0]}, not from its creation")
-        for revision, start, end in zip(self._schedule.revisions, starts, [*starts[1:], self._end()], strict=True):
+        # A revision ends where a later one begins, which may lie before it if a mark was set back.
+        ends = [min(starts[number:], default=self._end()) for number in range(1, len(starts) + 1)]
+        for revision, start, end in zip(self._schedule.revisions, starts, ends, strict=True):
             commits = [c for c in self._commits if c.schedule.revision == revision.revision]
-            decisions = sorted((d for c in commits for d in c.decisions), key=lambda d: d.planned_at)
+            decisions = sorted((d for c in commits for d in self._standing(c)), key=lambda d: d.planned_at)
             ticks = self._oracle(revision.schedule.spec, start, max([end, *(d.last_at for d in decisions)]))
-            planned = [at for at in ticks if at not in decided]
+            planned = [at for at in ticks if at not in decided and (at <= end or self._due_by(decisions, at))]
             yield from self._covered_once(planned, decisions)
             decided.update(planned)
+
+    def _due_by(self, decisions: list[Decision], at: int) -> bool:
+        """Whether a tick after the end had to be decided. Once a mark was set back, only ticks that ran are ahead."""
+        return not self._marks or any(d.planned_at <= at <= d.last_at for d in decisions)
+
+    def _standing(self, commit: Commit) -> list[Decision]:
+        """The decisions of the commit that still stand: what did not run is withdrawn when a mark is set back."""
+        standing = list(commit.decisions)
+        for mark in (one for one in self._marks if one.commits > commit.number):
+            standing = [left for d in standing for left in self._left_by(mark.to_at, d, commit.schedule)]
+        return standing
+
+    def _left_by(self, to_at: int, decision: Decision, schedule: Schedule) -> list[Decision]:
+        if decision.starts_run or decision.last_at <= to_at:
+            return [decision]
+        if decision.planned_at > to_at:
+            return []
+        excepted = {one.planned_at for one in schedule.spec.exceptions}
+        ahead = frozenset() if schedule.mark_correction is None else frozenset(schedule.mark_correction.decided)
+        come = self._oracle(schedule.spec, decision.planned_at - 1, to_at)
+        inside = [at for at in come if at not in excepted and at not in ahead]
+        return [replace(decision, last_at=inside[-1], count=len(inside))]
 
     def _covered_once(self, planned: list[int], decisions: list[Decision]) -> Iterator[Violation]:
         covered: dict[int, int] = dict.fromkeys(planned, 0)
@@ -138,7 +169,7 @@ class _LedgerChecker:
 
     def _ledger_is_what_was_committed(self) -> Iterator[Violation]:
         """K1: the ledger at the end contains exactly the decisions that were committed."""
-        committed = {d.planned_at: d for c in self._commits for d in c.decisions}
+        committed = {d.planned_at: d for c in self._commits for d in self._standing(c)}
         if committed != self._schedule.ledger:
             differing = sorted(set(committed.items()) ^ set(self._schedule.ledger.items()), key=lambda one: one[0])[:3]
             yield self._violation("K1", f"ledger and commits differ: {differing}")
@@ -168,7 +199,8 @@ class _LedgerChecker:
             # Only the operator knows how many ticks to run; the rules say that these are the newest.
             runs = sum(one.starts_run for one in commit.decisions)
             return resumed_ticks(self._oracle, commit.schedule, active_runs, now=commit.at, runs=runs)
-        return expected(self._oracle, commit.schedule, active_runs, now=commit.at, by_change=commit.term is None)
+        by_change, limit = commit.term is None, self._history.catchup_limit
+        return expected(self._oracle, commit.schedule, active_runs, now=commit.at, by_change=by_change, limit=limit)
 
     def _run_change(self, active_runs: ActiveRuns, change: LaunchRecord | RunEndRecord) -> Iterator[Violation]:
         """K2: a run that ends was active, and the outcome of a launch follows from the overlap policy."""
@@ -177,12 +209,12 @@ class _LedgerChecker:
             if not active_runs.end(run):
                 yield self._violation("K2", f"{run} ended while there were {active_runs}")
         elif change.outcome is not LaunchOutcome.ALREADY:
-            wanted = active_runs.launching(change.spec, force=change.force)
+            wanted = active_runs.launching(change.spec, force=change.force, waits=change.waits)
             if wanted is not change.outcome:
                 yield self._violation(
                     "K2", f"the launch of {run} had the outcome {change.outcome}, not {wanted}, with {active_runs}"
                 )
-            active_runs.take_launched(run, change.spec, change.outcome)
+            active_runs.take_launched(run, change.spec, change.outcome, waits=change.waits)
 
     def _runs_are_counted(self, final: Schedule, active_runs: ActiveRuns) -> Iterator[Violation]:
         """K2: at the end the counters of the schedule, the runs and the rules agree."""
@@ -221,8 +253,20 @@ class _LedgerChecker:
 
     def _starts_in_its_place(self) -> Iterator[Violation]:
         """K5: a run starts at its tick's planned time with jitter, or at its place in the spread of a catch-up."""
+        limit, marks = self._history.catchup_limit, list(self._marks)
+        until: int | None = None
         for commit in self._commits:
-            places = start_windows(self._oracle, commit.schedule, now=commit.at, decisions=commit.decisions)
+            if any(mark.commits <= commit.number for mark in marks):
+                # The end of the spread was a time of the wrong clock.
+                until, marks = None, [mark for mark in marks if mark.commits > commit.number]
+            places, until = start_windows(
+                self._oracle,
+                commit.schedule,
+                now=commit.at,
+                decisions=commit.decisions,
+                limit=limit,
+                spread_until=until,
+            )
             for decision in commit.decisions:
                 if (decision.fire_at is None) == (decision.kind in (TickKind.FIRED, TickKind.QUEUED)):
                     yield self._violation(
@@ -233,6 +277,24 @@ class _LedgerChecker:
                 low, high = places[decision.planned_at]
                 if not low <= decision.fire_at <= high:
                     yield self._violation("K5", f"at {commit.at}: {decision} not from {low} to {high}")
+
+    def _starts_within_the_limit(self) -> Iterator[Violation]:
+        """K5: no more overdue ticks than the limit start within its interval, unless the clock was set meanwhile.
+
+        A decision that takes long to commit starts its ticks later than planned: the planned starts are compared.
+        """
+        limit = self._history.catchup_limit
+        starts = sorted(
+            (max(commit.at, decision.fire_at or 0), commit.elapsed_ms)
+            for commit in self._commits
+            for decision in commit.decisions
+            if decision.kind is TickKind.FIRED and decision.reason is not Reason.ON_TIME and not _resumes(commit)
+        )
+        for (first, since), (last, until) in zip(starts, starts[limit.ticks :], strict=False):
+            known = not self._history.clock_set_between(min(since, until), max(since, until))
+            if known and last - first < limit.interval_ms:
+                yield self._violation("K5", f"more than {limit.ticks} overdue ticks start from {first} to {last}")
+                return
 
     def _nothing_in_a_pause(self) -> Iterator[Violation]:
         """K9: while a schedule is paused, its ticks are skipped for exactly that reason.

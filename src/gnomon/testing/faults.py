@@ -4,13 +4,16 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from gnomon.core.approvals import Approval, ApprovalKind
 from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, Verdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
+from gnomon.ports.approvals import Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
 from gnomon.ports.runs import Payloads, Runs
 from gnomon.ports.schedules import JobChangeset, Jobs, Schedules
@@ -160,6 +163,15 @@ class FaultyLedger:
         await self._faults.after()
         return done
 
+    async def set_back_marks(self, *, terms: Terms, limit: int) -> Sequence[Schedule]:
+        """See Ledger.set_back_marks."""
+        await self._faults.before()
+        corrected = await self._store.ledger.set_back_marks(terms=terms, limit=limit)
+        for schedule in corrected:
+            self._recorder.set_back(schedule)
+        await self._faults.after()
+        return corrected
+
 
 class FaultyShards:
     """Implements Shards for the elector of one process."""
@@ -196,10 +208,10 @@ class FaultyTasks:
         self._recorder = recorder
         self._faults = faults
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
+    async def waiting(self, now: int, *, limit: int, in_turns: bool = False) -> Sequence[ReadyTask]:
         """See PendingTasks.waiting."""
         await self._faults.before()
-        found = await self._tasks.waiting(now, limit=limit)
+        found = await self._tasks.waiting(now, limit=limit, in_turns=in_turns)
         if found:
             await self._faults.race_task_write()
         return found
@@ -213,7 +225,7 @@ class FaultyTasks:
         """See PendingTasks.next_available_at."""
         return await self._tasks.next_available_at()
 
-    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> Mapping[TaskId, Admission]:
         """See PendingTasks.admit."""
         await self._faults.before()
         done = await self._tasks.admit(admissions, now=now)
@@ -221,13 +233,18 @@ class FaultyTasks:
         await self._faults.after()
         return done
 
-    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """See PendingTasks.fan_out."""
         await self._faults.before()
-        done = await self._tasks.fan_out(unfoldings, now=now)
-        await self._recorder.look(one.run_id for one in unfoldings if one.task_id in done)
+        done = await self._tasks.fan_out(fan_outs, now=now)
+        await self._recorder.look(one.run_id for one in fan_outs if one.task_id in done)
         await self._faults.after()
         return done
+
+    async def actions_since(self, tenant: str, *, since: int, besides: AttemptRef | None = None) -> int:
+        """See PendingTasks.actions_since."""
+        await self._faults.before()
+        return await self._tasks.actions_since(tenant, since=since, besides=besides)
 
 
 class FaultyAttempts:
@@ -239,7 +256,7 @@ class FaultyAttempts:
         self._faults = faults
         self._holder = holder
 
-    async def take(
+    async def take(  # noqa: PLR0913 - everything that limits a take
         self,
         worker: str,
         *,
@@ -249,11 +266,12 @@ class FaultyAttempts:
         begin: bool = True,
         known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
         reach: TakeFilter = DEFAULT_TAKE_FILTER,
+        shares: TenantShares | None = None,
     ) -> Sequence[ReadyTask]:
         """See Attempts.take."""
         await self._faults.before()
         taken = await self._attempts.take(
-            worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known, reach=reach
+            worker, limit=limit, lease_ms=lease_ms, now=now, begin=begin, known=known, reach=reach, shares=shares
         )
         if taken:
             await self._recorder.granted(taken, worker, lease_ms)
@@ -352,6 +370,11 @@ class FaultyWorkers:
         """See Workers.deregister."""
         await self._workers.deregister(worker)
 
+    async def in_hand_of(self, tenant: str) -> Mapping[str, int]:
+        """See Workers.in_hand_of."""
+        await self._faults.before()
+        return await self._workers.in_hand_of(tenant)
+
 
 class FaultyPayloads:
     """Implements Payloads for one process."""
@@ -391,6 +414,27 @@ class FaultyJobs:
         return await self._jobs.apply(changes, now=now, actor=actor, tzdata=tzdata)
 
 
+class FaultyApprovals:
+    """Implements Approvals for one process."""
+
+    def __init__(self, approvals: Approvals, faults: FaultInjector) -> None:
+        self._approvals = approvals
+        self._faults = faults
+
+    async def grant(self, approval: Approval) -> bool:
+        """See Approvals.grant."""
+        return await self._approvals.grant(approval)
+
+    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
+        """See Approvals.revoke."""
+        return await self._approvals.revoke(tenant, kind, subject, actor=actor, now=now)
+
+    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+        """See Approvals.standing."""
+        await self._faults.before()
+        return await self._approvals.standing(tenant, kind, subjects)
+
+
 class FaultyExecutionStore:
     """Implements ExecutionStore for the dispatcher, the worker or the reconciler of one process."""
 
@@ -401,6 +445,7 @@ class FaultyExecutionStore:
         self.workers = FaultyWorkers(store.workers, faults)
         self.executions = FaultyPayloads(store.executions, faults)
         self.jobs = FaultyJobs(store.jobs, faults)
+        self.approvals = FaultyApprovals(store.approvals, faults)
 
 
 class OperatorFaults:
@@ -447,6 +492,14 @@ class FaultySchedules:
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
         return await self._schedules.page(tenant, after=after, limit=limit)
+
+    async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
+        """See Schedules.names_from."""
+        return await self._schedules.names_from(tenant, origins)
+
+    async def orphans(self, tenant: str, *, limit: int) -> Sequence[Schedule]:
+        """See Schedules.orphans."""
+        return await self._schedules.orphans(tenant, limit=limit)
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""

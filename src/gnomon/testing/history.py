@@ -6,6 +6,7 @@ reads neither the store nor the services.
 
 from dataclasses import dataclass, field
 
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.model import (
     Attempt,
     DeadLetter,
@@ -64,6 +65,17 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkRecord:
+    """A mark that was ahead of the clock, and was set back."""
+
+    #: The number of commits before it.
+    commits: int
+    uid: ScheduleUid
+    revision: int
+    to_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRecord:
     """A launch and its outcome."""
 
@@ -75,6 +87,8 @@ class LaunchRecord:
     spec: Spec
     force: bool
     outcome: LaunchOutcome
+    #: It is queued where the overlap policy would refuse it.
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +205,11 @@ class SimulationHistory:
     started_at: int
     ended_at: int = 0
     ended_elapsed_ms: int = 0
+    #: How many overdue ticks of a schedule may start within an interval.
+    catchup_limit: CatchupLimit = DEFAULT_LIMIT
     moments: int = 0
     commits: list[Commit] = field(default_factory=list)
+    marks_set_back: list[MarkRecord] = field(default_factory=list)
     schedules: dict[ScheduleUid, RecordedSchedule] = field(default_factory=dict)
     #: Launches and ends of runs, in order with the number of commits before each.
     run_changes: list[LaunchRecord | RunEndRecord] = field(default_factory=list)

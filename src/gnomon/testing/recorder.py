@@ -16,6 +16,7 @@ from gnomon.testing.history import (
     Commit,
     GrantRecord,
     LaunchRecord,
+    MarkRecord,
     ReportRecord,
     RunEndRecord,
     RunInterval,
@@ -62,6 +63,17 @@ class HistoryRecorder:
         if made:
             await self.look(self._under_way[uid] if verdict.replaces else [run_id(uid, at) for at in made])
 
+    def set_back(self, schedule: Schedule) -> None:
+        """Record a mark that was set back to the clock."""
+        self._history.marks_set_back.append(
+            MarkRecord(
+                commits=len(self._history.commits),
+                uid=schedule.uid,
+                revision=schedule.revision,
+                to_at=schedule.mark_at,
+            )
+        )
+
     async def deleted(self, uid: ScheduleUid, *, at: int) -> None:
         """Record the deletion of a schedule."""
         self._history.deleted[uid] = at
@@ -89,6 +101,7 @@ class HistoryRecorder:
                 planned_at=run.planned_at,
                 spec=schedule.spec,
                 force=request.force,
+                waits=request.waits,
                 outcome=outcome,
             )
         )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from msgspec.structs import replace
+
 from gnomon.adapters.files import read_jobs
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import known_zone
@@ -14,7 +16,7 @@ from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError
-from gnomon.runners.registry import FUNCTIONS, Function
+from gnomon.runners.registry import FUNCTIONS, Function, Span
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -23,7 +25,7 @@ from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.assertions import SchedulerAssertions
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.event_queue import EventQueue
-from gnomon.testing.scripted_runner import ErrorSpec, ScriptedRunner, Span, command_script, function_script, span_ms
+from gnomon.testing.scripted_runner import ErrorSpec, ScriptedRunner, command_script, function_script, span_ms
 from gnomon.testing.virtual_process import SETTINGS, VirtualProcess
 
 #: The default start of virtual time.
@@ -55,10 +57,12 @@ class VirtualScheduler(SchedulerAssertions):
         ids, clock = CountedIds(), self._clock
         #: All events that the services emitted.
         self.events = Recorder()
-        self._runner = ScriptedRunner(clock, self._queue, SETTINGS)
+        self._runner = ScriptedRunner(clock, self._queue, SETTINGS, on_finished=self._wake_worker)
         self._jobs = JobService(store.jobs, store.schedules, store.history, clock, ids)
         self._launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids)
-        self._executions = ExecutionService(store.runs, store.executions, store.history, store.jobs, clock)
+        self._executions = ExecutionService(
+            store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+        )
         self._announcer = EventService(store.events, clock, ids)
         self._letters = DeadLetterService(store.dead_letters, store.executions, self._launcher, clock)
         self._started = 0
@@ -70,6 +74,9 @@ class VirtualScheduler(SchedulerAssertions):
         name = f"process-{self._started}"
         return VirtualProcess(self._store, self._clock, self._queue, self._runner, self.events, name=name)
 
+    def _wake_worker(self) -> None:
+        self._process.wake("worker")
+
     # ---- jobs and functions ------------------------------------------------------------------
 
     async def load(self, jobs: str | Path | JobData | Sequence[JobData]) -> None:
@@ -80,6 +87,8 @@ class VirtualScheduler(SchedulerAssertions):
         else:
             definitions = [jobs] if isinstance(jobs, Mapping) else jobs
             read = [read_job(one, self._defaults, now=now) for one in definitions]
+        # There are no channels here, and no run waits for one.
+        read = [replace(job, workflow=replace(job.workflow, announce=())) for job in read]
         self._runner.add_known_functions(
             [step.function for job in read for step in job.workflow.steps if step.function]
         )

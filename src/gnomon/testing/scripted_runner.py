@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, repeat
 
+from msgspec.structs import replace
+
 from gnomon.config.sections import SecretsSettings
 from gnomon.config.settings import Settings
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.execution import Finished
@@ -20,14 +23,12 @@ from gnomon.runners.attempt_table import RunningAttempt, error_outcome
 from gnomon.runners.context import AttemptInfo, attempt_info
 from gnomon.runners.logs import TaskLog, no_redaction
 from gnomon.runners.outcomes import failed_outcome, give_up_outcome, raised_outcome, returned_outcome, with_logs
-from gnomon.runners.registry import Function
+from gnomon.runners.registry import Function, Span
 from gnomon.runners.secrets import SecretSource
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.event_queue import EventQueue
 from gnomon.testing.results import FunctionCall
 
-#: A span of virtual time: "5m", a number of seconds, or a timedelta.
-Span = str | float | timedelta
 #: An error, or the class of one.
 ErrorSpec = BaseException | type[BaseException]
 _LONGEST_MS = 3_650 * DAY_MS
@@ -102,7 +103,10 @@ class _ScriptedAttempt(RunningAttempt):
 class ScriptedRunner:
     """Runs all functions and commands of a test. Those without a script do nothing and succeed."""
 
-    def __init__(self, clock: VirtualClock, queue: EventQueue, settings: Settings) -> None:
+    def __init__(
+        self, clock: VirtualClock, queue: EventQueue, settings: Settings, *, on_finished: Callable[[], None]
+    ) -> None:
+        """`on_finished` is called when an attempt has ended."""
         self._clock = clock
         self._queue = queue
         self._default_timeout_ms = settings.execution.default_timeout_ms
@@ -117,8 +121,7 @@ class ScriptedRunner:
         self.reported_count = 0
         self.calls: dict[str, list[FunctionCall]] = {}
         self.secrets: dict[str, str] = {}
-        #: Called when an attempt has ended.
-        self.on_finished: Callable[[], None] = lambda: None
+        self._on_finished = on_finished
 
     def add_known_functions(self, names: Collection[str]) -> None:
         """Add functions that a job names."""
@@ -206,7 +209,7 @@ class ScriptedRunner:
             planned_at=instant_of(run.planned_at),
             at=instant_of(self._clock.now()),
             attempt=assignment.attempt,
-            input=assignment.input,
+            input=shown_data(assignment.input),
         )
         self.calls.setdefault(call.function, []).append(call)
 
@@ -226,7 +229,9 @@ class ScriptedRunner:
     async def _called(self, attempt: _ScriptedAttempt) -> AttemptOutcome:
         try:
             try:
-                call = attempt.call(SecretSource(SecretsSettings(allow=tuple(self.secrets)), self.secrets))
+                call = attempt.call(
+                    SecretSource(SecretsSettings(allow=tuple(f"{name}=*" for name in self.secrets)), self.secrets)
+                )
             except UsageError as error:
                 return give_up_outcome(attempt.log.redact(str(error)))
             value = await call() if attempt.function.is_coroutine else await asyncio.to_thread(call)
@@ -245,14 +250,16 @@ class ScriptedRunner:
     def _end(self, assignment: Assignment, outcome: AttemptOutcome) -> None:
         del self._running[_attempt_ref(assignment)]
         self._finished.append(Finished(assignment, outcome))
-        self.on_finished()
+        self._on_finished()
 
 
 def _exited(status: int, stdout: str) -> AttemptOutcome:
     """The outcome that a worker reports for this exit status and output."""
-    if status:
-        return failed_outcome(f"exit status {status}")
-    return returned_outcome({"status": status, "stdout": stdout}, max_bytes=_MAX_BYTES, redact=no_redaction)
+    output = {"status": status, "stdout": stdout, "stderr": ""}
+    returned = returned_outcome(output, max_bytes=_MAX_BYTES, redact=no_redaction)
+    if not status:
+        return returned
+    return replace(failed_outcome(f"exit status {status}"), output=returned.output)
 
 
 def _attempt_ref(assignment: Assignment) -> AttemptRef:

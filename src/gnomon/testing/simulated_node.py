@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gnomon.config.sections import ExecutionSettings, LeaderSettings, ReconcilerSettings, TickerSettings, WorkerSettings
 from gnomon.config.settings import Settings
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.ports.execution import Gate
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import HostLoad
@@ -62,6 +63,7 @@ class SimulationContext:
     gate: Gate
     workload: WorkloadModel = field(default_factory=WorkloadModel)
     settings: Settings = SETTINGS
+    catchup_limit: CatchupLimit = DEFAULT_LIMIT
 
 
 class _ServiceLoop:
@@ -87,14 +89,15 @@ class SimulatedNode:
         *,
         batch: int,
         died: Callable[[], None],
+        on_hint: Callable[[str, str], None],
     ) -> None:
+        """`on_hint` is called with the name of this node and of a service that other nodes may step, too."""
         self._context = context
         self.name = name
         self.alive = True
         self._died = died
         self._frozen_until_ms = 0
-        #: Called with the name of a service that other nodes may step, too.
-        self.on_hint: Callable[[str], None] = lambda _: None
+        self._on_hint = on_hint
         self.runner = self._runner(functions)
         self._ticker = self._make_ticker(batch)
         self._worker = self._make_services()
@@ -103,7 +106,7 @@ class SimulatedNode:
 
     def _runner(self, functions: Callable[[], Collection[str]]) -> SimulatedRunner:
         context = self._context
-        runner = SimulatedRunner(
+        return SimulatedRunner(
             context.queue,
             ExecutionObserver(context.history, context.clock),
             context.dice,
@@ -111,11 +114,10 @@ class SimulatedNode:
             worker=self.name,
             functions=functions,
             default_timeout_ms=context.settings.execution.default_timeout_ms,
+            on_finished=lambda: self.wake("worker"),
+            on_death=self._killed_by_attempt,
+            frozen_ms=self.frozen_ms,
         )
-        runner.on_finished = lambda: self.wake("worker")
-        runner.on_death = self._killed_by_attempt
-        runner.frozen_ms = self.frozen_ms
-        return runner
 
     def _fault_injector(self) -> FaultInjector:
         context = self._context
@@ -134,6 +136,7 @@ class SimulatedNode:
             context.clock,
             context.events,
             replace(settings.ticker, batch=batch),
+            catchup_limit=context.catchup_limit,
             on_runs_created=lambda: self._hint("dispatcher"),
         )
 
@@ -188,7 +191,7 @@ class SimulatedNode:
 
     def _hint(self, part: str) -> None:
         self.wake(part)
-        self.on_hint(part)
+        self._on_hint(self.name, part)
 
     # ---- steps -------------------------------------------------------------------------------
 

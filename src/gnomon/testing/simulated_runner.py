@@ -58,7 +58,7 @@ class ExecutionObserver:
 class SimulatedRunner:
     """The attempts of one process: they freeze and die with it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         queue: EventQueue,
         observer: ExecutionObserver,
@@ -68,7 +68,14 @@ class SimulatedRunner:
         worker: str,
         functions: Callable[[], Collection[str]],
         default_timeout_ms: int,
+        on_finished: Callable[[], None],
+        on_death: Callable[[], None],
+        frozen_ms: Callable[[], int],
     ) -> None:
+        """`on_finished` is called when an attempt has ended, `on_death` when an attempt crashes the process.
+
+        `frozen_ms` tells how long the process stays frozen from now on.
+        """
         self._queue = queue
         self._observer = observer
         self._dice = dice
@@ -78,12 +85,9 @@ class SimulatedRunner:
         self._default_timeout_ms = default_timeout_ms
         self._running: dict[AttemptRef, Assignment] = {}
         self._finished: list[Finished] = []
-        #: Called when an attempt has ended.
-        self.on_finished: Callable[[], None] = lambda: None
-        #: Called when an attempt crashes the process.
-        self.on_death: Callable[[], None] = lambda: None
-        #: How long the process stays frozen from now on.
-        self.frozen_ms: Callable[[], int] = lambda: 0
+        self._on_finished = on_finished
+        self._on_death = on_death
+        self._frozen_ms = frozen_ms
 
     @property
     def functions(self) -> Collection[str]:
@@ -104,11 +108,15 @@ class SimulatedRunner:
         """See Runner.start."""
         for one in assignments:
             self._running[one.task.task_id, one.task.fence] = one
-            self._observer.note(one, self._worker, starts=True)
             lasts = self._dice.choice(self._workload.durations)
             timeout = one.step.timeout_ms or self._default_timeout_ms
             endings = self._workload.endings
             [result] = self._dice.choices(list(endings), list(endings.values()))
+            if result is Result.DENIED:
+                # Its worker refuses it: nothing starts.
+                self._end_after(0, one, result)
+                continue
+            self._observer.note(one, self._worker, starts=True)
             if result is Result.SNOOZED and one.workflow.delivery is Delivery.AT_MOST_ONCE:
                 # A task that may be started only once does not snooze.
                 result = Result.SUCCEEDED
@@ -122,18 +130,24 @@ class SimulatedRunner:
         async def end() -> None:
             if self._running.get(held) is not assignment:
                 return
-            if frozen := self.frozen_ms():
+            if frozen := self._frozen_ms():
                 self._end_after(frozen, assignment, result)
                 return
-            if self._dice.random() < self._workload.crash_probability.get(assignment.step.function, 0):
-                self.on_death()
+            if result is not Result.DENIED and self._dice.random() < self._workload.crash_probability.get(
+                assignment.step.function, 0
+            ):
+                self._on_death()
                 return
             del self._running[held]
-            self._observer.note(assignment, self._worker, starts=False, result=result)
+            if result is not Result.DENIED:
+                self._observer.note(assignment, self._worker, starts=False, result=result)
             self._finished.append(Finished(assignment, self._outcome(result)))
-            self.on_finished()
+            self._on_finished()
 
         self._queue.after(ms, end)
+
+    def _crashes(self, assignment: Assignment) -> bool:
+        return self._dice.random() < self._workload.crash_probability.get(assignment.step.function, 0)
 
     def _outcome(self, result: Result) -> AttemptOutcome:
         if result is Result.SNOOZED:

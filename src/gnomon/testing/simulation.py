@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gnomon.adapters.gate import OpenGate
 from gnomon.config.settings import Settings
 from gnomon.core.instants import FOREVER
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
@@ -40,7 +41,7 @@ _PAGE = 1000
 #: The probability that another node receives a hint.
 _HINT_PROBABILITY = 0.3
 
-Done = TypeVar("Done")
+Awaited = TypeVar("Awaited")
 
 
 class Simulation:
@@ -55,10 +56,11 @@ class Simulation:
         chances: FaultProbabilities | None = None,
         gate: Gate | None = None,
         settings: Settings = SETTINGS,
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
         self.clock = clock
         self.events = Recorder()
-        self.history = SimulationHistory(started_at=clock.now())
+        self.history = SimulationHistory(started_at=clock.now(), catchup_limit=catchup_limit)
         self.dice = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
         #: The behaviour of attempts.
         self.workload = WorkloadModel()
@@ -94,6 +96,7 @@ class Simulation:
             gate=gate,
             workload=self.workload,
             settings=settings,
+            catchup_limit=self.history.catchup_limit,
         )
 
     def _open_for_operators(self) -> None:
@@ -101,9 +104,11 @@ class Simulation:
         faults = OperatorFaults(self.dice, self._context.chances, self)
         schedules = FaultySchedules(store.schedules, self._recorder, faults)
         runs = FaultyRuns(store.runs, self._recorder, faults)
-        self.registrar = Registrar(schedules, store.history, clock, ids)
+        self.registrar = Registrar(schedules, store.history, clock, ids, catchup_limit=self.history.catchup_limit)
         self.launcher = Launcher(runs, store.executions, store.jobs, schedules, clock, ids)
-        self.executions = ExecutionService(runs, store.executions, store.history, store.jobs, clock)
+        self.executions = ExecutionService(
+            runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+        )
         self.dead_letter_service = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
 
     # ---- operators and nodes -----------------------------------------------------------------
@@ -145,7 +150,7 @@ class Simulation:
         for node in self._hinted_nodes():
             node.check_cancellations()
 
-    async def persist(self, action: Callable[[], Awaitable[Done]]) -> Done:
+    async def persist(self, action: Callable[[], Awaitable[Awaited]]) -> Awaited:
         """Retry the action until the store answers, as an operator does."""
         while True:
             try:
@@ -164,9 +169,14 @@ class Simulation:
             del self.nodes[name]
             self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
 
-        node = SimulatedNode(self._context, name, lambda: self.functions - missing, batch=self.batch, died=died)
-        node.on_hint = lambda part: self._spread(node, part)
-        self.nodes[name] = node
+        self.nodes[name] = SimulatedNode(
+            self._context,
+            name,
+            lambda: self.functions - missing,
+            batch=self.batch,
+            died=died,
+            on_hint=self._spread,
+        )
 
     async def _restart(self) -> None:
         self.add_node()
@@ -176,10 +186,10 @@ class Simulation:
     def _hinted_nodes(self) -> list[SimulatedNode]:
         return [node for node in self.nodes.values() if self.dice.random() < _HINT_PROBABILITY]
 
-    def _spread(self, source: SimulatedNode, part: str) -> None:
+    def _spread(self, source: str, part: str) -> None:
         """Pass the hint of a node to some of the others."""
         for node in self._hinted_nodes():
-            if node is not source:
+            if node.name != source:
                 node.wake(part)
 
     def wake(self) -> None:
@@ -283,10 +293,10 @@ class Simulation:
         )
 
     async def _read_dead_letters(self) -> None:
-        after = ""
-        while page := await self._store.dead_letters.page("default", after=after, limit=_PAGE):
+        after = None
+        while page := await self._store.dead_letters.page("default", oldest_first=True, after=after, limit=_PAGE):
             self.history.dead_letters += page
-            after = page[-1].dead_letter_id
+            after = page[-1].created_at, page[-1].dead_letter_id
 
 
 def _eventful(task: Task) -> bool:

@@ -60,59 +60,67 @@ class VirtualProcess:
         self._runner = runner
         self.name = name
         self.alive = True
-        workflow_cache, gate = WorkflowCache(store.jobs), OpenGate()
+        self._clock, self._events = clock, events
+        self._workflow_cache, self._gate = WorkflowCache(store.jobs), OpenGate()
         elector = Elector(store.shards, clock, events, SETTINGS.leader, holder=name, alone=True)
         ticker = Ticker(store.ledger, elector, clock, events, SETTINGS.ticker, on_runs_created=self.check_soon)
-
-        def wake_dispatcher() -> None:
-            self.wake("dispatcher")
-
-        dispatcher = Dispatcher(
-            store,
-            workflow_cache,
-            gate,
-            clock,
-            events,
-            SETTINGS,
-            taker=NoTaker(on_admitted=lambda: self.wake("worker")),
-            wake=wake_dispatcher,
-            ticker_behind=lambda: False,
-        )
-        self._worker = Worker(
-            store,
-            workflow_cache,
-            runner,
-            gate,
-            clock,
-            events,
-            settings=SETTINGS,
-            worker=name,
-            wake=lambda: self.wake("worker"),
-            measure_load=HostLoad,
-            dispatch=LocalDispatch(wake=wake_dispatcher),
-        )
+        dispatcher = self._build_dispatcher()
+        self._worker = self._build_worker()
         self._reconciler = Reconciler(
             store,
-            workflow_cache,
+            self._workflow_cache,
             clock,
             events,
             SETTINGS,
             lease=AlwaysHeldSingleton(),
-            on_ready=wake_dispatcher,
+            on_ready=self._wake_dispatcher,
             own_worker=name,
         )
         self._event_batcher = EventBatcher(
-            store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=wake_dispatcher
+            store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=self._wake_dispatcher
         )
-        runner.on_finished = lambda: self.wake("worker")
         self._timers = {
             "ticker": _ServiceTimer(ticker.step),
             "dispatcher": _ServiceTimer(dispatcher.step),
             "worker": _ServiceTimer(self._work),
             "reconciler": _ServiceTimer(self._reconciler.step),
-            "gatherer": _ServiceTimer(self._gather),
+            "event_batcher": _ServiceTimer(self._batch_events),
         }
         self._queue.after(0, self._begin)
+
+    def _build_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self._store,
+            self._workflow_cache,
+            self._gate,
+            self._clock,
+            self._events,
+            SETTINGS,
+            taker=NoTaker(on_admitted=self._wake_worker),
+            wake=self._wake_dispatcher,
+            ticker_behind=lambda: False,
+        )
+
+    def _build_worker(self) -> Worker:
+        return Worker(
+            self._store,
+            self._workflow_cache,
+            self._runner,
+            self._gate,
+            self._clock,
+            self._events,
+            settings=SETTINGS,
+            worker=self.name,
+            wake=self._wake_worker,
+            measure_load=HostLoad,
+            dispatch=LocalDispatch(wake=self._wake_dispatcher),
+        )
+
+    def _wake_dispatcher(self) -> None:
+        self.wake("dispatcher")
+
+    def _wake_worker(self) -> None:
+        self.wake("worker")
 
     async def _begin(self) -> None:
         """Recover the attempts of an earlier process, then step every service."""
@@ -132,7 +140,7 @@ class VirtualProcess:
             self.wake("dispatcher")
         return wait
 
-    async def _gather(self) -> float:
+    async def _batch_events(self) -> float:
         wait = await self._event_batcher.step()
         # `check_soon` is called after every event, so without an open batch there is nothing to poll for.
         return wait if await self._store.events.next_batch_at() is not None else DAY_MS / 1000
@@ -144,7 +152,7 @@ class VirtualProcess:
     def check_soon(self) -> None:
         """Step all services after a write to the store."""
         self._worker.check_soon()
-        for part in ("ticker", "dispatcher", "worker", "gatherer"):
+        for part in ("ticker", "dispatcher", "worker", "event_batcher"):
             self.wake(part)
 
     def register_again(self) -> None:

@@ -29,6 +29,8 @@ def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
 
 def _wanted(case: TaskHistory) -> bool:
     """Whether the task must have a dead letter."""
+    if case.task.state is TaskState.DENIED:
+        return True
     if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
         return False
     asked_for = case.workflow is not None and case.workflow.dead_letter
@@ -43,22 +45,21 @@ def _wanted(case: TaskHistory) -> bool:
 
 
 def _replayed(evidence: HistoryIndex) -> Iterator[Violation]:
-    """K15: a key has one replay, and exactly the letters with a successful replay are resolved."""
+    """K15: a key has one replay, and exactly the letters of executions with a successful replay are resolved."""
     replays = [run for run in evidence.runs.values() if run.replay_of is not None]
+    failed = {letter.dead_letter_id: letter.run_id for letter in evidence.history.dead_letters}
     keys = Counter((run.replay_of, run.idempotency_key) for run in replays)
     for key, count in keys.items():
         if count > 1:
             yield Violation("K15", "", f"{count} replays of {key}")
-    good = {run.replay_of for run in replays if run.status is RunStatus.COMPLETED}
-    # A replay that fails leaves a letter of its own; once that is replayed, the first letter is resolved.
-    taken_over = {
-        evidence.runs[letter.run_id].replay_of
-        for letter in evidence.history.dead_letters
-        if letter.run_id in evidence.runs and any(run.replay_of == letter.dead_letter_id for run in replays)
-    }
+    good = {failed.get(run.replay_of or "") for run in replays if run.status is RunStatus.COMPLETED}
+    # A replay that fails leaves letters of its own; once one of them is replayed, the first letters are resolved.
+    replayed = {failed.get(run.replay_of or "") for run in replays}
+    taken_over = {failed.get(run.replay_of or "") for run in replays if run.run_id in replayed}
     for letter in evidence.history.dead_letters:
-        resolved, name = letter.resolved_at is not None, letter.dead_letter_id
-        if resolved != (name in good or name in taken_over):
+        resolved, of = letter.resolved_at is not None, letter.run_id
+        if resolved != (of in good or of in taken_over):
+            name = letter.dead_letter_id
             yield Violation("K15", letter.job, f"{name} resolved at {letter.resolved_at} by {letter.resolved_by}")
 
 
@@ -150,7 +151,10 @@ _OVER = {
     Result.CANCELLED: {TaskState.CANCELLED},
     Result.LOST: {TaskState.FAILED, TaskState.CANCELLED},
     Result.NEVER_STARTED: {TaskState.FAILED, TaskState.CANCELLED},
+    Result.DENIED: {TaskState.DENIED},
 }
+#: Results of workers that started no function.
+_UNOBSERVED = (Result.NEVER_STARTED, Result.DENIED)
 _S = TaskState
 _FAILURES = (_S.FAILED, _S.TIMEOUT, _S.CANCELLED)
 #: The transitions that a simulated task may show, written down apart from the table that the stores use. It has no
@@ -162,8 +166,8 @@ LEGAL_EDGES = frozenset(
         _S.APPROVAL_REQUIRED: (_S.PENDING, _S.DENIED, *_FAILURES),
         # Local workers take and start a task in one commit.
         _S.SCHEDULED: (_S.DISPATCHED, _S.RUNNING, _S.PENDING, _S.DENIED, *_FAILURES),
-        _S.DISPATCHED: (_S.RUNNING, _S.PENDING, *_FAILURES),
-        _S.RUNNING: (_S.SUCCEEDED, _S.OUTPUT_QUARANTINED, _S.PENDING, *_FAILURES),
+        _S.DISPATCHED: (_S.RUNNING, _S.PENDING, _S.DENIED, *_FAILURES),
+        _S.RUNNING: (_S.SUCCEEDED, _S.OUTPUT_QUARANTINED, _S.PENDING, _S.DENIED, *_FAILURES),
         _S.SUCCEEDED: (_S.OUTPUT_QUARANTINED,),
     }.items()
     for after in exits
@@ -216,8 +220,9 @@ def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
 def _started(case: TaskHistory) -> Iterator[Finding]:
     """K4: a run that has ended, and was not cancelled, has started its function.
 
-    Exceptions: the gate denied the task; no worker could run it, or its definition was missing, for all tries; or it
-    was assigned only to workers that died or fell silent before the start. S12 limits how often that may be.
+    Exceptions: the gate or a worker denied the task; no worker could run it, or its definition was missing, for all
+    tries; or it was assigned only to workers that died or fell silent before the start. S12 limits how often that may
+    be.
     """
     if not case.run.over or case.run.status is RunStatus.CANCELLED or case.task.state is TaskState.DENIED:
         return
@@ -302,7 +307,7 @@ def _reports_match_observations(case: TaskHistory, evidence: HistoryIndex) -> It
                 yield "K8", f"{one.by} reported {one.result} for an attempt at {grant.worker}"
             continue
         matches = end is not None and end.moment < one.moment and end.result is one.result
-        if not matches and one.result is not Result.NEVER_STARTED:
+        if not matches and one.result not in _UNOBSERVED:
             yield "K8", f"reported as {one.result}, but observed as {end}"
 
 
@@ -392,7 +397,7 @@ def _may_go_on(case: TaskHistory, results: list[Result]) -> bool:
 def _delayed_rightly(case: TaskHistory, ended: ReportRecord, number: int) -> bool:
     retry = case.retry or _AFTER_LOSS
     delay = min(retry.initial_delay_ms * retry.multiplier ** (number - 1), retry.max_delay_ms)
-    low, high = delay * (1 - retry.jitter), delay * (1 + retry.jitter)
+    low, high = delay * (1 - retry.jitter), delay * (1 + retry.jitter) + retry.jitter_ms
     return ended.after is not None and low - 1 <= ended.after.available_at - ended.ended_at <= high + 1
 
 

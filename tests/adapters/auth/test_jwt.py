@@ -29,6 +29,7 @@ from support.token_issuers import (
     answer,
     claims,
     ec,
+    identity,
     okp,
     public_jwk,
     rsa,
@@ -90,19 +91,35 @@ def tokens(tmp_path: Path, clock: VirtualClock, told: Recorder) -> TokenVerifier
     ],
 )
 async def test_a_good_token_says_who_it_is(tokens: TokenVerifier, good: Callable[[], str]) -> None:
-    assert await tokens.caller(good()) == ADA
+    assert identity(await tokens.caller(good())) == ADA
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 async def test_the_older_name_of_an_algorithm_is_taken(tokens: TokenVerifier) -> None:
-    assert await tokens.caller(token(key=okp(), alg="EdDSA", kid="o1")) == ADA
+    assert identity(await tokens.caller(token(key=okp(), alg="EdDSA", kid="o1"))) == ADA
+
+
+async def test_a_caller_carries_the_id_and_the_end_of_its_token(tokens: TokenVerifier) -> None:
+    found = await tokens.caller(token(claims(jti="t-1")))
+
+    assert (found.token_id, found.issued_at) == ("t-1", NOW)
+    assert found.expires_at == (SECOND + LASTS_SECONDS + 60) * 1000
+
+
+async def test_a_token_without_an_id_is_known_by_what_is_signed(tokens: TokenVerifier) -> None:
+    one, again = await tokens.caller(token(key=ec(), alg="ES256", kid="e1")), token(key=ec(), alg="ES256", kid="e1")
+    other = await tokens.caller(token(claims(sub="bob")))
+
+    assert one.token_id == (await tokens.caller(again)).token_id
+    assert str(one.token_id).startswith("sha256:")
+    assert one.token_id != other.token_id
 
 
 async def test_a_token_that_was_taken_is_refused_once_it_has_expired(
     tokens: TokenVerifier, clock: VirtualClock
 ) -> None:
     shown = token()
-    assert await tokens.caller(shown) == ADA
+    assert identity(await tokens.caller(shown)) == ADA
 
     clock.advance((LASTS_SECONDS + 60) * 1000)
 
@@ -329,7 +346,7 @@ async def test_keys_in_a_file_are_read_again_when_it_changes(
     jwks(tmp_path, public_jwk(rsa("new"), "new"))
     clock.advance(2_000)
 
-    assert await tokens.caller(fresh) == ADA
+    assert identity(await tokens.caller(fresh)) == ADA
     with pytest.raises(Unauthenticated, match="no key of its issuer fits it"):
         await tokens.caller(token())
 
@@ -340,7 +357,7 @@ async def test_a_file_that_has_become_unreadable_leaves_the_keys_as_they_were(
     (tmp_path / "jwks.json").write_text("{")
     clock.advance(2_000)
 
-    assert await tokens.caller(token()) == ADA
+    assert identity(await tokens.caller(token())) == ADA
     assert failures(told)
 
 
@@ -385,7 +402,7 @@ async def test_a_key_that_is_used_at_once_after_it_was_published_is_found(
     server.keys = [public_jwk(rsa(), "r1"), public_jwk(rsa("new"), "new")]
     clock.advance(30_000)
 
-    assert await fetched.caller(token(key=rsa("new"), kid="new")) == ADA
+    assert identity(await fetched.caller(token(key=rsa("new"), kid="new"))) == ADA
     assert server.requests == 2
 
 
@@ -419,7 +436,7 @@ async def test_names_that_nobody_knows_cost_one_fetch(
         with pytest.raises(Unauthenticated):
             await fetched.caller(token(key=okp(), alg="Ed25519", kid=f"y{number}"))
     assert server.requests == 2
-    assert await fetched.caller(token()) == ADA
+    assert identity(await fetched.caller(token())) == ADA
 
 
 async def test_known_keys_count_at_once_while_the_issuer_hangs(
@@ -431,7 +448,7 @@ async def test_known_keys_count_at_once_while_the_issuer_hangs(
     server.asked.clear()
     clock.advance(601_000)
 
-    assert await asyncio.wait_for(fetched.caller(token()), 1) == ADA
+    assert identity(await asyncio.wait_for(fetched.caller(token()), 1)) == ADA
 
     await server.asked.wait()
     hung.set()
@@ -481,7 +498,7 @@ async def test_an_issuer_that_no_longer_answers_well_leaves_the_keys_as_they_wer
         await fetched.caller(token(kid="unknown"))
 
     assert server.requests == 2
-    assert await fetched.caller(token()) == ADA
+    assert identity(await fetched.caller(token())) == ADA
 
 
 async def test_an_issuer_cannot_lead_us_elsewhere(fetched: TokenVerifier, server: KeyServer) -> None:
@@ -516,7 +533,7 @@ async def test_an_issuer_that_hangs_is_given_up(server: KeyServer, clock: Virtua
         await quick.caller(token())
 
     hung.set()
-    assert failures(told) == [{"error": "TimeoutError"}]
+    assert failures(told) == [{"error": "RequestFailed: no answer within 0.02 s"}]
 
 
 async def test_an_issuer_that_is_not_there_is_unavailable(clock: VirtualClock, told: Recorder) -> None:
@@ -530,9 +547,29 @@ async def test_an_issuer_that_is_not_there_is_unavailable(clock: VirtualClock, t
 
 async def test_the_address_of_the_issuer_is_where_its_keys_are(server: KeyServer, clock: VirtualClock) -> None:
     base = server.url.removesuffix("/jwks.json")
-    found = open_token_verifier(settings(AuthSettings(iam_url=base)), clock=clock)
+    found = open_token_verifier(settings(AuthSettings(iam_url=base, audience=("gnomon",))), clock=clock)
 
-    assert await found.caller(token(claims(iss=base))) == ADA
+    assert identity(await found.caller(token(claims(iss=base)))) == ADA
+
+
+@pytest.mark.parametrize("audience", [(), ("",)])
+@pytest.mark.parametrize("source", ["iam_url", "jwks_url", "jwks_file"])
+def test_an_issuer_without_an_audience_is_refused_at_the_start(
+    tmp_path: Path, source: str, audience: tuple[str, ...]
+) -> None:
+    where = str(jwks(tmp_path, public_jwk(rsa(), "r1"))) if source == "jwks_file" else "https://iam.example/"
+    auth = AuthSettings(issuer=ISSUER, audience=audience)
+
+    with pytest.raises(FieldError, match=r"auth\.audience"):
+        open_token_verifier(settings(replace(auth, **{source: where})))
+
+
+async def test_a_token_that_is_valid_for_too_long_is_refused(tmp_path: Path, clock: VirtualClock) -> None:
+    path = jwks(tmp_path, public_jwk(rsa(), "r1"))
+    auth = replace(AUTH, jwks_file=str(path), max_lifetime_ms=(LASTS_SECONDS - 1) * 1000)
+
+    with pytest.raises(TokenRefused, match="max_lifetime"):
+        await open_token_verifier(settings(auth), clock=clock).caller(token())
 
 
 async def test_no_address_in_a_token_is_ever_asked(tokens: TokenVerifier, server: KeyServer) -> None:
@@ -557,6 +594,8 @@ async def test_no_address_in_a_token_is_ever_asked(tokens: TokenVerifier, server
         pytest.param(AuthSettings(iam_url="https://iam", algorithms=("none",)), "auth.algorithms", id="none"),
         pytest.param(AuthSettings(iam_url="https://iam", algorithms=()), "auth.algorithms", id="no algorithm"),
         pytest.param(AuthSettings(jwks_url="https://iam/jwks"), "auth.issuer", id="keys without an issuer"),
+        pytest.param(AuthSettings(jwks_url="https://a:b@iam/", issuer="i"), "auth.jwks_url", id="credentials"),
+        pytest.param(AuthSettings(iam_url="https://iam:0"), "auth.iam_url", id="port 0"),
         pytest.param(AuthSettings(iam_url="http://iam.example"), "auth.iam_url", id="no TLS"),
         pytest.param(AuthSettings(iam_url="file:///etc/passwd"), "auth.iam_url", id="a file as an address"),
         pytest.param(AuthSettings(iam_url="https://[::"), "auth.iam_url", id="no address"),
@@ -575,6 +614,6 @@ def test_settings_that_would_let_anybody_in_are_refused(auth: AuthSettings, fiel
 async def test_every_token_is_believed_if_that_was_said_twice(clock: VirtualClock) -> None:
     believing = open_token_verifier(settings(AuthSettings(verify_tokens=False, accept_unverified=True)), clock=clock)
 
-    assert await believing.caller(token(key=STRANGER)) == ADA
+    assert identity(await believing.caller(token(key=STRANGER))) == ADA
     with pytest.raises(Unauthenticated):
         await believing.caller(unsigned("none"))

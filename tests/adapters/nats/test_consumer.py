@@ -1,6 +1,7 @@
 """Pulling from a consumer that somebody deletes: what another one of its name gives out may be with others already."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -155,3 +156,23 @@ async def test_whoever_did_not_notice_finds_out_by_what_it_is_given(client: Clie
     await made_again(client)
 
     assert (await one_from(busy)).doubtful
+
+
+async def test_messages_come_to_changing_inboxes_so_that_nats_can_forget_earlier_requests(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "_REQUESTS_PER_INBOX", 1)
+    puller = PullConsumer(client, "S", "C")
+    bodies = []
+    for number in range(5):
+        # The request for this message is still open when the next one names another inbox.
+        await puller.pull(limit=number + 1, wait_ms=1)
+        await client.jetstream().publish("s.one", str(number).encode())
+        bodies.append((await one_from(puller)).body)
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+    earlier = [one for one, _ in puller._retired]  # noqa: SLF001 - NATS does not list them
+    assert earlier
+    puller._retired = deque((one, 0.0) for one in earlier)  # noqa: SLF001 - as if their time was over
+    await puller._change_inbox()  # noqa: SLF001 - as the next pull but one does
+    assert not {one._id for one in earlier} & client._subs.keys()  # noqa: SLF001

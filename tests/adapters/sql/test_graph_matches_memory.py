@@ -33,6 +33,8 @@ from support.task_steps import LEASE
 RETRY = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
 FUNCTION = "reports.make"
 DAY = 24 * 60 * MINUTE
+#: The clock of both stores: later than every time at which the operators act.
+LATER = NOON + DAY
 
 
 def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any field of a step
@@ -108,7 +110,7 @@ class GraphOperators:
             self.job("batches", trigger=OnEvent("drift", most=2, batch_ms=MINUTE), overlap=Overlap.REPLACE),
         ]
         flags = {"execution.batch": 5}
-        self.crews = {
+        self.harnesses = {
             id(store): ExecutionHarness(store=store, clock=self.clock, gate=SeededGate(), flags=flags)
             for store in (pair.memory, pair.sql)
         }
@@ -144,7 +146,7 @@ class GraphOperators:
         await self.pair.call_both(lambda store: store.runs.launch([wish], now=self.now))
 
     async def dispatch(self) -> None:
-        await self.pair.call_both(lambda store: self.crews[id(store)].dispatcher.step())
+        await self.pair.call_both(lambda store: self.harnesses[id(store)].dispatcher.step())
 
     async def take(self) -> None:
         limit = self.dice.randint(1, 6)
@@ -194,9 +196,9 @@ class GraphOperators:
 
 @pytest.fixture
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorePair]:
-    memory = MemoryStore(lambda: NOON)
+    memory = MemoryStore(lambda: LATER)
     if request.param == "sqlite":
-        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
+        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: LATER)
         yield StorePair(memory, sql)
         await sql.close()
         return

@@ -24,13 +24,13 @@ from support.task_steps import admission, completion_of, take_task, workflow
 
 
 class HintRecorder:
-    """A store, a crew on it, and what others are told."""
+    """A store, a harness on it, and what others are told."""
 
     def __init__(self, store: SqlStore, clock: VirtualClock) -> None:
         self.topics: list[HintTopic] = []
         self.store = store = store.observed(hint=self.topics.append)
         self.clock = clock
-        self.crew = ExecutionHarness(store=store, clock=clock)
+        self.harness = ExecutionHarness(store=store, clock=clock)
 
     async def by(self, doing: Awaitable[object]) -> set[HintTopic]:
         """What is told because of this."""
@@ -48,10 +48,10 @@ async def told(tmp_path: Path) -> AsyncIterator[HintRecorder]:
 
 
 async def test_whatever_an_operator_does_is_told(told: HintRecorder) -> None:
-    assert await told.by(told.crew.job()) == {HintTopic.CHANGES}
+    assert await told.by(told.harness.job()) == {HintTopic.CHANGES}
     job = await told.store.schedules.find("default", "report")
     assert job is not None
-    assert await told.by(told.crew.run(job)) == {HintTopic.CHANGES}
+    assert await told.by(told.harness.run(job)) == {HintTopic.CHANGES}
     [run] = await told.store.history.runs(job.uid, before=1 << 62, limit=10)
     assert HintTopic.CHANGES in await told.by(
         told.store.runs.cancel(run.run_id, reason="enough", now=NOON, actor="ada")
@@ -62,14 +62,14 @@ async def test_whatever_an_operator_does_is_told(told: HintRecorder) -> None:
 
 
 async def test_a_backfill_that_is_asked_for_is_told(told: HintRecorder) -> None:
-    await told.crew.job(trigger=Cron("0 * * * *"))
-    desk = BackfillService(told.store.backfills, told.store.schedules, told.clock, CountedIds())
+    await told.harness.job(trigger=Cron("0 * * * *"))
+    backfill_service = BackfillService(told.store.backfills, told.store.schedules, told.clock, CountedIds())
 
-    assert await told.by(desk.start("report", NOON - 7_200_000, NOON, actor="ada")) == {HintTopic.CHANGES}
+    assert await told.by(backfill_service.start("report", NOON - 7_200_000, NOON, actor="ada")) == {HintTopic.CHANGES}
 
 
 async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: HintRecorder) -> None:
-    run = await told.crew.run(await told.crew.job())
+    run = await told.harness.run(await told.harness.job())
     [task] = await told.store.history.tasks([run])
 
     assert await told.by(told.store.tasks.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
@@ -87,7 +87,7 @@ async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other
 
 
 async def test_the_end_of_the_last_step_is_of_no_interest(told: HintRecorder) -> None:
-    run = await told.crew.run(await told.crew.job())
+    run = await told.harness.run(await told.harness.job())
     ours = await take_task(told.store, "w", run, now=NOON)
 
     assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
@@ -95,7 +95,7 @@ async def test_the_end_of_the_last_step_is_of_no_interest(told: HintRecorder) ->
 
 async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: HintRecorder) -> None:
     definition = workflow(retry=RetryPolicy(max_attempts=3))
-    run = await told.crew.run(await told.crew.job(definition))
+    run = await told.harness.run(await told.harness.job(definition))
     ours = await take_task(told.store, "w", run, now=NOON)
 
     failed = completion_of(ours, Result.FAILED, now=NOON, definition=definition)
@@ -109,7 +109,7 @@ async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorde
         version=1,
         steps=(first, Step(name="second", function="reports.make", depends_on=("first",))),
     )
-    run = await told.crew.run(await told.crew.job(definition), first_steps=("first",))
+    run = await told.harness.run(await told.harness.job(definition), first_steps=("first",))
     ours = await take_task(told.store, "w", run, now=NOON)
 
     done = completion_of(ours, Result.SUCCEEDED, now=NOON, definition=definition)
@@ -117,9 +117,9 @@ async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorde
 
 
 async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: HintRecorder) -> None:
-    job = await told.crew.job(overlap=Overlap.QUEUE)
-    run = await told.crew.run(job, "a")
-    await told.crew.run(job, "b")
+    job = await told.harness.job(overlap=Overlap.QUEUE)
+    run = await told.harness.run(job, "a")
+    await told.harness.run(job, "b")
     ours = await take_task(told.store, "w", run, now=NOON)
 
     assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {

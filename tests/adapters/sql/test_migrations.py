@@ -1,6 +1,8 @@
 """The schema: the same by every way that leads to it, whole or not there, and known to the program."""
 
 import asyncio
+import importlib
+import pkgutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +16,9 @@ import sqlalchemy as sa
 from contracts.store import NOON
 from gnomon.adapters.sql import SqlStore, migrate, open_store
 from gnomon.adapters.sql import schema as schema_module
-from gnomon.adapters.sql.migrator import SCHEMA, VERSION_TABLE, upgrade
+from gnomon.adapters.sql.migrations import versions
+from gnomon.adapters.sql.migrator import SCHEMA, schema_numbers, upgrade
+from gnomon.adapters.sql.postgres_schema import VERSION_TABLE
 from gnomon.core.model import Result, RunStatus, TaskId
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.errors import UsageError
@@ -23,6 +27,8 @@ from support.postgres_server import postgres
 from support.task_steps import completion_of, finish_run
 
 #: Everything that makes up a schema, but the table in which migrations are counted.
+#: The newest revision.
+NEWEST = f"{SCHEMA:04}"
 SHAPE = {
     "sqlite": "SELECT type, name, sql FROM sqlite_master WHERE tbl_name <> 'gnomon_migration' ORDER BY type, name",
     "postgresql": """
@@ -71,7 +77,7 @@ async def unready(url: str) -> SqlStore:
     if url.startswith("sqlite"):
         from gnomon.adapters.sql.sqlite import SqliteTransactions
 
-        return SqlStore(SqliteTransactions(url.removeprefix("sqlite:///"), now=lambda: 0))
+        return SqlStore(SqliteTransactions(url.removeprefix("sqlite:///"), now=lambda: NOON))
     from gnomon.adapters.sql.postgres import PostgresTransactions
 
     return SqlStore(PostgresTransactions(url, statement_cache=True, pool_size=2))
@@ -105,8 +111,22 @@ async def test_nothing_is_left_to_generate(url: str) -> None:
     await store.close()
 
 
+async def test_the_key_of_cursors_is_made_once_for_all_processes(url: str) -> None:
+    stores = [await open_store(url), await open_store(url)]
+    keys = [await store.cursor_key() for store in stores]
+    await migrate(url)
+    again = await open_store(url)
+    keys.append(await again.cursor_key())
+    for store in (*stores, again):
+        await store.close()
+
+    assert len(set(keys)) == 1
+    assert len(keys[0]) == 32
+    assert len(set(keys[0])) > 10
+
+
 async def test_migrating_again_changes_nothing(url: str) -> None:
-    assert [await migrate(url), await migrate(url)] == ["0009", "0009"]
+    assert [await migrate(url), await migrate(url)] == [NEWEST, NEWEST]
 
 
 async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
@@ -114,7 +134,7 @@ async def test_two_who_migrate_at_once_take_turns(url: str) -> None:
 
     reached = await asyncio.gather(*(store.transactions.write(upgrade) for store in (one, other)))
 
-    assert reached == ["0009", "0009"]
+    assert reached == [NEWEST, NEWEST]
     await asyncio.gather(one.close(), other.close())
 
 
@@ -136,7 +156,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
         await store.transactions.write(fails)
 
     assert await store.transactions.read(lambda conn: sa.inspect(conn).get_table_names()) == []
-    assert await store.transactions.write(upgrade) == "0009"
+    assert await store.transactions.write(upgrade) == NEWEST
     await store.close()
 
 
@@ -151,7 +171,7 @@ def test_a_migration_that_is_killed_half_way_leaves_nothing(tmp_path: Path) -> N
     engine = sa.create_engine(f"sqlite:///{database}")
     assert sa.inspect(engine).get_table_names() == []
     engine.dispose()
-    assert asyncio.run(migrate(f"sqlite:///{database}")) == "0009"
+    assert asyncio.run(migrate(f"sqlite:///{database}")) == NEWEST
 
 
 async def test_an_unknown_kind_of_address_is_refused() -> None:
@@ -165,7 +185,7 @@ async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_
     await store.transactions.write(partial(upgrade, to=schema))
     await store.transactions.write(written_under_the_first_schema)
 
-    assert await store.transactions.write(upgrade) == "0009"
+    assert await store.transactions.write(upgrade) == NEWEST
 
     found = await store.schedules.find("default", "report")
     assert found is not None
@@ -183,7 +203,7 @@ async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the
     await store.transactions.write(written_under_the_first_schema)
     await store.transactions.write(taken_under_the_second_schema)
 
-    assert await store.transactions.write(upgrade) == "0009"
+    assert await store.transactions.write(upgrade) == NEWEST
 
     [held] = (await store.attempts.open_attempts(after=TaskId(""), limit=10)).attempts
     assert (held.task.parent, held.task.open_items, held.task.skipped) == (None, 0, False)
@@ -249,6 +269,36 @@ async def numbered(url: str, schema: int, min_compatible: int) -> None:
         )
         await store.transactions.write(partial(sa.Connection.execute, statement=changed))
     await store.close()
+
+
+#: Migrations up to this one are older than the rule; the one after it raised the number for all of them.
+BEFORE_THE_RULE = 15
+
+
+@pytest.mark.guarantee("C12")
+def test_every_migration_declares_the_oldest_program_that_may_use_the_schema_and_says_what_it_does() -> None:
+    declared = {}
+    for info in pkgutil.iter_modules(versions.__path__):
+        module = importlib.import_module(f"{versions.__name__}.{info.name}")
+        number = int(module.revision)
+        if number > BEFORE_THE_RULE:
+            assert 1 <= module.MIN_COMPATIBLE <= number, f"{info.name} lacks MIN_COMPATIBLE: see CONTRIBUTING.md"
+            declared[number] = module.MIN_COMPATIBLE
+
+    in_order = [declared[number] for number in sorted(declared)]
+    assert in_order == sorted(in_order)
+
+
+@pytest.mark.guarantee("C12")
+async def test_a_new_database_keeps_out_the_programs_that_its_last_migration_keeps_out(url: str) -> None:
+    store = await open_store(url)
+    _, oldest = await store.transactions.read(schema_numbers)
+    await store.close()
+
+    newest = max((info.name for info in pkgutil.iter_modules(versions.__path__)), key=str)
+    assert oldest == importlib.import_module(f"{versions.__name__}.{newest}").MIN_COMPATIBLE
+    # Programs before exceptions fire a tick that was skipped.
+    assert oldest > 5
 
 
 async def test_an_empty_database_that_may_not_be_migrated_is_refused(url: str) -> None:

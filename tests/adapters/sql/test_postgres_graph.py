@@ -18,7 +18,7 @@ from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Sourc
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
-from gnomon.core.runs.prepare import prepare_task, reference_scope
+from gnomon.core.runs.prepare import prepare_task
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
@@ -128,7 +128,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
     wish = launch_of(EACH)
     await stores[0].runs.launch([wish], now=NOON)
     [each] = await stores[0].tasks.waiting(NOON, limit=10)
-    unfolding = FanOut(
+    fan_out = FanOut(
         task_id=each.task.task_id,
         run_id=each.run.run_id,
         schedule_uid=None,
@@ -136,7 +136,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
         graph=EACH,
         items=(b"1", b"2"),
     )
-    assert await stores[0].tasks.fan_out([unfolding], now=NOON)
+    assert await stores[0].tasks.fan_out([fan_out], now=NOON)
     taken = await in_hand(stores[0])
 
     await at_once(url, [store.attempts.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
@@ -158,7 +158,7 @@ def goes_on(conn: sa.Connection, one: ReadyTask) -> None:
 def unfolds(conn: sa.Connection, one: ReadyTask) -> None:
     """A run that the step waits for may begin."""
     request = AdmissionRequest(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
-    made = prepare_task(request, reference_scope(WAITS, one, {}), LEAF, now=NOON)
+    made = prepare_task(request, {}, LEAF, now=NOON)
     assert isinstance(made, FanOut)
     assert fan_out(conn, [made], NOON)
 
@@ -193,8 +193,8 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     stores: tuple[SqlStore, SqlStore], seed: int
 ) -> None:
     dice, clock = Random(seed), VirtualClock(NOON)
-    crews = [ExecutionHarness(store=store, clock=clock) for store in stores]
-    crews[1].worker = crews[1].new_worker("w2", crews[1].runner)
+    harnesses = [ExecutionHarness(store=store, clock=clock) for store in stores]
+    harnesses[1].worker = harnesses[1].new_worker("w2", harnesses[1].runner)
     job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
     wish = JobChangeset(workflows=[LEAF, ALL], added=[job])
     assert await stores[0].jobs.apply(wish, now=NOON, actor="ada", tzdata="")
@@ -204,11 +204,11 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     for _ in range(40):
         name = dice.choice(launches).run.run_id
         cancelling = [stores[0].runs.cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
-        await asyncio.gather(*(crew.run_until_idle() for crew in crews), *cancelling)
-        for crew in crews:
-            crew.runner.end_all(output=b"1")
+        await asyncio.gather(*(harness.run_until_idle() for harness in harnesses), *cancelling)
+        for harness in harnesses:
+            harness.runner.end_all(output=b"1")
 
-    ended = [await crews[0].now(one.run) for one in launches]
+    ended = [await harnesses[0].now(one.run) for one in launches]
     assert {one.status for one in ended} <= {RunStatus.COMPLETED, RunStatus.CANCELLED}
     found = await stores[0].schedules.find("default", job.schedule_id)
     assert found is not None

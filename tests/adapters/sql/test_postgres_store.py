@@ -21,6 +21,7 @@ from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Overlap, Result, RunId, Schedule, ScheduleUid, Source
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import StoreUnavailable
 from support.postgres_server import Postgres, postgres
 from support.task_steps import LEASE, admission, completion_of, runs_of, take_task
@@ -160,7 +161,7 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 
 
 async def test_jobs_that_pile_up_share_a_commit(store: SqlStore) -> None:
-    engine = store.transactions
+    engine = store.transactions.engine
     assert isinstance(engine, PostgresTransactions)
     before = engine.commits
 
@@ -346,6 +347,28 @@ async def test_a_task_that_two_nodes_admit_at_once_is_admitted_by_one(stores: tu
     admitted = [name for names in await asyncio.gather(*admits) for name in names]
 
     assert sorted(admitted) == sorted(task.task_id for task in tasks)
+
+
+@pytest.mark.req("Z-12")
+async def test_several_nodes_that_admit_at_once_never_exceed_the_budget(stores: tuple[SqlStore, SqlStore]) -> None:
+    # Runs without a schedule: nothing else makes these transactions wait for each other.
+    wanted = [new_requested_run(RunId(f"run_{n:03}"), minutely(), source=Source.API, now=NOON) for n in range(120)]
+    runs = [replace(run, schedule_uid=None, schedule_id=None) for run in wanted]
+    await stores[0].runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    tasks = await stores[0].history.tasks(runs)
+    admissions = [admission(task, action_limit=("default", 50)) for task in tasks]
+
+    done = await asyncio.gather(
+        *(
+            stores[number % 2].tasks.admit(admissions[first : first + 10], now=NOON)
+            for number, first in enumerate(range(0, len(admissions), 10))
+        )
+    )
+
+    ruled = [one for admitted in done for one in admitted.values()]
+    assert [one.state for one in ruled].count(TaskState.SCHEDULED) == 50
+    assert [one.state for one in ruled].count(TaskState.DENIED) == 70
+    assert await stores[0].tasks.actions_since("default", since=NOON - 1) == 50
 
 
 @pytest.mark.parametrize("scheduled", [True, False])

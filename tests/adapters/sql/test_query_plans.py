@@ -39,7 +39,7 @@ from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
-from gnomon.core.runs.prepare import prepare_task, reference_scope
+from gnomon.core.runs.prepare import prepare_task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnEvent
@@ -156,7 +156,7 @@ async def prepare_graphs(store: SqlStore) -> None:
     names = ("graph", "fresh")
     await store.runs.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
     ready = [one for one in await store.tasks.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
-    assert await store.tasks.fan_out([unfolded(one) for one in ready if one.task.step != "wait"], now=NOON)
+    assert await store.tasks.fan_out([fan_out_of(one) for one in ready if one.task.step != "wait"], now=NOON)
     inner = [one.task for one in await store.tasks.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
     await store.tasks.admit([admission(task) for task in inner], now=NOON)
     assert len(await store.attempts.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
@@ -166,19 +166,19 @@ def graph_launch(name: str) -> LaunchRequest:
     return wanted(name, workflow_id="graph", schedule_uid=None, schedule_id=None)
 
 
-def unfolded(one: ReadyTask) -> FanOut:
+def fan_out_of(one: ReadyTask) -> FanOut:
     step = GRAPH.step(one.task.step)
     assert step is not None
     request = AdmissionRequest(waiting=one, workflow=GRAPH, step=step, input={})
-    made = prepare_task(request, reference_scope(GRAPH, one, {}), LEAF, now=NOON)
+    made = prepare_task(request, {}, LEAF, now=NOON)
     assert isinstance(made, FanOut)
     return made
 
 
-def unfold(conn: sa.Connection, *steps: str) -> None:
+def write_fan_outs(conn: sa.Connection, *steps: str) -> None:
     """Steps of the run that has not begun do."""
     ready = [one for one in tasks.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
-    assert len(fan_out.fan_out(conn, [unfolded(one) for one in ready], NOON)) == len(steps)
+    assert len(fan_out.fan_out(conn, [fan_out_of(one) for one in ready], NOON)) == len(steps)
 
 
 def ended_in_graph(conn: sa.Connection, step: str, definition: Workflow = GRAPH) -> None:
@@ -237,6 +237,16 @@ def at_once(conn: sa.Connection, *, begin: bool) -> Sequence[ReadyTask]:
     return tasks.take_on_postgres(conn, "w1", 10, LEASE, NOON, begin=begin, known={}, reach=TakeFilter())
 
 
+def of_two_tenants(conn: sa.Connection) -> Sequence[ReadyTask]:
+    for run, tenant in {"run_waits": "other", "run_ready": "default"}.items():
+        at = {"tenant": tenant, "state": TaskState.SCHEDULED.value}
+        conn.execute(sa.update(schema.task).where(schema.task.c.task_id == task_of(conn, run).task_id).values(at))
+    assert tasks.waiting(conn, NOON, 1, in_turns=True)
+    taken = at_once(conn, begin=False)
+    assert {one.task.tenant for one in taken} == {"default", "other"}
+    return taken
+
+
 QUERIES: dict[str, Asked] = {
     "due": lambda conn: ledger.due(conn, NOON, ALL_SHARDS, 10, READABLE),
     "due of some shards": lambda conn: ledger.due(conn, NOON, SOME, 10, READABLE),
@@ -260,16 +270,18 @@ QUERIES: dict[str, Asked] = {
     "waiting": lambda conn: tasks.waiting(conn, NOON, 10),
     "turned away": lambda conn: tasks.unroutable_tasks(conn, (NOON, ""), 10),
     "next available": tasks.next_available_at,
-    "admit": lambda conn: tasks.admit(conn, [admission(task_of(conn, "run_waits"))], NOON),
+    "admit": lambda conn: tasks.admit(conn, [admission(task_of(conn, "run_waits"))], NOON, lambda _: NOON),
     "turn away": lambda conn: tasks.admit(
         conn,
         [admission(task_of(conn, "run_waits"), schedule_uid=UID, state=TaskState.FAILED, dead_letter="no_workers")],
         NOON,
+        lambda _: NOON,
     ),
     "take": lambda conn: tasks.take(conn, "w1", 10, NOON, NOON, begin=True),
     "take from a pool": lambda conn: tasks.take(
         conn, "w1", 10, NOON, NOON, begin=True, reach=TakeFilter("gpu", ("f", "g"))
     ),
+    "take of two tenants": of_two_tenants,
     "take and begin": lambda conn: at_once(conn, begin=True),
     "take to send": lambda conn: at_once(conn, begin=False),
     "placements": lambda conn: placement.placements(conn, [task_of(conn, "run_waits").task_id]),
@@ -300,12 +312,19 @@ QUERIES: dict[str, Asked] = {
     "payload": lambda conn: runs.payload(conn, "run_ready", "input"),
     "log": lambda conn: runs.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
     "find dead letter": lambda conn: dead_letters.find(conn, "default", "dl_1"),
-    "dead letters": lambda conn: dead_letters.page(conn, "default", None, "", 10, unresolved=False),
-    "dead letters of a job": lambda conn: dead_letters.page(conn, "default", "report", "dl", 10, unresolved=False),
-    "unresolved dead letters": lambda conn: dead_letters.page(conn, "default", None, "", 10, unresolved=True),
+    "dead letters": lambda conn: dead_letters.page(
+        conn, dead_letters.LetterQuery("default", None, False, False, None, 10)
+    ),
+    "dead letters of a job": lambda conn: dead_letters.page(
+        conn, dead_letters.LetterQuery("default", "report", False, False, (NOON, "dl"), 10)
+    ),
+    "unresolved dead letters": lambda conn: dead_letters.page(
+        conn, dead_letters.LetterQuery("default", None, True, True, None, 10)
+    ),
+    "dead letters of an execution": lambda conn: dead_letters.of_execution(conn, "default", ["dl_1"]),
     "resolve": lambda conn: dead_letters.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),
-    "unfold": lambda conn: unfold(conn, "many", "one", "sub"),
-    "unfold at once": lambda conn: unfold(conn, "wait"),
+    "fan out": lambda conn: write_fan_outs(conn, "many", "one", "sub"),
+    "fan out at once": lambda conn: write_fan_outs(conn, "wait"),
     "report items": lambda conn: ended_in_graph(conn, "many"),
     "report the last item": lambda conn: ended_in_graph(conn, "one"),
     "report what a step waits for": lambda conn: ended_in_graph(conn, "main", LEAF),
@@ -346,7 +365,7 @@ QUERIES: dict[str, Asked] = {
     "audit": lambda conn: audit.page(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
     "audit of a job": lambda conn: audit.page(conn, AuditQuery(kind="job", name="report")),
     "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
-    "anything to seal": audit.has_unsealed,
+    "anything to seal": lambda conn: audit.has_work(conn, None),
     "seal": lambda conn: audit.seal(conn, 10),
 }
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.adapters.sql.sqlite import CommitWatcher, DatabaseFileMonitor
+from gnomon.adapters.sql.database_file import DatabaseFileMonitor
+from gnomon.adapters.sql.sqlite import CommitWatcher
 
 
 class AnnouncedChanges:

@@ -35,8 +35,8 @@ async def store(path: str) -> AsyncIterator[SqlStore]:
 
 @pytest.fixture
 def engine(store: SqlStore) -> SqliteTransactions:
-    assert isinstance(store.transactions, SqliteTransactions)
-    return store.transactions
+    assert isinstance(store.transactions.engine, SqliteTransactions)
+    return store.transactions.engine
 
 
 def seen(conn: sa.Connection, name: str) -> str:
@@ -282,7 +282,7 @@ async def test_a_file_that_is_taken_away_is_unavailable_and_nobody_makes_an_empt
     await engine.read(lambda conn: conn.invalidate())
     os.unlink(path)  # noqa: PTH108 - nothing that would block for long
 
-    with pytest.raises(StoreUnavailable, match="unable to open"):
+    with pytest.raises(StoreUnavailable, match="moved, deleted or replaced"):
         await store.schedules.find("default", "beat")
 
     assert "gnomon.db" not in os.listdir(os.path.dirname(path))  # noqa: PTH120, PTH208

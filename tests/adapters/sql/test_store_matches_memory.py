@@ -38,11 +38,15 @@ DEFINITIONS = (
 )
 
 
+#: The clock of both stores, later than every decision.
+LATER = NOON + 30 * 24 * 60 * MINUTE
+
+
 @pytest.fixture
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorePair]:
-    memory = MemoryStore(lambda: NOON)
+    memory = MemoryStore(lambda: LATER)
     if request.param == "sqlite":
-        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON)
+        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: LATER)
         yield StorePair(memory, sql)
         await sql.close()
         return
@@ -102,14 +106,17 @@ class Operators:
         waiting = await self.pair.call_both(lambda store: store.tasks.waiting(self.now, limit=4))
         admissions = [self.admission(one) for one in waiting]
         await self.pair.call_both(lambda store: store.tasks.admit([*admissions, *admissions[:1]], now=self.now))
+        since = self.now - self.dice.choice((MINUTE, 60 * MINUTE))
+        await self.pair.call_both(lambda store: store.tasks.actions_since("default", since=since))
 
     def admission(self, one: Any) -> Any:  # noqa: ANN401 - a task that waits
         kept = {"schedule_uid": one.run.schedule_uid, "available_at": self.now}
         changes: dict[str, Any] = self.dice.choice(
             (
-                *[{}] * 6,
+                *[{}] * 3,
+                *[{"action_limit": ("default", 4)}] * 3,
                 {"state": TaskState.FAILED, "note": "launch_failed: no", "dead_letter": "launch_failed"},
-                {"state": TaskState.DENIED, "note": "safety_denied: no"},
+                {"state": TaskState.DENIED, "note": "no", "dead_letter": "safety_denied", "rule": "gate"},
                 {"state": TaskState.PENDING, "wait_reason": WaitReason.ROUTE, "routings": one.task.routings + 1},
             )
         )
@@ -206,7 +213,9 @@ class Operators:
     async def resolve(self) -> None:
         letters = await self.pair.call_both(lambda store: store.dead_letters.page("default", unresolved=True, limit=1))
         names = [letter.dead_letter_id for letter in letters]
-        await self.pair.call_both(lambda store: store.dead_letters.resolve("default", names, by="ada", now=self.now))
+        await self.pair.call_both(
+            lambda store: store.dead_letters.resolve("default", names, by="ada", actor="ada", now=self.now)
+        )
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,29 @@ from gnomon.core.explain.evidence import (
 )
 from gnomon.core.explain.explain import explain_subject
 from gnomon.core.explain.phrases import TimeFormatter, instant_phrase, join_names, one_line
-from gnomon.core.model import Reason, Source, Spec
+from gnomon.core.model import Reason, RunId, Source, Spec
 from gnomon.core.runs.external_events import effect_of_launch
-from gnomon.core.runs.launch import LaunchOutcome
+from gnomon.core.runs.launch import LaunchOutcome, new_requested_run
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 
 
 def test_every_reason_of_the_ledger_has_a_sentence() -> None:
     assert {reason for _, reason in ticks.TICK_SENTENCES} == set(Reason)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (Source.API, "It was started through the API, by bob."),
+        (Source.MANUAL, "bob triggered it."),
+        (Source.BACKFILL, "It is a backfill of a past planned time, requested by bob."),
+        (Source.CRON, "bob started it with the run launcher, on behalf of alice."),
+    ],
+)
+def test_a_start_names_the_caller_and_not_the_user_that_the_caller_chose(source: Source, sentence: str) -> None:
+    run = new_requested_run(RunId("run_1"), minutely(), source=source, now=NOON, actor="bob", user_id="alice")
+
+    assert explain.explain_start(run) == (source.value, sentence)
 
 
 def test_everything_that_can_become_of_an_event_has_a_sentence() -> None:

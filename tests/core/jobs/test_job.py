@@ -304,6 +304,11 @@ WORK_REFUSALS: dict[str, Any] = {
     "a multiplier that is no number": ({"retry": {"multiplier": float("nan")}}, "retry.multiplier"),
     "a multiplier that shrinks": ({"retry": {"multiplier": 0.5}}, "retry.multiplier"),
     "too much jitter": ({"retry": {"jitter": 1.5}}, "retry.jitter"),
+    "a jitter that is no duration": ({"retry": {"jitter": "much"}}, "retry.jitter"),
+    "retention of nothing": ({"retention": {}}, "retention"),
+    "retention of no run": ({"retention": {"runs": 0}}, "retention.runs"),
+    "retention of half a day": ({"retention": {"runs": 5, "days": "12h"}}, "retention.days"),
+    "retention of weeks": ({"retention": {"weeks": 1}}, "retention.weeks"),
     "a longest delay below the first": ({"retry": {"initial_delay": "2m", "max_delay": "1m"}}, "retry.max_delay"),
     "an unknown isolation": ({"isolation": "thread"}, "isolation"),
     "an unknown delivery": ({"delivery": "exactly_once"}, "delivery"),
@@ -347,6 +352,10 @@ INPUT_REFUSALS: dict[str, Any] = {
     "a schema from elsewhere": ({"input_schema": {"$ref": "http://127.0.0.1:1/x"}}, "input_schema"),
     "a schema from a file": ({"input_schema": {"$ref": "file:///etc/passwd"}}, "input_schema"),
     "a schema of a language from elsewhere": ({"input_schema": {"$schema": "http://127.0.0.1:1/x"}}, "input_schema"),
+    "a value that is not of its format": (
+        {"input": {"day": "tomorrow"}, "input_schema": {"properties": {"day": {"format": "date"}}}},
+        "input.day",
+    ),
     "what the schema requires": ({"input_schema": {"required": ["a"]}}, "input"),
     "what the schema does not admit": (
         {"input": {"a": [1, 5]}, "input_schema": {"properties": {"a": {"items": {"maximum": 3}}}}},
@@ -565,7 +574,7 @@ RETRIES = st.fixed_dictionaries(
         "initial_delay": SPANS,
         "multiplier": st.floats(1, 1000),
         "max_delay": st.just("2h"),
-        "jitter": st.floats(0, 1),
+        "jitter": st.floats(0, 1) | st.just("250ms"),
     },
 )
 TRYING = {"timeout": SPANS, "retry": RETRIES, "isolation": st.sampled_from(["none", "process"])}
@@ -606,7 +615,7 @@ POLICIES = st.fixed_dictionaries(
         "queue_limit": st.integers(1, 10_000),
         "enabled": st.booleans(),
         "dead_letter": st.booleans(),
-        "retention": st.integers(1, 36_500) | st.just("7d"),
+        "retention": st.integers(1, 36_500) | st.just("7d") | st.just({"runs": 50}) | st.just({"runs": 1, "days": 3}),
         "tags": st.lists(st.text("abc", min_size=1), max_size=3, unique=True),
         "user_id": st.text("abc@. ", max_size=5),
         "input": INPUTS,
@@ -688,3 +697,24 @@ def test_whatever_is_said_is_a_job_or_a_refusal_by_field(said: dict[str, Any]) -
     blamed = blamed_by(said)
 
     assert blamed is None or blamed.partition(".")[0].partition("[")[0] in JOB_FIELDS
+
+
+@pytest.mark.req("C-15")
+@pytest.mark.parametrize(
+    ("said", "zone"),
+    [
+        ({"schedule": "@daily", "timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"schedule": "every day at 9am in Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"at": "2026-12-01T09:00", "timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"schedule": "@daily"}, "UTC"),
+    ],
+)
+def test_a_zone_that_the_settings_do_not_allow_is_refused(said: dict[str, Any], zone: str) -> None:
+    narrowed = Defaults(zones=("Europe/Berlin",))
+
+    with pytest.raises(FieldError, match=r"not among the time zones of ticker\.zones: Europe/Berlin") as refused:
+        read_job({"name": "report", "function": "f", **said}, narrowed, now=NOW)
+
+    assert (refused.value.field, refused.value.value) == ("timezone", zone)
+    read_job({"name": "report", "function": "f", "schedule": "@daily", "timezone": "Europe/Berlin"}, narrowed, now=NOW)
+    read_job({"name": "report", "function": "f", "every": "5m"}, narrowed, now=NOW)

@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.json_schema import job_file_schema
@@ -71,6 +72,7 @@ def test_what_shells_expand_is_left_to_them() -> None:
         {},
         {"env": {"A": "${input.a}", "B": "${secret:TOKEN}"}, "input": {"a": 1}, "schedule": "@daily"},
         {"workdir": "a/b", "stdin": "two\nlines", "timeout": "1s"},
+        {"sandbox": "required", "network": False},
     ],
 )
 def test_it_can_be_shown_and_read_again_and_the_schema_admits_it(said: dict[str, Any]) -> None:
@@ -141,6 +143,70 @@ def test_so_is_a_step_that_could_never_run(said: dict[str, Any], field: str, rea
     error = refusal({"name": "etl", "dag": [{"step": "a", **said}]})
 
     assert error.field == f"dag[0].{field}"
+    assert reason in error.reason
+
+
+def test_a_job_says_for_all_of_its_commands_how_they_are_confined() -> None:
+    steps = [
+        {"step": "a", "command": "a", "network": False},
+        {"step": "b", "command": "b", "sandbox": "required"},
+        {"step": "c", "function": "c"},
+    ]
+
+    open_job = read_job({"name": "etl", "dag": steps}, Defaults(), now=0)
+    confined = read_job({"name": "etl", "dag": steps, "sandbox": "required"}, Defaults(), now=0)
+
+    assert [(step.sandbox, step.network) for step in open_job.workflow.steps] == [
+        (SandboxMode.AUTO, False),
+        (SandboxMode.REQUIRED, True),
+        (SandboxMode.AUTO, True),
+    ]
+    assert [step.sandbox for step in confined.workflow.steps] == [
+        SandboxMode.REQUIRED,
+        SandboxMode.REQUIRED,
+        SandboxMode.AUTO,
+    ]
+    assert [step.get("sandbox") for step in job_as_data(confined)["dag"]] == ["required", "required", None]
+    assert read_job(job_as_data(confined), Defaults(), now=0) == confined
+
+
+@pytest.mark.req("Z-14")
+@pytest.mark.parametrize(
+    ("said", "field", "reason"),
+    [
+        ({**USUAL, "sandbox": "off"}, "sandbox", "can only tighten"),
+        # `off` is false in YAML.
+        ({**USUAL, "sandbox": False}, "sandbox", "can only tighten"),
+        ({**USUAL, "sandbox": "on"}, "sandbox", "auto, required"),
+        ({**USUAL, "network": "no"}, "network", "true or false"),
+        ({"name": "a", "function": "f", "sandbox": "auto"}, "sandbox", "means nothing without command"),
+        ({"name": "a", "function": "f", "network": True}, "network", "means nothing without command"),
+        (
+            {"name": "a", "dag": [{"step": "b", "function": "f"}], "network": False},
+            "network",
+            "means nothing without command",
+        ),
+        (
+            {"name": "a", "dag": [{"step": "b", "function": "f", "network": False}]},
+            "dag[0].network",
+            "means nothing without command",
+        ),
+        (
+            {"name": "a", "dag": [{"step": "b", "command": "c", "network": True}], "network": False},
+            "dag[0].network",
+            "would loosen that of the job",
+        ),
+        (
+            {"name": "a", "dag": [{"step": "b", "command": "c", "sandbox": "auto"}], "sandbox": "required"},
+            "dag[0].sandbox",
+            "would loosen that of the job",
+        ),
+    ],
+)
+def test_a_sandbox_that_could_not_be_is_refused(said: dict[str, Any], field: str, reason: str) -> None:
+    error = refusal(said)
+
+    assert error.field == field
     assert reason in error.reason
 
 

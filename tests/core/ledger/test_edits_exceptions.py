@@ -20,7 +20,7 @@ from gnomon.core.ledger.edits import (
     with_exception,
     without_exception,
 )
-from gnomon.core.ledger.plan import plan, schedule_after
+from gnomon.core.ledger.plan import CatchupLimit, plan, schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, Verdict
 from gnomon.core.triggers import Every
@@ -201,7 +201,7 @@ def scanned(spec: Spec) -> list[int]:
 def excepted_schedules(draw: st.DrawFn) -> Schedule:
     spec = minutely(trigger=draw(st.sampled_from(TRIGGERS)), jitter_ms=draw(st.sampled_from([0, 90_000]))).spec
     policies = {"catchup": draw(st.sampled_from(Catchup)), "overlap": draw(st.sampled_from(Overlap))}
-    schedule = replace(minutely(), spec=replace(spec, catchup_cap=draw(st.sampled_from([1, 5, 100])), **policies))
+    schedule = replace(minutely(), spec=replace(spec, **policies))
     for _ in range(draw(st.integers(0, 8))):
         every = Ticks("report", schedule.spec)
         extras = [one.moved_to for one in schedule.spec.exceptions if one.moved_to is not None]
@@ -234,14 +234,15 @@ def test_ticks_with_exceptions_are_those_of_a_naive_scan(schedule: Schedule, one
     excepted_schedules(),
     st.lists(st.integers(0, 20_000_000), min_size=1, max_size=6),
     st.sampled_from([plan, verdict_before_edit]),
+    st.sampled_from([1, 5, 100]),
 )
 def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
-    schedule: Schedule, steps: list[int], decide: Callable[..., Verdict]
+    schedule: Schedule, steps: list[int], decide: Callable[..., Verdict], most: int
 ) -> None:
     first, now, decisions = schedule.mark_at, NOON, list[Decision]()
     for step in steps:
         now += step
-        verdict = decide(schedule, now=now)
+        verdict = decide(schedule, now=now, limit=CatchupLimit(ticks=most))
         decisions += verdict.decisions
         schedule = schedule_after(verdict)
     ticks = Ticks("report", schedule.spec)

@@ -71,7 +71,7 @@ def test_a_field_of_a_step_is_named_by_the_step() -> None:
             "https://a.example/2",
             FieldChange("ping", "https://a.example/…", "https://a.example/…"),
         ),
-        (None, "https://me:pw@a.example/1?key=2", FieldChange("ping", None, "https://a.example/…")),
+        (None, "https://a.example/1?key=2", FieldChange("ping", None, "https://a.example/…")),
         ("https://a.example/1", "${secret:PING}", FieldChange("ping", "https://a.example/…", "${secret:PING}")),
         (
             {"url": "https://a.example/1", "on": "start"},

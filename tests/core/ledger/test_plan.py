@@ -14,7 +14,7 @@ from gnomon.core.cron import Cron
 from gnomon.core.ids import run_id, shard_of, task_id, tick_key
 from gnomon.core.instants import instant_of
 from gnomon.core.ledger.edits import verdict_before_edit
-from gnomon.core.ledger.plan import paused_range, plan, run_record, schedule_after
+from gnomon.core.ledger.plan import CatchupLimit, paused_range, plan, run_record, schedule_after
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, ScheduleUid, Spec, TickKind
 from gnomon.core.runs.launch import first_tasks
@@ -181,7 +181,7 @@ def test_all_fires_no_more_than_the_cap_in_one_pass() -> None:
     verdict = plan(many, now=NOON + 250 * MINUTE)
 
     assert len(verdict.decisions) == 100
-    assert (verdict.mark_at, verdict.next_fire_at) == (NOON + 100 * MINUTE, NOON + 101 * MINUTE)
+    assert (verdict.mark_at, verdict.next_fire_at) == (NOON + 100 * MINUTE, NOON + 250 * MINUTE + SECOND)
 
 
 def test_what_the_cap_left_is_decided_in_the_passes_that_follow() -> None:
@@ -197,7 +197,39 @@ def test_spread_lays_what_was_missed_over_the_lookahead() -> None:
     now = NOON + 4 * MINUTE + 30 * SECOND
     verdict = plan(minutely(catchup=Catchup.SPREAD, overlap=Overlap.ALLOW, lookahead_ms=60_000), now=now)
 
-    assert [d.fire_at for d in verdict.decisions] == [now, now + 20_000, now + 40_000, NOON + 4 * MINUTE]
+    # Also the tick within its grace, and with room for the one that comes due meanwhile.
+    assert [d.fire_at for d in verdict.decisions] == [now, now + 12_000, now + 24_000, now + 36_000]
+    assert (verdict.next_fire_at, verdict.spread_until) == (now + 48_000, now + 60_000)
+
+
+def test_a_tick_that_comes_due_while_others_are_spread_starts_in_its_turn() -> None:
+    now = NOON + 4 * MINUTE + 30 * SECOND
+    spread = minutely(catchup=Catchup.SPREAD, overlap=Overlap.ALLOW, lookahead_ms=60_000)
+    after = schedule_after(plan(spread, now=now))
+
+    verdict = plan(after, now=now + 48_000)
+
+    assert [(d.planned_at, d.reason) for d in verdict.decisions] == [(NOON + 5 * MINUTE, Reason.LATE)]
+    assert verdict.next_fire_at == NOON + 6 * MINUTE
+
+
+def test_ticks_within_their_grace_are_not_spread() -> None:
+    often = minutely(trigger=Cron("*/20 * * * * *"), catchup=Catchup.SPREAD, overlap=Overlap.ALLOW)
+
+    verdict = plan(often, now=NOON + 50 * SECOND)
+
+    assert [d.fire_at for d in verdict.decisions] == [NOON + 20 * SECOND, NOON + 40 * SECOND]
+    assert verdict.spread_until is None
+
+
+def test_more_ticks_than_the_limit_lets_start_are_spread_over_a_longer_time() -> None:
+    often = minutely(trigger=Cron("* * * * * *"), catchup=Catchup.SPREAD, overlap=Overlap.ALLOW, lookahead_ms=60_000)
+    now = NOON + HOUR
+
+    verdict = plan(often, now=now, limit=CatchupLimit(ticks=10, interval_ms=1000))
+
+    assert [d.fire_at for d in verdict.decisions] == [now + i * 100 for i in range(10)]
+    assert verdict.spread_until == now + (3600 + 60) * 100
 
 
 @pytest.mark.parametrize("catchup", Catchup)
@@ -450,19 +482,18 @@ specs = st.builds(
     jitter_ms=st.sampled_from([0, 0, 500, 10_000, 600_000]),
     misfire_grace_ms=st.sampled_from([0, 1000, 60_000, 7_200_000]),
     catchup_window_ms=st.sampled_from([60_000, 86_400_000]),
-    catchup_cap=st.integers(1, 100),
 )
 
 
 @pytest.mark.guarantee("S1")
-@given(specs, st.integers(0, 40_000_000), st.lists(st.integers(0, 30_000_000), max_size=6))
-def test_every_tick_up_to_the_mark_is_covered_exactly_once(spec: Spec, start: int, steps: list[int]) -> None:
+@given(specs, st.integers(0, 40_000_000), st.lists(st.integers(0, 30_000_000), max_size=6), st.integers(1, 100))
+def test_every_tick_up_to_the_mark_is_covered_exactly_once(spec: Spec, start: int, steps: list[int], most: int) -> None:
     schedule = replace(minutely(mark=NOON + start), spec=spec)
     ticks, first, now = Ticks("report", spec), schedule.mark_at, NOON + start
     covered: list[tuple[int, int, int]] = []
     for step in steps:
         now += step
-        verdict = plan(schedule, now=now)
+        verdict = plan(schedule, now=now, limit=CatchupLimit(ticks=most))
         covered += [(d.planned_at, d.last_at, d.count) for d in verdict.decisions]
         schedule = schedule_after(verdict)
 
@@ -471,9 +502,9 @@ def test_every_tick_up_to_the_mark_is_covered_exactly_once(spec: Spec, start: in
     assert all(ticks.count(after=start_ - 1, until=end) == count for start_, end, count in covered)
 
 
-@given(specs, st.integers(0, 40_000_000))
-def test_nothing_due_is_left_without_a_decision(spec: Spec, late: int) -> None:
-    verdict = plan(replace(minutely(), spec=spec), now=NOON + late)
+@given(specs, st.integers(0, 40_000_000), st.integers(1, 100))
+def test_nothing_due_is_left_without_a_decision(spec: Spec, late: int, most: int) -> None:
+    verdict = plan(replace(minutely(), spec=spec), now=NOON + late, limit=CatchupLimit(ticks=most))
 
-    capped = len(verdict.decisions) >= spec.catchup_cap
+    capped = len(verdict.decisions) >= most
     assert capped or verdict.next_fire_at is None or verdict.next_fire_at > NOON + late

@@ -56,6 +56,21 @@ def test_a_function_that_no_worker_has_is_a_reason_on_the_task() -> None:
     assert (made.state, made.wait_reason, made.routings) == (TaskState.PENDING, WaitReason.ROUTE, 1)
     assert made.note == "no_workers: no worker has registered the function 'f'"
     assert NOW + 1000 <= made.available_at <= NOW + 1500
+    assert made.unroutable_since == NOW
+
+
+@pytest.mark.req("H-15")
+def test_every_try_without_a_worker_says_when_it_was_and_no_wait_for_a_tenant_does() -> None:
+    # A task whose last attempt never started waits for a route too, and has not said so yet.
+    tried = request(running_assignment(routings=3))
+    waits = replace(tried.waiting, task=replace(tried.waiting.task, wait_reason=WaitReason.ROUTE))
+    allow, limits = GateDecision(GateVerdict.ALLOW), GiveUpLimits()
+
+    again = admission_for(replace(tried, waiting=waits), allow, NOBODY, now=NOW, limits=limits)
+    first = admission_for(tried, allow, NOBODY, now=NOW, limits=limits)
+    limited = admission_for(tried, allow, tenant_limit_reached("acme", 1, 0), now=NOW, limits=limits)
+
+    assert (again.unroutable_since, first.unroutable_since, limited.unroutable_since) == (NOW, NOW, None)
 
 
 @pytest.mark.req("R-04")

@@ -1,15 +1,25 @@
-"""Which steps surely follow on the end of another."""
+"""Which steps surely follow on the end of another, and what preparing a step may cost."""
 
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from gnomon.core.model import Result, Run, RunId, RunStatus, Source
-from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
 from gnomon.core.runs.launch import first_tasks
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
-from gnomon.core.runs.prepare import has_other_successors, immediate_successors
+from gnomon.core.runs.prepare import (
+    LARGEST_REPETITION,
+    PreparedTask,
+    has_other_successors,
+    immediate_successors,
+    prepare_task,
+)
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
+from support.counted_calls import counted_calls
 
 NOON = 1_772_452_800_000
 RUN = Run(
@@ -104,3 +114,59 @@ def test_a_step_whose_followers_all_surely_follow_leads_no_further() -> None:
 )
 def test_a_step_leads_further_if_the_run_ends_with_it_or_others_wait_for_it(steps: tuple[Step, ...]) -> None:
     assert has_other_successors(*ended_first(*steps))
+
+
+# ---- the cost of a step --------------------------------------------------------------------------
+
+LARGE = "x" * 60_000
+
+
+def prepared(step: Step, given: dict[str, Any], **outputs: bytes) -> PreparedTask:
+    """The step, prepared with that input of its run and those outputs of others."""
+    workflow = Workflow(workflow_id="report", version=1, steps=(FIRST, step))
+    [task] = first_tasks(RUN, (step.name,), now=NOON)
+    waiting = ReadyTask(task=task, run=RUN, input=msgspec.json.encode(given))
+    request = AdmissionRequest(waiting=waiting, workflow=workflow, step=step, input=given)
+    return prepare_task(request, outputs, None, now=NOON)
+
+
+@pytest.mark.parametrize(
+    "repeating",
+    [
+        {"input": {"all": ["${input.x}"] * 1000}},
+        {"input": {"all": "${input.x}," * 1000}},
+        {"input": {"all": ["${steps.first.output}"] * 1000}},
+        {"foreach": ["${input.x}"] * 1000},
+        {"delay_until": "${input.x}" * 1000},
+    ],
+    ids=["values", "text", "outputs", "items", "delay"],
+)
+def test_a_definition_does_not_multiply_data_without_bound(repeating: dict[str, Any]) -> None:
+    refused = prepared(after(**repeating), {"x": LARGE}, first=msgspec.json.encode(LARGE))
+
+    assert isinstance(refused, Admission)
+    assert refused.state is TaskState.FAILED
+    assert str(refused.note).startswith("bad_input: ${")
+    assert "repeats too much data" in str(refused.note)
+
+
+def test_all_data_can_be_passed_on_once_and_a_part_of_it_again() -> None:
+    large = "x" * (4 * LARGEST_REPETITION)
+    passing = {"one": "${steps.first.output}", "two": "${input.x}", "three": ["${input.x}"] * 4}
+
+    made = prepared(after(input=passing), {"x": LARGE}, first=msgspec.json.encode(large))
+
+    assert isinstance(made, AdmissionRequest)
+    assert made.input == {"x": LARGE, "one": large, "two": LARGE, "three": [LARGE] * 4}
+
+
+def test_a_condition_reads_a_large_input_once() -> None:
+    given = {"x": [[]] * 20_000, "text": "$${secret:KEY}"}
+    once = after(condition='input.text == "${secret:KEY}"')
+    often = after(condition=" or ".join(["input.x == 1"] * 60) + ' or input.text == "${secret:KEY}"')
+    assert isinstance(prepared(often, given), AdmissionRequest)
+
+    calls = [counted_calls(partial(prepared, step, given)) for step in (once, often)]
+
+    # Sixty paths cost as much as one, but for a few calls each.
+    assert calls[1] - calls[0] < len(given["x"])

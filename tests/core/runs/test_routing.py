@@ -9,7 +9,16 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.routing_fields import read_pools, read_route, route_as_data
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.jobs.steps import WORK_FIELDS
-from gnomon.core.runs.routing import Pools, ReasonCode, Unroutable, WorkerCandidate, WorkerPlacement, route
+from gnomon.core.runs.routing import (
+    Pools,
+    ReasonCode,
+    Unroutable,
+    WorkerCandidate,
+    WorkerPlacement,
+    hold_back_ms,
+    is_relieved,
+    route,
+)
 from gnomon.core.runs.workflow import Priority, RoutingRequirements
 from gnomon.errors import FieldError
 
@@ -409,3 +418,38 @@ def test_a_table_that_is_wrong_is_refused(said: object, field: str) -> None:
         read_pools(said)
 
     assert refused.value.field == field
+
+
+# ---- workers that take tasks themselves ----------------------------------------------------------
+
+BUSY, IDLE = seat("w1", cpu=99), seat("w2", cpu=1)
+SCARCE = frozenset({"encode", "report", "rare"})
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "relieved", "hold_ms"),
+    [
+        (BUSY, (IDLE,), True, 2_000),
+        (IDLE, (BUSY,), False, 0),
+        (seat("w1", gpu=90), (IDLE,), True, 2_000),
+        (seat("w1", active=9), (IDLE,), True, 2_000),
+        # All are overloaded, or nobody else can have its tasks: it takes them.
+        (BUSY, (seat("w2", cpu=95), seat("w3", active=10)), False, 0),
+        (BUSY, (), False, 0),
+        (BUSY, (BUSY,), False, 0),
+        (BUSY, (seat("w2", "gpu-us", cpu=1),), False, 0),
+        (seat("w1", cpu=99, functions=SCARCE), (IDLE,), False, 0),
+        # None is overloaded: the one with the lowest score comes first, if the difference is more than noise.
+        (seat("w1", cpu=80), (IDLE,), False, 50),
+        (seat("w1", active=2), (IDLE,), False, 50),
+        (seat("w1", cpu=20), (IDLE,), False, 0),
+    ],
+)
+def test_a_busy_worker_leaves_new_tasks_to_less_busy_ones_for_a_moment(
+    own: WorkerCandidate,
+    others: tuple[WorkerCandidate, ...],
+    relieved: bool,  # noqa: FBT001 - a column of the table
+    hold_ms: int,
+) -> None:
+    assert is_relieved(own, others, 90) is relieved
+    assert hold_back_ms(own, others, 90) == hold_ms

@@ -141,15 +141,15 @@ def test_when_most_of_it_is_taken_someone_hears_of_it() -> None:
 
 
 async def test_a_dispatcher_with_nobody_beside_it_keeps_nothing_and_waits_for_nobody() -> None:
-    crew = ExecutionHarness(flags={"execution.batch": 10})
+    harness = ExecutionHarness(flags={"execution.batch": 10})
     taker = NoTaker()
     taker.admission_cache = NoAdmissionCache(most=10)
-    crew.taker.connect(taker)
-    await crew.worker.step()
-    job = await crew.job()
+    harness.taker.connect(taker)
+    await harness.worker.step()
+    job = await harness.job()
     for number in range(30):
-        await crew.run(job, f"{number}")
+        await harness.run(job, f"{number}")
 
-    waits = [await crew.dispatcher.step() for _ in range(3)]
+    waits = [await harness.dispatcher.step() for _ in range(3)]
 
     assert (waits, len(taker.admission_cache)) == ([0.0, 0.0, 0.0], 0)

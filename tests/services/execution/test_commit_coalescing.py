@@ -2,21 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.sql import open_sqlite
-from gnomon.core.model import RunStatus, TaskId
-from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.model import Overlap, RunId, RunStatus, TaskId
+from gnomon.core.runs.admission import Admission, ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.errors import StoreUnavailable
+from gnomon.errors import KeyTaken, StoreUnavailable
 from gnomon.ports.tasks import AttemptRef
-from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.launcher import Launcher, ReplayedLetter
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
 from support.gates import at_once
@@ -88,6 +90,9 @@ async def test_what_a_lost_attempt_returned_is_not_given_to_the_next_step(harnes
     harness.runner.end(lost, output=b'"what does not"')
     await harness.worker.step()
     await harness.run_until_idle()
+    # It leaves new tasks to the other worker for a moment, since that one has none.
+    harness.clock.advance(100)
+    await harness.worker.step()
 
     [second] = harness.runner.started.values()
     assert (second.step.name, second.input) == ("second", {"path": "what counts"})
@@ -115,6 +120,36 @@ async def test_a_launch_that_was_written_is_none_that_failed_though_its_tasks_co
     assert (triggered.became, harness.woken) == (LaunchOutcome.STARTED, ["dispatcher"])
     await harness.run_until_idle()
     assert len(harness.runner.started) == 1
+
+
+@pytest.mark.guarantee("S15")
+@pytest.mark.parametrize("replayed", [False, True], ids=["trigger", "replay"])
+async def test_a_refused_request_does_not_run_in_place_of_the_accepted_one(
+    harness: ExecutionHarness, *, replayed: bool
+) -> None:
+    job = await harness.job(overlap=Overlap.ALLOW)
+    await harness.worker.step()
+    store = harness.store
+    parts = (store.runs, store.executions, store.jobs, store.schedules, harness.clock, CountedIds())
+    beside, here = Launcher(*parts), Launcher(*parts, write_and_admit=harness.dispatcher.write_and_admit)
+
+    async def launch(launcher: Launcher, number: int) -> None:
+        if replayed:
+            given = msgspec.json.encode({"n": number})
+            letter = ReplayedLetter(letter="dl_1", execution=RunId("run_1"), input=given, tenant="default")
+            await launcher.replay(job.schedule_id, letter, actor=f"caller {number}")
+        else:
+            await launcher.trigger(job.schedule_id, actor=f"caller {number}", key="k", input={"n": number})
+
+    # The first is written by another process, which has no dispatcher.
+    await launch(beside, 1)
+    harness.clock.advance(7)
+    with nullcontext() if replayed else pytest.raises(KeyTaken):
+        await launch(here, 2)
+    await harness.run_until_idle()
+
+    [started] = harness.runner.started.values()
+    assert (started.input["n"], started.run.user_id, started.run.planned_at) == (1, "caller 1", harness.clock.now() - 7)
 
 
 async def test_nobody_goes_on_while_a_report_is_under_way(
@@ -156,8 +191,8 @@ async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_
     harness.runner.end_all()
     harness.woken.clear()
 
-    async def none(*_: object, **__: object) -> frozenset[TaskId]:
-        return frozenset()
+    async def none(*_: object, **__: object) -> dict[TaskId, Admission]:
+        return {}
 
     monkeypatch.setattr(harness.store.tasks, "admit", none)
     await harness.worker.step()

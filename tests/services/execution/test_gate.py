@@ -1,21 +1,25 @@
 """A gate that raises, answers nonsense, hangs or takes its time delays its own tasks, and nothing else."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from contracts.store import NOON
 from gnomon.adapters.gate import OpenGate
-from gnomon.core.model import Result, Run, RunStatus, Task
+from gnomon.core.model import Result, Run, RunStatus, Task, TaskId
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import StoreUnavailable
+from gnomon.ports.tasks import AttemptRef
+from gnomon.services.execution.gate_client import GateCalls
 from gnomon.services.operations.launcher import Launcher
-from gnomon.testing.clock import CountedIds
+from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
 from support.gates import (
     ALLOWED,
@@ -25,9 +29,13 @@ from support.gates import (
     CountingGate,
     FaultTable,
     FaultyGate,
+    HangingForMany,
     LateGate,
     SlowGate,
+    TimedGate,
     hang,
+    hang_on,
+    many_hung,
 )
 from support.task_steps import workflow
 
@@ -204,6 +212,37 @@ async def test_tasks_of_one_workflow_do_not_hide_those_of_others_while_the_gate_
     assert len(harness.runner.started) == 201
 
 
+async def test_a_busy_gate_is_asked_without_a_pause_until_all_are_admitted() -> None:
+    clock = VirtualClock(NOON)
+    gate = TimedGate(clock, 0.5)
+    harness = ExecutionHarness(gate=gate, clock=clock)
+    runs = [await run_of(harness, "slow", number=number) for number in range(160)]
+
+    # Sixteen at once take five seconds if the gate is never idle.
+    await work_for(harness, 6_500, every=50)
+
+    assert len(harness.runner.started) == 160
+    assert len(gate.asked) == 160
+    assert {(await task_of(harness, run)).routings for run in runs} == {0}
+    notes = {facts["reason"] for name, facts in harness.events.seen if name == "task_not_scheduled"}
+    assert notes == {"the gate is busy with earlier requests of this workflow"}
+
+
+async def test_a_gate_that_stalls_while_it_is_busy_counts_as_failed() -> None:
+    gate = SlowGate("slow")
+    gate.opened.set()
+    harness = ExecutionHarness(gate=gate)
+    await run_of(harness, "slow", number=1000)
+    await harness.run_until_idle()
+    gate.opened.clear()
+    runs = [await run_of(harness, "slow", number=number) for number in range(40)]
+
+    await work_for(harness, 1_500)
+
+    notes = [(await task_of(harness, run)).note for run in runs]
+    assert notes.count("gate_failed: the gate has not answered 16 earlier requests of this workflow") == 24
+
+
 async def test_calls_are_bounded_whatever_they_are_about() -> None:
     gate = SlowGate("bad")
     harness = ExecutionHarness(gate=gate)
@@ -211,10 +250,238 @@ async def test_calls_are_bounded_whatever_they_are_about() -> None:
         await run_of(harness, f"bad{number % 10}", number=number)
     await work_for(harness, LIMIT_MS + 1_000)
 
-    assert gate.most_calls == 64
+    # Those that all workflows share, and at most one for each workflow that found none of them free.
+    assert 64 <= gate.most_calls < 64 + 10
     gate.opened.set()
     await work_for(harness, 40_000, every=500)
     assert len(harness.runner.started) == 100
+
+
+@many_hung
+async def test_workflows_for_which_the_gate_hangs_hold_up_no_healthy_one(workflows: int, *, cancellable: bool) -> None:
+    clock = VirtualClock(NOON)
+    gate = HangingForMany(clock, 0.5, cancellable=cancellable).on("admit")
+    harness = ExecutionHarness(gate=gate, clock=clock)
+    for number in range(20 * workflows):
+        await run_of(harness, f"hung{number % workflows}", number=number)
+    await work_for(harness, 200)
+    # All calls that groups share are taken, and no call was given up yet.
+    first = [await run_of(harness, "slow", number=number) for number in range(4)]
+    await work_for(harness, 3_000)
+    assert begun(harness) == ["slow"] * 4
+
+    # Calls were given up, and the first ones of the next requests too.
+    await work_for(harness, 20_000, every=500)
+    later = [await run_of(harness, "slow", number=number) for number in range(4, 8)]
+    await work_for(harness, 3_000)
+
+    assert begun(harness) == ["slow"] * 8
+    assert not [run for run in (*first, *later) if "gate_failed" in ((await task_of(harness, run)).note or "")]
+    failed = {facts["job"] for name, facts in harness.events.seen if name == "task_not_scheduled"}
+    assert not [reason for reason in reasons_of(harness, "slow") if "gate_failed" in reason]
+    assert failed >= {f"hung{number}" for number in range(workflows)}
+    # The hung workflows have their calls, the ones under way and those that ignore their cancellation.
+    assert gate.most_hung <= 64 + workflows if cancellable else gate.most_hung <= 256 + workflows
+    harness.dispatcher.close()
+
+
+def reasons_of(harness: ExecutionHarness, job: str) -> list[str]:
+    """Why tasks of the job were not scheduled."""
+    told = [facts for name, facts in harness.events.seen if name == "task_not_scheduled"]
+    return [str(facts["reason"]) for facts in told if facts["job"] == job]
+
+
+@many_hung
+async def test_workflows_for_which_the_gate_hangs_leave_no_output_of_a_healthy_one_unchecked(
+    workflows: int, *, cancellable: bool
+) -> None:
+    clock = VirtualClock(NOON)
+    gate = HangingForMany(clock, 2, cancellable=cancellable).on("release")
+    harness = ExecutionHarness(gate=gate, clock=clock, flags={"worker.slots": 2_000})
+    for number in range(20 * workflows):
+        await run_of(harness, f"hung{number % workflows}", number=number)
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+    await harness.worker.step()
+    # More than the healthy workflow can have checked before calls for the others are given up.
+    slow = [await run_of(harness, "slow", number=number) for number in range(8)]
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+
+    await work_for(harness, 30_000, every=500)
+
+    assert {(await harness.now(run)).status for run in slow} == {RunStatus.COMPLETED}
+    unchecked = {facts["run"] for name, facts in harness.events.seen if name == "output_unchecked"}
+    assert len(unchecked) == 20 * workflows
+    assert not unchecked & {run.run_id for run in slow}
+
+
+@many_hung
+async def test_a_worker_stops_in_time_though_the_gate_hangs_for_many_workflows(
+    workflows: int, *, cancellable: bool
+) -> None:
+    clock = VirtualClock(NOON)
+    gate = HangingForMany(clock, 2, cancellable=cancellable).on("release")
+    harness = ExecutionHarness(gate=gate, clock=clock, flags={"worker.slots": 2_000})
+    runs = [await run_of(harness, f"hung{number % workflows}", number=number) for number in range(20 * workflows)]
+    # They take sixteen seconds at one call at a time.
+    runs += [await run_of(harness, "slow", number=number) for number in range(8)]
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+    began = clock.elapsed()
+
+    await harness.worker.drain()
+
+    settings = harness.settings.worker
+    most_seconds = (settings.drain_ms + settings.kill_grace_ms + 2 * LIMIT_MS) / 1000
+    assert clock.elapsed() - began < most_seconds + 1
+    assert {(await harness.now(run)).status for run in runs} == {RunStatus.COMPLETED}
+
+
+async def test_a_stop_waits_for_a_slow_gate_no_longer_than_it_may() -> None:
+    class SlowRelease(TimedGate):
+        def admit_now(self, request: AdmissionRequest) -> GateDecision:
+            del request
+            return ALLOWED
+
+    clock = VirtualClock(NOON)
+    harness = ExecutionHarness(gate=SlowRelease(clock, 4), clock=clock, flags={"worker.slots": 200})
+    # Sixteen at once take fifty seconds.
+    runs = [await run_of(harness, "slow", number=number) for number in range(200)]
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+    began = clock.elapsed()
+
+    await harness.worker.drain()
+
+    assert clock.elapsed() - began == pytest.approx(10 + 5 + 2 * LIMIT_MS / 1000, abs=1)
+    assert {(await harness.now(run)).status for run in runs} == {RunStatus.COMPLETED}
+    told = [str(facts["reason"]) for name, facts in harness.events.seen if name == "output_unchecked"]
+    assert 0 < len(told) <= 200 - 6 * 16
+    assert set(told) == {
+        "the gate had no free call before the process stopped",
+        "the gate has not answered in time for the stop",
+    }
+
+
+class Answered(GateCalls[int, str]):
+    """Calls to a function, with the answers as words."""
+
+    def __init__(self, clock: VirtualClock, call: Callable[[int], Awaitable[object]]) -> None:
+        super().__init__(
+            clock,
+            call,
+            lambda _asked, answer: str(answer),
+            lambda _asked, reason: f"failed: {reason}",
+            timeout_seconds=5,
+            queue_seconds=1,
+            on_answer=lambda: None,
+            put_off=lambda _asked, reason, seconds: f"later: {reason}, {seconds:g} s",
+        )
+
+    async def answers(self) -> dict[int, str]:
+        """Settle the answers so far, and return them."""
+        found = dict(await self.collect())
+        self.settle([ref_of(number) for number in found])
+        return found
+
+
+def ref_of(number: int) -> AttemptRef:
+    return TaskId(f"task_{number}"), 1
+
+
+async def test_every_tenant_finds_a_free_call_though_another_has_all_that_it_may() -> None:
+    clock = VirtualClock(NOON)
+    asked: list[int] = []
+
+    async def call(number: int) -> str:
+        asked.append(number)
+        if number < 2_000:
+            await hang_on()
+        return "fine"
+
+    calls = Answered(clock, call)
+    for number in range(2_000):
+        calls.ask(ref_of(number), ("greedy", f"workflow{number}"), number)
+    for _ in range(100):
+        clock.advance(1_000)
+        await calls.answers()
+    # Half of all, and no more of them when calls are given up that ignore it.
+    assert len(asked) == 512
+
+    calls.ask(ref_of(2_000), ("greedy", "new"), 2_000)
+    calls.ask(ref_of(2_001), ("other", "new"), 2_001)
+    assert await calls.answers() == {2_001: "fine"}
+    clock.advance(1_000)
+    assert await calls.answers() == {2_000: "later: the gate is busy with requests of other workflows, 1 s"}
+    calls.close()
+
+
+async def test_a_suspect_workflow_has_one_call_until_it_is_answered() -> None:
+    clock = VirtualClock(NOON)
+    asked: list[int] = []
+    opened = asyncio.Event()
+
+    async def call(number: int) -> str:
+        asked.append(number)
+        await opened.wait()
+        return "fine"
+
+    calls, group = Answered(clock, call), ("default", "report")
+    for number in range(16):
+        calls.ask(ref_of(number), group, number)
+    await calls.answers()
+    clock.advance(5_000)
+    assert set((await calls.answers()).values()) == {"failed: the gate has not answered within 5 s"}
+    asked.clear()
+
+    for number in range(20, 24):
+        calls.ask(ref_of(number), group, number)
+    await calls.answers()
+    assert asked == [20]
+    clock.advance(1_000)
+    assert await calls.answers() == dict.fromkeys(
+        (21, 22, 23), "failed: the gate has not answered earlier requests of this workflow"
+    )
+
+    opened.set()
+    assert await calls.answers() == {20: "fine"}
+    opened.clear()
+    asked.clear()
+    for number in range(30, 50):
+        calls.ask(ref_of(number), group, number)
+    await calls.answers()
+    assert asked == list(range(30, 46))
+    calls.close()
+
+
+async def test_a_late_answer_of_a_call_that_was_given_up_is_not_that_of_the_next_one() -> None:
+    clock = VirtualClock(NOON)
+    first_may_end = asyncio.Event()
+    asked: list[int] = []
+
+    async def call(number: int) -> str:
+        asked.append(number)
+        if len(asked) > 1:
+            await hang()
+        with suppress(asyncio.CancelledError):
+            await hang()
+        await first_may_end.wait()
+        return "too late"
+
+    calls, group = Answered(clock, call), ("default", "report")
+    calls.ask(ref_of(1), group, 1)
+    await calls.answers()
+    clock.advance(5_000)
+    assert await calls.answers() == {1: "failed: the gate has not answered within 5 s"}
+
+    calls.ask(ref_of(1), group, 1)
+    assert await calls.answers() == {}
+    assert asked == [1, 1]
+    first_may_end.set()
+    assert await calls.answers() == {}
+    clock.advance(5_000)
+    assert await calls.answers() == {1: "failed: the gate has not answered within 5 s"}
 
 
 async def test_calls_that_cannot_be_cancelled_count_until_they_end() -> None:
@@ -549,6 +816,25 @@ async def test_outputs_that_wait_for_the_gate_do_not_pile_up() -> None:
         harness.clock.advance(100)
 
     assert most == 8
+
+
+async def test_every_output_is_checked_however_many_end_at_once() -> None:
+    class SlowRelease(TimedGate):
+        def admit_now(self, request: AdmissionRequest) -> GateDecision:
+            del request
+            return ALLOWED
+
+    clock = VirtualClock(NOON)
+    harness = ExecutionHarness(gate=SlowRelease(clock, 0.5), clock=clock)
+    runs = [await run_of(harness, "slow", number=number) for number in range(200)]
+    await harness.run_until_idle()
+    harness.runner.end_all(output=b"1")
+
+    # More than the gate can check within its time limit.
+    await work_for(harness, 8_000, every=50)
+
+    assert {(await harness.now(run)).status for run in runs} == {RunStatus.COMPLETED}
+    assert "output_unchecked" not in harness.events.names()
 
 
 async def test_a_worker_stops_though_the_gate_hangs_and_loses_no_ending() -> None:

@@ -113,8 +113,8 @@ class RandomGraphRun:
     ) -> None:
         self.dice = random.Random(f"graph {seed}")
         self.together = store is not None or self.dice.random() < 0.5
-        self.crew = ExecutionHarness(flags={"worker.slots": slots}, store=store, clock=clock)
-        self.steady = self.crew.store
+        self.harness = ExecutionHarness(flags={"worker.slots": slots}, store=store, clock=clock)
+        self.steady = self.harness.store
         self.unsteady = FlakyStore(self.steady, self.dice, chance)
         self.definition = random_graph(self.dice, size)
         self.witness = BodyTrace()
@@ -124,46 +124,46 @@ class RandomGraphRun:
 
     def _employ(self) -> None:
         """A new process: nothing is remembered of the one before."""
-        crew, store = self.crew, self.unsteady
-        crew.runner = FakeRunner()
-        crew.store = store
-        crew.workflow_cache = WorkflowCache(self.steady.jobs)
-        crew.dispatcher = crew.new_dispatcher()
-        crew.worker = crew.new_worker(f"w{self.crashes}", crew.runner)
+        harness, store = self.harness, self.unsteady
+        harness.runner = FakeRunner()
+        harness.store = store
+        harness.workflow_cache = WorkflowCache(self.steady.jobs)
+        harness.dispatcher = harness.new_dispatcher()
+        harness.worker = harness.new_worker(f"w{self.crashes}", harness.runner)
         if self.together:
-            crew.share_process()
+            harness.share_process()
 
     async def _crash(self) -> None:
         self.crashes += 1
         self._employ()
-        await self.crew.reconciler.recover(alive={self.crew.worker.worker})
+        await self.harness.reconciler.recover(alive={self.harness.worker.worker})
 
     async def play(self) -> Run:
-        crew = self.crew
-        crew.store = self.steady
-        run = await crew.run(await crew.job(self.definition), first_steps=self.definition.first_steps)
-        crew.store = self.unsteady
+        harness = self.harness
+        harness.store = self.steady
+        run = await harness.run(await harness.job(self.definition), first_steps=self.definition.first_steps)
+        harness.store = self.unsteady
         for turn in range(5000):
             found = await self.steady.executions.find_run(run.run_id)
             assert found is not None
             if found.over:
                 return found
-            await crew.worker.step()
-            await crew.dispatcher.step()
-            await crew.worker.step()
+            await harness.worker.step()
+            await harness.dispatcher.step()
+            await harness.worker.step()
             self._act()
             if self.dice.random() < 0.02:
                 await self._crash()
-            crew.clock.advance(self.dice.choice((1, 50, 1100)))
+            harness.clock.advance(self.dice.choice((1, 50, 1100)))
             if turn % 50 == 49:
                 # What a lost answer left in nobody's hands is found when its lease is over.
-                crew.clock.advance(crew.settings.worker.lease_ms)
-                await crew.reconciler.step()
+                harness.clock.advance(harness.settings.worker.lease_ms)
+                await harness.reconciler.step()
         raise AssertionError(f"not over: {await self.steady.history.tasks([run])}")
 
     def _act(self) -> None:
         """Some of what runs ends somehow."""
-        for held, one in list(self.crew.runner.started.items()):
+        for held, one in list(self.harness.runner.started.items()):
             if held not in self.seen:
                 self.seen.add(held)
                 self.witness.started.append((one.task.step, one.task.item, one.task.fence))
@@ -171,7 +171,7 @@ class RandomGraphRun:
             if self.dice.random() < 0.6:
                 result = self.dice.choice((Result.SUCCEEDED,) * 5 + (Result.FAILED, Result.GAVE_UP))
                 told = {"output": b"%d" % one.task.fence} if result is Result.SUCCEEDED else {"error": "no"}
-                self.crew.runner.end(held, result, **told)
+                self.harness.runner.end(held, result, **told)
 
 
 def tops(tasks: list[Task]) -> Mapping[str, Task]:

@@ -81,9 +81,9 @@ async def test_while_ticks_wait_to_be_decided_dispatching_has_a_quarter_of_the_t
     await harness.run(await harness.job())
     waiting = harness.store.tasks.waiting
 
-    async def in_a_tenth_of_a_second(now: int, *, limit: int) -> Sequence[ReadyTask]:
+    async def in_a_tenth_of_a_second(now: int, *, limit: int, in_turns: bool) -> Sequence[ReadyTask]:
         harness.clock.advance(100)
-        return await waiting(now, limit=limit)
+        return await waiting(now, limit=limit, in_turns=in_turns)
 
     monkeypatch.setattr(harness.store.tasks, "waiting", in_a_tenth_of_a_second)
     harness.ticker_behind = ticker_behind
@@ -242,7 +242,7 @@ async def test_what_the_gate_denies_never_runs() -> None:
     harness, run = await gated(StrictGate(GateVerdict.DENY))
 
     [task] = await harness.store.history.tasks([run])
-    assert (task.state, task.note) == (TaskState.DENIED, "safety_denied: house rule")
+    assert (task.state, task.note) == (TaskState.DENIED, "blocked by security policy: house rule")
     assert (await harness.now(run)).status is RunStatus.FAILED
     assert not harness.runner.started
 
@@ -261,6 +261,17 @@ async def test_output_passes_the_gate_on_the_way_out() -> None:
 
     [task] = await harness.store.history.tasks([run])
     assert await harness.store.executions.payload(task.task_id, "output") == b'"redacted"'
+
+
+@pytest.mark.parametrize(("quarantine", "kept"), [(None, b'"redacted"'), ("a password", None)])
+async def test_output_of_a_failed_command_passes_the_gate_too(quarantine: str | None, kept: bytes | None) -> None:
+    harness, run = await gated(StrictGate(GateVerdict.ALLOW, quarantine=quarantine))
+    harness.runner.end_all(Result.FAILED, error="exit status 1", output=b'{"status":1}')
+    await harness.run_until_idle()
+
+    [task] = await harness.store.history.tasks([run])
+    assert (task.state, task.note) == (TaskState.FAILED, "exit status 1")
+    assert await harness.store.executions.payload(task.task_id, "output") == kept
 
 
 async def test_output_that_is_held_back_fails_the_run() -> None:
@@ -351,6 +362,26 @@ async def test_the_task_of_a_worker_that_is_gone_is_run_by_another(harness: Exec
     assert (again.run.run_id, again.attempt, again.task.fence) == (run.run_id, 2, 2)
     [first, _] = await harness.store.executions.attempts([again.task.task_id])
     assert first.result is Result.LOST
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.parametrize("recovers", [False, True], ids=["step", "recover"])
+async def test_however_many_attempts_are_open_a_lost_one_is_found(*, recovers: bool) -> None:
+    harness = ExecutionHarness(flags={"reconciler.batch": 1, "reconciler.max_iterations": 2})
+    job = await harness.job(overlap=Overlap.ALLOW)
+    for number in range(5):
+        await harness.run(job, str(number))
+    await harness.run_until_idle()
+    assert len(harness.runner.started) == 5
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+
+    if recovers:
+        await harness.reconciler.recover(alive={"a new one"})
+    else:
+        waits = [await harness.reconciler.step() for _ in range(3)]
+        assert waits == [0.0, 0.0, harness.settings.reconciler.poll_ms / 1000]
+
+    assert harness.events.names().count("attempt_ended_by_reconciler") == 5
 
 
 @pytest.mark.guarantee("S7")
@@ -585,7 +616,7 @@ async def test_a_result_that_the_store_cannot_keep_fails_its_task_and_no_other(
 
     assert (await harness.now(good)).status is RunStatus.COMPLETED
     failed = await harness.now(bad)
-    assert (failed.status, failed.error) == (RunStatus.FAILED, "what came of it cannot be kept: UsageError")
+    assert (failed.status, failed.error) == (RunStatus.FAILED, "the result cannot be stored: UsageError")
     assert harness.worker.in_hand == 0
 
 

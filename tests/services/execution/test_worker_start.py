@@ -153,14 +153,14 @@ async def test_a_run_that_is_cancelled_in_between_is_stopped_when_its_worker_loo
 async def test_what_could_not_begin_while_something_else_was_reported_is_reported_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    crew = ExecutionHarness()
-    job = await crew.job()
-    await crew.run(job, "a")
-    await crew.run_until_idle()
-    crew.runner.end_all()
-    waits = await crew.run(job, "b")
-    await crew.dispatcher.step()
-    report, take = crew.store.attempts.report, crew.store.attempts.take
+    harness = ExecutionHarness()
+    job = await harness.job()
+    await harness.run(job, "a")
+    await harness.run_until_idle()
+    harness.runner.end_all()
+    waits = await harness.run(job, "b")
+    await harness.dispatcher.step()
+    report, take = harness.store.attempts.report, harness.store.attempts.take
 
     async def slowly(endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         said = list(endings)
@@ -172,12 +172,12 @@ async def test_what_could_not_begin_while_something_else_was_reported_is_reporte
         await asyncio.sleep(0)
         return await take(*words, **named)
 
-    monkeypatch.setattr(crew.store.attempts, "report", slowly)
-    monkeypatch.setattr(crew.store.attempts, "take", meanwhile)
-    crew.runner.functions = frozenset()
-    await crew.worker.step()
-    await crew.worker.step()
+    monkeypatch.setattr(harness.store.attempts, "report", slowly)
+    monkeypatch.setattr(harness.store.attempts, "take", meanwhile)
+    harness.runner.functions = frozenset()
+    await harness.worker.step()
+    await harness.worker.step()
 
-    [task] = await crew.store.history.tasks([waits])
+    [task] = await harness.store.history.tasks([waits])
     assert task.state is TaskState.PENDING
-    assert "late_result" not in crew.events.names()
+    assert "late_result" not in harness.events.names()

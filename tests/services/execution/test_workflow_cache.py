@@ -56,22 +56,22 @@ async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
 
 
 async def test_the_definitions_of_many_runs_are_read_at_once() -> None:
-    crew = ExecutionHarness()
+    harness = ExecutionHarness()
     names = [f"job-{number}" for number in range(5)]
-    await crew.store.jobs.apply(
+    await harness.store.jobs.apply(
         JobChangeset(workflows=[workflow(name) for name in names]), now=NOON, actor="ada", tzdata=""
     )
     runs = [replace(running_assignment().run, workflow_id=name) for name in names]
     asked: list[str] = []
-    single = crew.store.jobs.workflow
+    single = harness.store.jobs.workflow
 
     async def counted(tenant: str, name: str, version: int | None = None) -> Workflow | None:
         asked.append(name)
         return await single(tenant, name, version)
 
-    await crew.workflow_cache.preload(runs)
-    crew.store.jobs.workflow = counted  # type: ignore[assignment]
-    found = [await crew.workflow_cache.for_run(run) for run in runs]
+    await harness.workflow_cache.preload(runs)
+    harness.store.jobs.workflow = counted  # type: ignore[assignment]
+    found = [await harness.workflow_cache.for_run(run) for run in runs]
 
     assert [one.workflow_id for one in found if one] == names
     assert asked == []

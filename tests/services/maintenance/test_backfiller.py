@@ -30,7 +30,7 @@ class BackfillFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         self.events = Recorder()
-        self.desk = BackfillService(self.store.backfills, self.store.schedules, self.clock, CountedIds())
+        self.backfill_service = BackfillService(self.store.backfills, self.store.schedules, self.clock, CountedIds())
         self.registrar = Registrar(self.store.schedules, self.store.history, self.clock, CountedIds())
         self.backfiller = self.another()
 
@@ -76,12 +76,12 @@ def at() -> BackfillFixture:
 
 async def test_planned_times_run_one_after_the_other_in_their_order(at: BackfillFixture) -> None:
     await at.job()
-    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+    asked = (await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
 
     assert await at.go() == HOURS[:1]
     assert await at.ran() == HOURS
 
-    told = await at.desk.get(asked.backfill_id)
+    told = await at.backfill_service.get(asked.backfill_id)
     assert (asked.planned, told.fired, told.skipped, told.under_way) == (5, 5, 0, 0)
     assert told.backfill.ended_at == NOON
     assert "backfill_ended" in at.events.names()
@@ -89,7 +89,7 @@ async def test_planned_times_run_one_after_the_other_in_their_order(at: Backfill
 
 async def test_no_more_are_under_way_than_was_said(at: BackfillFixture) -> None:
     await at.job()
-    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=3)
+    await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=3)
 
     assert await at.go() == HOURS[:3]
     assert await at.go() == HOURS[:3]
@@ -101,7 +101,7 @@ async def test_no_more_are_under_way_than_was_said(at: BackfillFixture) -> None:
 @pytest.mark.parametrize("overlap", Overlap)
 async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: BackfillFixture, overlap: Overlap) -> None:
     await at.job(overlap=overlap)
-    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=2)
+    await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada", max_parallel=2)
 
     await at.go()
 
@@ -116,27 +116,27 @@ async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
     await at.store.ledger.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
     for run in await at.under_way():
         await finish_run(at.store, run, now=NOON)
-    await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
+    await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada")
     await at.ran()
 
-    assert await at.desk.preview("report", HOURS[0], HOURS[2]) == Preview((), 3)
-    asked = (await at.desk.start("report", HOURS[0], HOURS[2], actor="ada")).backfill
+    assert await at.backfill_service.preview("report", HOURS[0], HOURS[2]) == Preview((), 3)
+    asked = (await at.backfill_service.start("report", HOURS[0], HOURS[2], actor="ada")).backfill
 
     assert await at.ran() == []
-    told = await at.desk.get(asked.backfill_id)
+    told = await at.backfill_service.get(asked.backfill_id)
     assert (told.fired, told.skipped) == (0, 3)
 
 
 async def test_what_has_had_a_run_runs_again_if_that_is_wanted(at: BackfillFixture) -> None:
     await at.job()
     for again in (False, True, True):
-        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada", again=again)
+        await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada", again=again)
         assert await at.ran() == HOURS[:2]
 
 
 async def test_another_goes_on_where_the_first_left_off(at: BackfillFixture) -> None:
     await at.job()
-    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")
     await at.go()
 
     at.backfiller = at.another()
@@ -146,7 +146,7 @@ async def test_another_goes_on_where_the_first_left_off(at: BackfillFixture) -> 
 
 async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -> None:
     await at.job()
-    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")
     said = {"schedule_id": "report", "schedule": "30 * * * *", "workflow_id": "report"}
     await at.registrar.upsert(said, actor="eve")
 
@@ -155,10 +155,10 @@ async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -
 
 async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: BackfillFixture) -> None:
     await at.job()
-    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+    asked = (await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.go()
 
-    told = await at.desk.cancel(asked.backfill_id, actor="ada")
+    told = await at.backfill_service.cancel(asked.backfill_id, actor="ada")
 
     assert (told.backfill.cancelled, told.under_way) == (True, 1)
     assert await at.ran() == HOURS[:1]
@@ -166,12 +166,12 @@ async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes
 
 async def test_with_its_job_a_backfill_is_gone(at: BackfillFixture) -> None:
     await at.job()
-    asked = (await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
+    asked = (await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.registrar.delete("report", actor="ada")
 
     assert await at.ran() == []
 
-    assert (await at.desk.get(asked.backfill_id)).backfill.cancelled
+    assert (await at.backfill_service.get(asked.backfill_id)).backfill.cancelled
     assert "backfill_given_up" in at.events.names()
 
 
@@ -179,8 +179,8 @@ async def test_one_that_cannot_be_carried_out_holds_up_no_other(
     at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await at.job()
-    broken = (await at.desk.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
-    await at.desk.start("report", HOURS[1], HOURS[1], actor="ada")
+    broken = (await at.backfill_service.start("report", HOURS[0], HOURS[0], actor="ada")).backfill
+    await at.backfill_service.start("report", HOURS[1], HOURS[1], actor="ada")
     carry_out = at.store.backfills.apply_batch
 
     async def fails_for_one(lot: BackfillBatch, *, now: int) -> BatchOutcome:
@@ -198,7 +198,7 @@ async def test_a_store_that_is_away_costs_time_and_nothing_else(
     at: BackfillFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await at.job()
-    await at.desk.start("report", HOURS[0], HOURS[-1], actor="ada")
+    await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")
 
     async def away(*, limit: int) -> list[OpenBackfill]:
         raise StoreUnavailable(f"no answer about {limit}")
@@ -228,9 +228,9 @@ async def test_a_stretch_that_makes_no_sense_is_refused(
     await at.job()
 
     with pytest.raises(FieldError, match=reason):
-        await at.desk.start("report", first, last, actor="ada")
+        await at.backfill_service.start("report", first, last, actor="ada")
 
-    assert await at.desk.page() == []
+    assert await at.backfill_service.page() == []
 
 
 async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: BackfillFixture) -> None:
@@ -239,18 +239,18 @@ async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: Backfill
     at.clock.advance(2 * HOUR)
 
     with pytest.raises(FieldError, match="resume the job first"):
-        await at.desk.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
+        await at.backfill_service.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
     await at.registrar.resume("report", actor="ada")
-    await at.desk.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
+    await at.backfill_service.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
 
     assert await at.ran() == [NOON + HOUR, NOON + 2 * HOUR]
 
 
 async def test_what_is_not_there_is_said(at: BackfillFixture) -> None:
     with pytest.raises(NotFound):
-        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada")
+        await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada")
     with pytest.raises(NotFound):
-        await at.desk.get("bf_1")
+        await at.backfill_service.get("bf_1")
 
 
 @pytest.mark.parametrize("parallel", [0, 1001])
@@ -258,4 +258,4 @@ async def test_a_number_of_runs_that_nobody_can_mean_is_refused(at: BackfillFixt
     await at.job()
 
     with pytest.raises(FieldError, match="max_parallel"):
-        await at.desk.start("report", HOURS[0], HOURS[1], actor="ada", max_parallel=parallel)
+        await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada", max_parallel=parallel)

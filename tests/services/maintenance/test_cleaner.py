@@ -15,14 +15,15 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.edits import verdict_before_edit
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.maintenance import Archive, ArchiveRecord, RetentionBatch, RetentionKind
-from gnomon.ports.schedules import JobChangeset
-from gnomon.services.coordination import SingletonLease
+from gnomon.ports.schedules import JobChangeset, ScheduleEdit
+from gnomon.services.coordination import AlwaysHeldSingleton, SingletonLease
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.task_steps import finish_run, workflow
@@ -68,16 +69,17 @@ class CleanerFixture:
         self.settings = load(flags={"cleaner.dedupe": "1d", "cleaner.portion": portion})
         self.cleaner = self.another("a")
 
-    def another(self, holder: str, *, archive: bool = True) -> Cleaner:
-        store, place = self.store, self.archive if archive else None
+    def another(self, holder: str) -> Cleaner:
+        store = self.store
         return Cleaner(
             store.retention,
             store.jobs,
-            place,
+            self.archive,
             self.clock,
             self.events,
             settings=self.settings,
             lease=SingletonLease(store.singletons, self.clock, "cleaner", holder, ttl_ms=160_000),
+            store_now=store.now,
         )
 
     async def job(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
@@ -103,6 +105,29 @@ class CleanerFixture:
 
 
 @pytest.mark.req("H-11")
+@pytest.mark.guarantee("S16", "S19")
+async def test_a_node_whose_clock_is_far_ahead_removes_nothing_that_the_store_does_not_call_old() -> None:
+    home = CleanerFixture()
+    run = await home.run(await home.job(), "young")
+    ahead = VirtualClock(NOON + 365 * DAY_MS)
+    lease = AlwaysHeldSingleton()
+    cleaner = Cleaner(
+        home.store.retention,
+        home.store.jobs,
+        home.archive,
+        ahead,
+        home.events,
+        settings=home.settings,
+        lease=lease,
+        store_now=home.store.now,
+    )
+
+    done = await cleaner.clean()
+
+    assert (dict(done.gone), await home.left(run)) == ({}, [run.run_id])
+
+
+@pytest.mark.req("H-11")
 @pytest.mark.req("Z-09")
 async def test_runs_are_kept_for_ninety_days_unless_their_job_says_something_else() -> None:
     home = CleanerFixture()
@@ -116,6 +141,24 @@ async def test_runs_are_kept_for_ninety_days_unless_their_job_says_something_els
     home.clock.advance(83 * DAY_MS)
     await home.pass_()
     assert await home.left(*runs) == []
+
+
+@pytest.mark.req("Z-09")
+async def test_a_job_may_keep_its_newest_runs_only() -> None:
+    home = CleanerFixture()
+    usual, short = await home.job(), await home.job("short", retention_runs=2, retention_days=7)
+    theirs = [await home.run(usual, f"u{n}") for n in range(4)]
+    runs = []
+    for n in range(4):
+        home.clock.advance(1000)
+        runs.append(await home.run(short, f"s{n}"))
+
+    await home.pass_()
+    assert await home.left(*runs, *theirs) == ["run_s2", "run_s3", "run_u0", "run_u1", "run_u2", "run_u3"]
+    assert {record.table for record in home.shelf.kept} == {"run", "task", "attempt"}
+    home.clock.advance(8 * DAY_MS)
+    await home.pass_()
+    assert await home.left(*runs) == [], "the days count besides"
 
 
 @pytest.mark.req("H-11")
@@ -204,17 +247,45 @@ async def test_one_of_several_cleans_at_a_time() -> None:
     assert await home.left(run) == []
 
 
-async def test_without_a_place_for_the_archive_nothing_goes_and_that_is_said_once() -> None:
+async def test_a_node_that_lost_its_right_while_it_archived_removes_nothing() -> None:
     home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
-    cleaner = home.another("a", archive=False)
+    original = home.shelf.keep
 
-    await cleaner.step()
-    await cleaner.step()
+    async def slow(records: Sequence[ArchiveRecord]) -> None:
+        home.clock.advance(10 * 60_000)
+        assert await home.store.singletons.acquire_singleton("cleaner", "b", ttl_ms=160_000)
+        await original(records)
+
+    home.shelf.keep = slow  # type: ignore[method-assign]
+    await home.cleaner.step()
 
     assert await home.left(run) == ["run_a"]
-    assert home.events.names() == ["cleaning_off"]
+
+
+async def test_a_version_of_a_workflow_goes_after_its_last_run_and_the_newest_stays() -> None:
+    home = CleanerFixture()
+    job = await home.job()
+    run = await home.run(job, "a")
+    home.clock.advance(DAY_MS)
+    changed = replace(job, spec=replace(job.spec, workflow_version=2), revision=2)
+    edit = ScheduleEdit(verdict_before_edit(job, now=home.clock.now()), changed)
+    newer = JobChangeset(workflows=[workflow("report", version=2)], edits=[edit])
+    assert await home.store.jobs.apply(newer, now=home.clock.now(), actor="ada", tzdata="")
+    last = await home.run(changed, "b")
+    versions = home.store.jobs
+
+    async def left() -> list[int]:
+        return [version for version in (1, 2) if await versions.workflow("default", "report", version)]
+
+    home.clock.advance(89 * DAY_MS)
+    await home.pass_()
+    assert (await home.left(run, last), await left()) == (["run_a", "run_b"], [1, 2])
+    home.clock.advance(2 * DAY_MS)
+    await home.pass_()
+    assert (await home.left(run, last), await left()) == ([], [2])
+    assert {record.table for record in home.shelf.kept} >= {"workflow"}
 
 
 async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
@@ -225,6 +296,7 @@ async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:
     for minute in (1, 2):
         found = await home.store.schedules.find("default", "report")
         assert found is not None
+        home.clock.advance(60_000)
         now = NOON + minute * 60_000
         await home.store.ledger.decide([plan(found, now=now)], now=now, terms=terms)
         [run] = [one for one in await home.store.history.runs(made.uid, before=now + 1, limit=10) if not one.over]

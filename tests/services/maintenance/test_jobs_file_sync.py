@@ -9,9 +9,11 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.origins import with_origin
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.errors import Contended, FieldError, StoreUnavailable, UsageError
+from gnomon.errors import ChangesRefused, Contended, FieldError, StoreUnavailable, UsageError
 from gnomon.services.maintenance.file_sync import JobsFileSync, WatchedFile, reject_duplicate_jobs
+from gnomon.services.operations.job_changes import Declaration
 from gnomon.services.operations.jobs import ApplyResult, JobService
 from gnomon.testing.clock import CountedIds, VirtualClock
 
@@ -125,6 +127,25 @@ async def test_a_file_that_says_something_else_is_applied(
     assert heard.events[-1][1] == {"file": "jobs.yaml", "created": 1, "changed": 0, "unchanged": 2}
 
 
+@pytest.mark.parametrize(("prune", "event"), [(False, "jobs_orphaned"), (True, "jobs_pruned")])
+async def test_a_job_that_a_file_no_longer_has_is_named_or_deleted(
+    paper: InMemoryJobsFile, book: FailingJobService, heard: AnnouncedChanges, *, prune: bool, event: str
+) -> None:
+    origin = "file:/etc/jobs.yaml"
+    watched = WatchedFile(
+        "jobs.yaml",
+        stamp=lambda: paper.writes,
+        digest=lambda: paper.names,
+        read=lambda: with_origin(paper.read(), origin),
+    )
+    keeper = JobsFileSync(watched, book, heard, actor="ada", declaration=Declaration(frozenset([origin]), prune=prune))
+    await keeper.step()
+    paper.write("b")
+    await keeper.step()
+
+    assert heard.events[-1] == (event, {"origin": "file /etc/jobs.yaml", "count": 1, "jobs": "a"})
+
+
 async def test_a_file_that_is_written_while_it_is_read_is_read_again(
     keeper: JobsFileSync, paper: InMemoryJobsFile
 ) -> None:
@@ -144,6 +165,17 @@ async def test_a_broken_file_is_reported_once(
     await keeper.step()
 
     assert heard.names == ["jobs_refused"]
+
+
+async def test_a_change_while_everything_is_read_only_is_reported_once(
+    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+) -> None:
+    book.failures = [ChangesRefused()]
+    await keeper.step()
+    await keeper.step()
+
+    assert heard.names == ["jobs_refused"]
+    assert "autonomy is read-only" in str(heard.events[0][1]["error"])
 
 
 async def test_a_file_is_applied_once_it_is_mended(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.http_client import HttpPingSender
@@ -11,11 +12,13 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.runs import MemoryExecutions
 from gnomon.config.sections import WatchdogSettings
 from gnomon.core.model import Result, Run, RunId
+from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.pings import Ping, PingMoment
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.testing.clock import VirtualClock
+from runners.runner_harness import assignment
 from support.execution import ExecutionHarness, FakeRunner
 from support.http_listener import HttpListener, listener
 from support.task_steps import workflow
@@ -35,10 +38,16 @@ class ObservedRunner(FakeRunner):
 
 
 class PingFixture:
-    """A crew whose runs are told to a listener."""
+    """A harness whose runs are told to a listener."""
 
-    def __init__(self, heard: HttpListener, harness: ExecutionHarness | None = None, **settings: object) -> None:
-        self.heard = heard
+    def __init__(
+        self,
+        heard: HttpListener,
+        harness: ExecutionHarness | None = None,
+        allowed: Sequence[str] = ("127.0.0.1",),
+        **settings: object,
+    ) -> None:
+        self.heard, self.allowed = heard, AllowedHosts(allowed, field="security.allowed_hosts")
         self.harness = harness or ExecutionHarness()
         self.settings = WatchdogSettings(**{"ping_timeout_ms": 200, "ping_tries": 3, **settings})  # type: ignore[arg-type]
         self.deciding = False
@@ -52,7 +61,7 @@ class PingFixture:
         return Pinger(
             harness.store.executions,
             harness.workflow_cache,
-            HttpPingSender(),
+            HttpPingSender(self.allowed),
             harness.clock,
             harness.events,
             self.settings,
@@ -60,7 +69,9 @@ class PingFixture:
             secrets=self.secret,
         )
 
-    def secret(self, url: str) -> str:
+    def secret(self, url: str, tenant: str, job: str) -> str:
+        assert tenant
+        assert job
         if "NONE" in url:
             raise FieldError("secret", "NONE", "is missing")
         return url.replace("${secret:KEY}", "5a2c")
@@ -118,22 +129,22 @@ async def heard() -> AsyncIterator[HttpListener]:
 async def test_what_was_asked_for_is_called_and_nothing_else(
     heard: HttpListener, result: Result, on: tuple[PingMoment, ...], calls: set[str]
 ) -> None:
-    desk = PingFixture(heard)
+    setup = PingFixture(heard)
 
-    await desk.run("a", "/p", result=result, on=on)
-    await desk.settle()
+    await setup.run("a", "/p", result=result, on=on)
+    await setup.settle()
 
     assert set(heard.calls) == calls
     assert len(heard.calls) == len(calls)
 
 
 async def test_a_run_is_told_once_however_often_it_is_heard_of(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
-    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
-    await desk.settle()
+    setup = PingFixture(heard)
+    await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await setup.settle()
     for _ in range(3):
-        desk.pinger.heard("task_succeeded", {"run": "run_a"})
-        await desk.settle()
+        setup.pinger.heard("task_succeeded", {"run": "run_a"})
+        await setup.settle()
 
     assert heard.calls == ["/p"]
 
@@ -155,67 +166,85 @@ async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: HttpListener
     clock = VirtualClock(NOON)
     store = MemoryStore(clock.now)
     store.executions = busy = BusyExecutions(store.state)
-    desk = PingFixture(heard, ExecutionHarness(store=store, clock=clock))
-    await desk.begin("a", "/p", on=(PingMoment.SUCCESS,))
-    busy.meanwhile = desk.end
-    desk.pinger.heard("task_succeeded", {"run": RunId("run_a")})
-    await desk.settle()
+    setup = PingFixture(heard, ExecutionHarness(store=store, clock=clock))
+    await setup.begin("a", "/p", on=(PingMoment.SUCCESS,))
+    busy.meanwhile = setup.end
+    setup.pinger.heard("task_succeeded", {"run": RunId("run_a")})
+    await setup.settle()
 
-    assert desk.pinger.wake.is_set()
-    await desk.settle()
+    assert setup.pinger.wake.is_set()
+    await setup.settle()
 
     assert heard.calls == ["/p"]
 
 
 async def test_the_end_of_a_run_that_was_not_started_here_is_told_too(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
-    desk.runner.pinger = None
-    await desk.run("a", "/p", result=Result.FAILED)
+    setup = PingFixture(heard)
+    setup.runner.pinger = None
+    await setup.run("a", "/p", result=Result.FAILED)
     assert heard.calls == []
 
-    desk.pinger.heard("attempt_ended_by_reconciler", {"run": RunId("run_a")})
-    await desk.settle()
+    setup.pinger.heard("attempt_ended_by_reconciler", {"run": RunId("run_a")})
+    await setup.settle()
 
     assert heard.calls == ["/p/fail"]
 
 
 async def test_a_call_that_fails_is_tried_again_after_a_pause(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
+    setup = PingFixture(heard)
     heard.statuses = [503, 503]
-    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
 
-    await desk.settle()
+    await setup.settle()
     assert heard.calls == ["/p"]
-    assert await desk.pinger.step() == pytest.approx(1)
-    desk.harness.clock.advance(1000)
-    await desk.settle()
-    desk.harness.clock.advance(1999)
-    await desk.settle()
+    assert await setup.pinger.step() == pytest.approx(1)
+    setup.harness.clock.advance(1000)
+    await setup.settle()
+    setup.harness.clock.advance(1999)
+    await setup.settle()
     assert heard.calls == ["/p"] * 2
-    desk.harness.clock.advance(1)
-    await desk.settle()
-    assert (heard.calls, desk.pinger.sent, desk.pinger.failed) == (["/p"] * 3, 1, 0)
+    setup.harness.clock.advance(1)
+    await setup.settle()
+    assert (heard.calls, setup.pinger.sent, setup.pinger.failed) == (["/p"] * 3, 1, 0)
 
 
 async def test_a_call_that_fails_too_often_is_given_up_without_telling_its_address(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
+    setup = PingFixture(heard)
     heard.statuses = [500] * 9
-    await desk.run("a", "/my-key", on=(PingMoment.SUCCESS,))
+    await setup.run("a", "/my-key", on=(PingMoment.SUCCESS,))
 
     for _ in range(5):
-        await desk.settle()
-        desk.harness.clock.advance(60_000)
+        await setup.settle()
+        setup.harness.clock.advance(60_000)
 
     assert heard.calls == ["/my-key"] * 3
-    [facts] = [facts for name, facts in desk.harness.events.seen if name == "ping_failed"]
+    [facts] = [facts for name, facts in setup.harness.events.seen if name == "ping_failed"]
     assert facts == {"job": "report", "url": "http://127.0.0.1/…", "error": "answered 500", "tries": 3}
-    assert "my-key" not in str(desk.harness.events.seen)
+    assert "my-key" not in str(setup.harness.events.seen)
+
+
+async def test_a_call_to_an_address_that_jobs_may_not_reach_is_given_up_at_once(heard: HttpListener) -> None:
+    setup = PingFixture(heard, allowed=())
+    await setup.run("a", "/my-key", on=(PingMoment.SUCCESS,))
+    await setup.settle()
+
+    [facts] = [facts for name, facts in setup.harness.events.seen if name == "ping_failed"]
+    assert (facts["tries"], "security.allowed_hosts" in str(facts["error"])) == (0, True)
+    assert heard.calls == []
+
+
+async def test_the_own_address_of_the_scheduler_may_be_on_this_machine(heard: HttpListener) -> None:
+    setup = PingFixture(heard, allowed=(), ping_url=heard.url("/own"), ping_every_ms=1000)
+    setup.deciding = True
+    await setup.settle()
+
+    assert heard.calls == ["/own"]
 
 
 async def test_secrets_are_put_in_where_it_is_called_and_one_that_is_missing_is_named(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
-    await desk.run("a", "/${secret:KEY}", on=(PingMoment.SUCCESS,))
-    await desk.settle()
+    setup = PingFixture(heard)
+    await setup.run("a", "/${secret:KEY}", on=(PingMoment.SUCCESS,))
+    await setup.settle()
     assert heard.calls == ["/5a2c"]
 
     other = PingFixture(heard)
@@ -227,66 +256,101 @@ async def test_secrets_are_put_in_where_it_is_called_and_one_that_is_missing_is_
 
 
 async def test_one_that_hangs_holds_up_nobody_else(heard: HttpListener) -> None:
-    desk = PingFixture(heard, ping_timeout_ms=60_000, ping_url=heard.url("/alive"))
-    desk.deciding = True
+    setup = PingFixture(heard, ping_timeout_ms=60_000, ping_url=heard.url("/alive"))
+    setup.deciding = True
     heard.hangs = True
-    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
-    await desk.pinger.step()
+    await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await setup.pinger.step()
     await heard.until(2)
     heard.hangs = False
 
-    await desk.run("b", "/p", on=(PingMoment.SUCCESS,))
-    await desk.pinger.step()
+    await setup.run("b", "/p", on=(PingMoment.SUCCESS,))
+    await setup.pinger.step()
     await heard.until(3)
 
     assert sorted(heard.calls) == ["/alive", "/p", "/p"]
-    await stopped(desk.pinger)
+    await stopped(setup.pinger)
 
 
 async def test_only_so_many_are_under_way_at_once(heard: HttpListener) -> None:
-    desk = PingFixture(heard, ping_parallel=2, ping_timeout_ms=60_000)
+    setup = PingFixture(heard, ping_parallel=2, ping_timeout_ms=60_000)
     heard.hangs = True
     for name in "abcd":
-        await desk.run(name, "/p", on=(PingMoment.SUCCESS,))
-    await desk.pinger.step()
+        await setup.run(name, "/p", on=(PingMoment.SUCCESS,))
+    await setup.pinger.step()
     await heard.until(2)
-    await desk.pinger.step()
+    await setup.pinger.step()
 
     assert len(heard.calls) == 2
-    await stopped(desk.pinger)
+    await stopped(setup.pinger)
+
+
+def first_attempt(tenant: str, url: str) -> Assignment:
+    """The first attempt of a run whose job has its start called."""
+    held = assignment("report")
+    of_tenant = replace(held.run, tenant=tenant)
+    return replace(held, run=of_tenant, workflow=replace(held.workflow, ping=Ping(url=url, on=(PingMoment.START,))))
+
+
+@pytest.mark.req("H-22")
+async def test_addresses_of_one_tenant_delay_the_calls_of_another_by_one_call(heard: HttpListener) -> None:
+    setup = PingFixture(heard, ping_parallel=1)
+    setup.pinger.started([first_attempt("acme", heard.url(f"/acme{number}")) for number in range(5)])
+    await setup.pinger.step()
+    setup.pinger.started([first_attempt("beta", heard.url("/beta"))])
+
+    while len(heard.calls) < 6:
+        await setup.settle()
+
+    assert heard.calls[:3] == ["/acme0/start", "/beta/start", "/acme1/start"]
+
+
+async def test_the_monitor_is_called_while_addresses_of_jobs_hang(heard: HttpListener) -> None:
+    setup = PingFixture(heard, ping_parallel=1, ping_timeout_ms=60_000, ping_url=heard.url("/alive"))
+    heard.hangs = True
+    setup.pinger.started([first_attempt("acme", heard.url("/acme")) for _ in range(3)])
+    await setup.pinger.step()
+    await heard.until(1)
+
+    setup.deciding = True
+    await setup.pinger.step()
+    await heard.until(2)
+
+    assert heard.calls == ["/acme/start", "/alive"]
+    await stopped(setup.pinger)
 
 
 async def test_the_scheduler_is_told_of_while_it_decides(heard: HttpListener) -> None:
-    desk = PingFixture(heard, ping_url=heard.url("/alive"), ping_every_ms=60_000)
-    await desk.settle()
+    setup = PingFixture(heard, ping_url=heard.url("/alive"), ping_every_ms=60_000)
+    await setup.settle()
     assert heard.calls == []
 
-    desk.deciding = True
-    await desk.settle()
-    desk.harness.clock.advance(59_999)
-    await desk.settle()
+    setup.deciding = True
+    await setup.settle()
+    setup.harness.clock.advance(59_999)
+    await setup.settle()
     assert heard.calls == ["/alive"]
-    desk.harness.clock.advance(1)
-    await desk.settle()
+    setup.harness.clock.advance(1)
+    await setup.settle()
     assert heard.calls == ["/alive"] * 2
 
 
 async def test_what_ends_while_the_process_stops_is_still_told(heard: HttpListener) -> None:
-    desk = PingFixture(heard)
-    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+    setup = PingFixture(heard)
+    await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
 
-    await desk.pinger.drain()
+    await setup.pinger.drain()
 
     assert heard.calls == ["/p"]
 
 
 async def test_a_stop_does_not_wait_for_one_that_hangs(heard: HttpListener) -> None:
-    desk = PingFixture(heard, ping_timeout_ms=50)
+    setup = PingFixture(heard, ping_timeout_ms=50)
     heard.hangs = True
-    await desk.run("a", "/p", on=(PingMoment.SUCCESS,))
+    await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
 
     async with asyncio.timeout(5):
-        await desk.pinger.drain()
+        await setup.pinger.drain()
 
     assert heard.calls == ["/p"]
 

@@ -32,23 +32,23 @@ class EditableFile:
 
 
 async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> None:
-    crew, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None)
+    harness, file = ExecutionHarness(), EditableFile()
+    keeper = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
     await keeper.read()
-    assert crew.dispatcher.router.pools == FIRST
+    assert harness.dispatcher.router.pools == FIRST
     await keeper.step()
-    assert crew.events.names() == ["pools_read"]
+    assert harness.events.names() == ["pools_read"]
 
     file.write(SECOND)
     await keeper.step()
 
-    assert crew.dispatcher.router.pools == SECOND
+    assert harness.dispatcher.router.pools == SECOND
 
 
 async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> None:
-    crew, file, told = ExecutionHarness(), EditableFile(), list[str]()
+    harness, file, told = ExecutionHarness(), EditableFile(), list[str]()
     keeper = PoolsFileSync(
-        file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: told.append("changed")
+        file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: told.append("changed")
     )
     await keeper.read()
     file.write("line 3 is wrong")
@@ -60,24 +60,24 @@ async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> No
 
 
 async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
-    crew, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None)
+    harness, file = ExecutionHarness(), EditableFile()
+    keeper = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
     await keeper.read()
 
     file.write("line 3 is wrong")
     await keeper.step()
     await keeper.step()
 
-    assert crew.dispatcher.router.pools == FIRST
-    assert crew.events.names() == ["pools_read", "pools_refused"]
+    assert harness.dispatcher.router.pools == FIRST
+    assert harness.events.names() == ["pools_read", "pools_refused"]
     file.write(SECOND)
     await keeper.step()
-    assert crew.dispatcher.router.pools == SECOND
+    assert harness.dispatcher.router.pools == SECOND
 
 
 async def test_at_the_start_a_broken_file_is_refused() -> None:
-    crew, file = ExecutionHarness(), EditableFile()
+    harness, file = ExecutionHarness(), EditableFile()
     file.write("line 3 is wrong")
 
     with pytest.raises(UsageError, match="line 3"):
-        await PoolsFileSync(file.watched(), crew.dispatcher.router, crew.events, on_change=lambda: None).read()
+        await PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None).read()

@@ -34,14 +34,14 @@ class WeakInvariants(MemoryInvariants):
 
 
 class RepairFixture:
-    """A crew, and a mender beside it."""
+    """A harness, and a mender beside it."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_772_452_800_000)
         self.store = MemoryStore(self.clock.now)
         self.store.invariants = self.weak = WeakInvariants(self.store.state, self.store.rules)
         self.plant = memory_row_editor(self.store)
-        self.crew = ExecutionHarness(store=self.store, clock=self.clock)
+        self.harness = ExecutionHarness(store=self.store, clock=self.clock)
         self.woken: list[bool] = []
         self.mender = self.another("a")
 
@@ -49,7 +49,7 @@ class RepairFixture:
         return RunRepairer(
             self.store.invariants,
             self.clock,
-            self.crew.events,
+            self.harness.events,
             SETTINGS,
             lease=SingletonLease(self.store.singletons, self.clock, "mender", holder, ttl_ms=2 * SETTINGS.poll_ms),
             on_ready=lambda: self.woken.append(True),
@@ -57,9 +57,9 @@ class RepairFixture:
 
     async def broken(self, *names: str) -> None:
         """Runs whose only task is over, though they are not."""
-        job = await self.store.schedules.find("default", "report") or await self.crew.job()
+        job = await self.store.schedules.find("default", "report") or await self.harness.job()
         for name in names:
-            await self.crew.run(job, name)
+            await self.harness.run(job, name)
             await self.plant("task", "run_id", f"run_{name}", "state", "SUCCEEDED")
 
     async def open(self) -> list[str]:
@@ -78,7 +78,7 @@ async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counte
     run = await ward.store.executions.find_run(RunId("run_a"))
     assert run is not None
     assert run.status is RunStatus.COMPLETED
-    assert ward.crew.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
+    assert ward.harness.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
     assert (ward.mender.repaired[StuckReason.NOT_ENDED], ward.woken) == (1, [True])
 
 
@@ -128,4 +128,4 @@ async def test_a_store_that_is_away_is_asked_again_a_few_times() -> None:
 
     assert await ward.mender.step() == 30
     assert await ward.open() == []
-    assert ward.crew.events.names() == ["store_unavailable"] * 3 + ["run_mended"]
+    assert ward.harness.events.names() == ["store_unavailable"] * 3 + ["run_mended"]

@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import LeaderSettings, TickerSettings
-from gnomon.core.health import HealthCondition, NodeHealth
-from gnomon.core.model import RunId
+from gnomon.core.health import ComponentStatus, HealthCondition, NodeHealth
+from gnomon.core.model import RunId, ScheduleUid
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import StoreStats
+from gnomon.ports.maintenance import MarksAhead, StoreStats
 from gnomon.services.loop import Backoff
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.scheduling.elector import Elector
@@ -43,6 +44,9 @@ class FakeStatsReader:
         self.answers = asyncio.Event()
         self.answers.set()
 
+    async def marks_ahead(self) -> MarksAhead:
+        return MarksAhead(0)
+
     async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
         del now, overdue_before, cards
         self.looks += 1
@@ -53,6 +57,10 @@ class FakeStatsReader:
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         del runs
+        return {}
+
+    async def last_successes(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        del uids
         return {}
 
 
@@ -108,7 +116,15 @@ async def test_a_node_that_does_its_work_is_well(body: HealthFixture) -> None:
     report = await body.report()
 
     assert (report.condition, report.ready, report.alive) == (HealthCondition.OK, True, True)
-    assert {one.name for one in report.components} == {"store", "ledger", "disk", "elector", "ticker", "dispatcher"}
+    assert {one.name for one in report.components} == {
+        "store",
+        "ledger",
+        "disk",
+        "elector",
+        "ticker",
+        "tasks",
+        "dispatcher",
+    }
 
 
 @pytest.mark.req("Z-11")
@@ -185,6 +201,53 @@ async def test_a_mark_that_does_not_move_turns_the_ledger_red_within_two_ticks_a
         seen.append(await body.condition("ledger"))
 
     assert seen == [HealthCondition.OK] * 8 + [HealthCondition.ERROR]
+
+
+@pytest.mark.req("Z-11")
+async def test_a_server_without_any_worker_turns_red_after_a_minute_and_stays_ready(body: HealthFixture) -> None:
+    body.stats_reader.finds = replace(WELL, workers=0)
+    seen = [await body.condition("tasks") for _ in range(61)]
+    report = await body.report()
+
+    assert set(seen) == {HealthCondition.OK}
+    assert (report.condition, report.ready) == (HealthCondition.ERROR, True)
+    assert [one.message for one in report.components if one.name == "tasks"] == ["no worker is alive"]
+
+    body.stats_reader.finds = WELL
+    assert await body.condition("tasks") is HealthCondition.OK
+
+
+@pytest.mark.req("Z-11")
+async def test_tasks_that_no_worker_can_take_turn_a_server_red_after_a_minute(body: HealthFixture) -> None:
+    stranded = replace(WELL, unroutable=2, unroutable_since_at=NOON, unroutable_reason="no_workers: none has 'f'")
+    body.stats_reader.finds = stranded
+
+    assert await body.condition("tasks", after_ms=60_000) is HealthCondition.OK
+    [tasks] = [one for one in (await body.report()).components if one.name == "tasks"]
+    assert (tasks.condition, tasks.message) == (HealthCondition.ERROR, "2 wait, the oldest for 61 s: none has 'f'")
+
+    body.stats_reader.finds = replace(stranded, unroutable_reason="pool_overloaded: both workers are overloaded")
+    assert await body.condition("tasks") is HealthCondition.OK
+
+
+async def test_a_worker_without_a_store_is_ready_while_a_server_answers_it() -> None:
+    clock, answers = VirtualClock(NOON), [HealthCondition.OK]
+    health = HealthMonitor(
+        None,
+        clock,
+        failures=StepFailures(clock),
+        tick_ms=1000,
+        cards=0,
+        backoffs=lambda: {"worker": Backoff(Recorder(), "worker")},
+        link=lambda: ComponentStatus(answers[0]),
+    )
+    health.started()
+    well = await health.report()
+    answers[0] = HealthCondition.ERROR
+    cut_off = await health.report()
+
+    assert {one.name for one in well.components} == {"servers", "worker"}
+    assert [(one.ready, one.alive) for one in (well, cut_off)] == [(True, True), (False, True)]
 
 
 async def test_a_ticker_that_stands_still_is_ill_first_and_then_worth_a_new_process(body: HealthFixture) -> None:

@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.store import NOON, minutely
+from gnomon.adapters.prometheus import render_metrics
+from gnomon.config.sections import MetricsSettings
 from gnomon.core.ledger.plan import plan, run_record
-from gnomon.core.metrics import METRICS, MetricFamily
-from gnomon.core.model import Run, RunId
+from gnomon.core.metrics import METRICS, MetricChanges, MetricFamily
+from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import JobStats, StoreStats
+from gnomon.ports.maintenance import JobStats, MarksAhead, StoreStats
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
 from gnomon.testing.clock import VirtualClock
@@ -28,9 +31,9 @@ FOUND = StoreStats(
     holders=1,
     unresolved=4,
     cards=(
-        JobStats(job="first", next_fire_at=NOON + 60_000, locked=True),
-        JobStats(job="second", next_fire_at=None, locked=False),
-        JobStats(job="third", next_fire_at=NOON - 2000, locked=False),
+        JobStats(uid=ScheduleUid("sch_first"), job="first", next_fire_at=NOON + 60_000, locked=True),
+        JobStats(uid=ScheduleUid("sch_second"), job="second", next_fire_at=None, locked=False),
+        JobStats(uid=ScheduleUid("sch_third"), job="third", next_fire_at=NOON - 2000, locked=False),
     ),
 )
 
@@ -40,6 +43,9 @@ class FakeStatsReader:
 
     def __init__(self) -> None:
         self.away = False
+        self.successes: dict[ScheduleUid, int] = {}
+        #: The schedules whose last success was asked for, each time.
+        self.looked_for: list[list[ScheduleUid]] = []
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
 
     async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
@@ -47,9 +53,17 @@ class FakeStatsReader:
         self._answer()
         return FOUND
 
+    async def marks_ahead(self) -> MarksAhead:
+        return MarksAhead(0)
+
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         self._answer()
         return {one: self.of_steps[one] for one in runs if one in self.of_steps}
+
+    async def last_successes(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        self._answer()
+        self.looked_for.append(list(uids))
+        return {uid: at for uid, at in self.successes.items() if uid in uids}
 
     def _answer(self) -> None:
         if self.away:
@@ -63,7 +77,7 @@ class SnapshotFixture:
         self.told, self.clock = FakeStatsReader(), VirtualClock(NOON)
         self.meter = MetricsRecorder(max_jobs=max_jobs)
         vitals = HealthMonitor(self.told, self.clock, failures=StepFailures(self.clock), tick_ms=1000, cards=max_jobs)
-        self.exhibit = MetricsSnapshot(self.meter, vitals, self.told, self.clock)
+        self.exhibit = MetricsSnapshot(self.meter, vitals, self.clock, stats_reader=self.told)
 
     async def families(self) -> dict[str, MetricFamily]:
         return {family.metric.name: family for family in await self.exhibit.families()}
@@ -133,3 +147,55 @@ async def test_steps_wait_for_a_store_that_is_away(shown: SnapshotFixture) -> No
     await shown.exhibit.step()
 
     assert shown.meter.counters["dag_steps"]["graph", "extract", "succeeded"] == 1
+
+
+#: The metrics of the seed with their labels, as Prometheus sees them.
+OF_THE_SEED = {
+    "hanzo_scheduler_executions_total": {"job", "status", "trigger"},
+    "hanzo_scheduler_retries_total": {"job"},
+    "hanzo_scheduler_dead_letters_total": {"job"},
+    "hanzo_scheduler_execution_duration_seconds_bucket": {"job", "le"},
+    "hanzo_scheduler_jobs_registered": set(),
+    "hanzo_scheduler_next_fire_seconds": {"job"},
+    "hanzo_scheduler_lock_held": {"job"},
+    "hanzo_scheduler_dag_steps_total": {"job", "step", "status"},
+    "hanzo_scheduler_leader_active": set(),
+}
+
+
+@pytest.mark.req("H-14")
+async def test_the_metrics_of_the_seed_have_their_names_and_labels(shown: SnapshotFixture) -> None:
+    families = list((await shown.families()).values())
+    leading = MetricFamily(METRICS["leader_active"], {(): 1.0})
+    _, text = render_metrics([*families, leading], MetricsSettings().prefix)
+    found = {
+        sample.name: set(sample.labels)
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+    assert {name: found.get(name) for name in OF_THE_SEED} == OF_THE_SEED
+    assert (MetricsSettings().enabled, MetricsSettings().port) == (True, 9090)
+
+
+async def test_the_last_success_of_each_job_is_shown_as_unix_time(shown: SnapshotFixture) -> None:
+    run = a_run("one")
+    shown.meter.ended([(run, RunStatus.COMPLETED, None, NOON), (run, RunStatus.FAILED, "no", NOON + 5_000)])
+    # The commit of a worker, which is counted later.
+    shown.meter.count_changes(MetricChanges(successes={"graph": NOON - 1_000, "first": NOON + 500}))
+
+    families = await shown.families()
+
+    expected = {("graph",): NOON / 1000, ("first",): (NOON + 500) / 1000}
+    assert families["last_success_timestamp_seconds"].samples == expected
+
+
+async def test_a_server_that_starts_knows_the_last_success_of_each_job(shown: SnapshotFixture) -> None:
+    shown.told.successes = {ScheduleUid("sch_first"): NOON - 60_000, ScheduleUid("sch_third"): NOON - 90_000}
+    shown.meter.succeeded("third", NOON)
+    await shown.families()
+
+    families = await shown.families()
+
+    assert families["last_success_timestamp_seconds"].samples == {("first",): NOON / 1000 - 60, ("third",): NOON / 1000}
+    assert len(shown.told.looked_for) == 1

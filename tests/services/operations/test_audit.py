@@ -16,6 +16,7 @@ from gnomon.core.audit import (
     GENESIS,
     AuditEntry,
     ChainHead,
+    ChainProgress,
     StoredAuditEntry,
     canonical,
     chain_hash,
@@ -25,7 +26,7 @@ from gnomon.core.audit import (
 )
 from gnomon.core.cron import Cron
 from gnomon.errors import FieldError, StoreUnavailable
-from gnomon.ports.audit import AuditQuery
+from gnomon.ports.audit import AuditQuery, Sealing, SealOutcome
 from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.operations.audit import AuditService
@@ -139,7 +140,7 @@ SELECT at, actor, tenant, action, kind, name, before, after, details, 3, hash, ?
 @pytest.mark.req("H-23")
 async def test_an_added_entry_is_found(book: AuditService, path: Path, store: SqlStore) -> None:
     [second] = await store.audit.sealed(after=1, limit=1)
-    own = chain_hash(str(second.hash), second.entry)
+    own = chain_hash(str(second.hash), ENTRIES + 1, second.entry, signed=False)
     tamper(path, *(moved(n, n + 1) for n in (6, 5, 4, 3)))
     tamper(path, COPY.replace("?", f"'{own}'"))
 
@@ -246,15 +247,17 @@ async def test_a_query_that_can_match_nothing_is_refused(book: AuditService, que
 class Away(MemoryAuditTrail):
     """Cannot be reached."""
 
-    async def seal(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int, sealing: Sealing | None = None) -> SealOutcome:
+        del sealing
         raise StoreUnavailable(f"no answer about {limit} entries")
 
 
 class Endless(MemoryAuditTrail):
     """Has always more to seal."""
 
-    async def seal(self, *, limit: int) -> int:
-        return limit
+    async def seal(self, *, limit: int, sealing: Sealing | None = None) -> SealOutcome:
+        del sealing
+        return SealOutcome(limit)
 
 
 async def test_a_sealer_waits_longer_when_there_is_nothing_to_do_than_when_there_is_more() -> None:
@@ -277,9 +280,10 @@ class Slow(Endless):
 
     clock = VirtualClock(NOON)
 
-    async def seal(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int, sealing: Sealing | None = None) -> SealOutcome:
+        del sealing
         self.clock.advance(500)
-        return limit
+        return SealOutcome(limit)
 
 
 async def test_a_sealer_rests_much_longer_than_it_has_kept_others_waiting() -> None:
@@ -332,7 +336,7 @@ def test_the_chain_is_what_the_page_about_it_says() -> None:
     [kept] = seal_entries(ChainHead(), [StoredAuditEntry(number=1, entry=entry)])
 
     assert kept.prev_hash == GENESIS
-    assert kept.hash == chain_hash(GENESIS, entry)
+    assert kept.hash == chain_hash(GENESIS, 1, entry, signed=False)
     assert kept.hash is not None
     assert kept.hash in (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
-    assert verify_chain(ChainHead(), [kept]) == (ChainHead(1, str(kept.hash)), [])
+    assert verify_chain(ChainProgress(), [kept]) == (ChainProgress(ChainHead(1, str(kept.hash)), 1), [])

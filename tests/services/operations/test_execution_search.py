@@ -25,7 +25,9 @@ class SearchFixture:
         ids = CountedIds()
         self.book = JobService(store.jobs, store.schedules, store.history, self.clock, ids)
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, self.clock, ids)
-        self.search = SearchService(store.executions, store.jobs, self.book, scan_limit=3)
+        self.search = SearchService(
+            store.executions, store.run_tasks, store.jobs, self.book, announcements=store.announcements, scan_limit=3
+        )
 
     async def fill(self) -> str:
         runs = []
@@ -51,7 +53,7 @@ async def test_a_rare_execution_is_found_page_after_short_page(
     found, pages, after = [], 0, None
     while True:
         page = await library.search.executions(RunQuery(limit=5, after=after, status=status), tag=tag)
-        found += [run.run_id for run in page.items]
+        found += [one.run.run_id for one in page.items]
         pages, after = pages + 1, page.after
         if after is None:
             break

@@ -28,7 +28,12 @@ class ExecutionFixture:
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
         )
         self.book = ExecutionService(
-            self.store.runs, self.store.executions, self.store.history, self.store.jobs, self.clock
+            self.store.runs,
+            self.store.executions,
+            self.store.run_tasks,
+            self.store.jobs,
+            self.clock,
+            announcements=self.store.announcements,
         )
 
     async def register(self, name: str = "report") -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.sql import open_sqlite
 from gnomon.core.explain.evidence import ExplanationKind
 from gnomon.core.model import Result, RunStatus, Source
 from gnomon.core.runs.admission import GateDecision, GateVerdict
@@ -18,6 +17,7 @@ from gnomon.ports.store import Store
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.services.operations.explain import Explainer
 from gnomon.testing.clock import VirtualClock
+from support.sqlite_files import open_new_sqlite
 from support.why_scenario import WhyScenario, instant
 
 Play = Callable[[WhyScenario], Awaitable[object]]
@@ -50,7 +50,7 @@ async def timeline(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     if request.param == "memory":
         yield WhyScenario(MemoryStore(clock.now), clock)
         return
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_new_sqlite(tmp_path / "gnomon.db", now=clock.now)
     yield WhyScenario(store, clock)
     await store.close()
 
@@ -64,6 +64,16 @@ async def timeline(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 )
 async def fired_and_completed(timeline: WhyScenario) -> None:
     await timeline.job()
+    await timeline.run_until("12:01")
+    await timeline.run_to_end("12:01:02")
+
+
+@asked(
+    "12:01",
+    "It fired on time. Its run run_12:01 has been running since 12:01, and has only to be announced.",
+)
+async def fired_and_to_be_announced(timeline: WhyScenario) -> None:
+    await timeline.job(announce={"channel": "ops", "best_effort": False})
     await timeline.run_until("12:01")
     await timeline.run_to_end("12:01:02")
 
@@ -92,6 +102,21 @@ async def fired_late(timeline: WhyScenario) -> None:
     await timeline.outage_until("12:01:45")
     await timeline.run_until("12:01:45")
     await timeline.run_to_end("12:01:46")
+
+
+@asked(
+    "2026-03-02T12:05:00Z",
+    (
+        "It will fire in 4 min 58 s. A clock that was ahead had decided the ticks up to 13:00; it was right again at"
+        " 12:00:02, and the decisions on ticks that had not run were withdrawn."
+    ),
+)
+async def coming_again_after_the_clock_was_ahead(timeline: WhyScenario) -> None:
+    await timeline.job(catchup="latest", overlap="allow")
+    timeline.clock.shift_wall_clock(3_600_000)
+    await timeline.run_until("13:00:02")
+    timeline.clock.shift_wall_clock(-3_600_000)
+    await timeline.ticker.step()
 
 
 @asked(
@@ -650,6 +675,36 @@ async def to_come_while_a_run_is_under_way(timeline: WhyScenario) -> None:
 
 
 @asked(
+    "today 14:00",
+    "It will not fire: eve skipped this tick only.",
+)
+async def not_to_come_because_it_is_skipped(timeline: WhyScenario) -> None:
+    await timeline.job("0 * * * *")
+    await timeline.jobs.skip("report", instant("14:00"), actor="bob")
+    await timeline.jobs.undo_skip("report", instant("14:00"), actor="bob")
+    await timeline.jobs.skip("report", instant("14:00"), actor="eve")
+    await timeline.jobs.skip("report", instant("15:00"), actor="bob")
+
+
+@asked(
+    "today 14:00",
+    "It will not fire: eve moved this tick only, to 14:20.",
+)
+async def not_to_come_because_it_is_moved(timeline: WhyScenario) -> None:
+    await timeline.job("0 * * * *")
+    await timeline.jobs.skip("report", instant("14:00"), move_to=instant("14:20"), actor="eve")
+
+
+@asked(
+    "today 14:20",
+    "It will fire in 2 h 20 min. eve moved it there from 14:00.",
+)
+async def to_come_because_it_is_moved_there(timeline: WhyScenario) -> None:
+    await timeline.job("0 * * * *")
+    await timeline.jobs.skip("report", instant("14:00"), move_to=instant("14:20"), actor="eve")
+
+
+@asked(
     "today 13:00",
     "It will not fire: bob paused the job at 12:10, and it still is paused.",
 )
@@ -733,7 +788,7 @@ async def triggered_by_hand(timeline: WhyScenario) -> None:
 
 @asked(
     "12:00",
-    "It was started through the API, for shop. Its run run_12:00 completed at 12:00:03, after 3.0 s.",
+    "It was started through the API, by shop. Its run run_12:00 completed at 12:00:03, after 3.0 s.",
 )
 async def started_through_the_api(timeline: WhyScenario) -> None:
     await timeline.job(None)
@@ -848,7 +903,7 @@ async def no_dispatcher(timeline: WhyScenario) -> None:
     "It fired on time. Its run run_12:01 has not started.",
     (
         "It cannot be dispatched: no worker has registered the function 'reports.unknown'. Alive, without"
-        " it: w1. It will be tried again at 12:01:01.413, in 1.4 s."
+        " it: w1. It will be tried again at 12:01:01.412, in 1.4 s."
     ),
 )
 async def nobody_knows_the_function(timeline: WhyScenario) -> None:
@@ -862,7 +917,7 @@ async def nobody_knows_the_function(timeline: WhyScenario) -> None:
     "bob triggered it. Its run run_12:00 has not started.",
     (
         "It cannot be dispatched: no worker has registered the function 'reports.make'. No worker is alive."
-        " It will be tried again at 12:00:01.172, in 1.2 s."
+        " It will be tried again at 12:00:01.171, in 1.2 s."
     ),
 )
 async def no_worker_is_alive(timeline: WhyScenario) -> None:
@@ -971,7 +1026,7 @@ async def waiting_for_an_approval(timeline: WhyScenario) -> None:
 
 @asked(
     None,
-    "bob triggered it. Its run run_12:00 failed at 12:00: safety_denied: it deletes data.",
+    "bob triggered it. Its run run_12:00 failed at 12:00: blocked by security policy: it deletes data.",
 )
 async def denied(timeline: WhyScenario) -> None:
     timeline.set_gate_decision(GateDecision(GateVerdict.DENY, "it deletes data"))
@@ -1140,7 +1195,7 @@ async def somebody_could_take_it(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has not started.",
-    ("It cannot be dispatched: no worker of pool 'gpu' is alive. It will be tried again at 12:00:01.172, in 1.2 s."),
+    ("It cannot be dispatched: no worker of pool 'gpu' is alive. It will be tried again at 12:00:01.171, in 1.2 s."),
 )
 async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
     await timeline.job(None, pool="gpu")
@@ -1154,7 +1209,7 @@ async def nobody_is_in_its_pool(timeline: WhyScenario) -> None:
     "bob triggered it. Its run run_12:00 has not started.",
     (
         "It cannot be dispatched: no pool is named for the topic 'video'. It will be tried again at"
-        " 12:00:01.172, in 1.2 s."
+        " 12:00:01.171, in 1.2 s."
     ),
 )
 async def no_pool_for_its_topic(timeline: WhyScenario) -> None:
@@ -1230,7 +1285,7 @@ async def to_be_tried_again_after_its_worker_was_lost(timeline: WhyScenario) -> 
     "bob triggered it. Its run run_12:00 has not started.",
     (
         "It cannot be dispatched: no worker has registered the function 'reports.new'. By now one has. It"
-        " will be tried again at 12:00:01.172, in 1.2 s."
+        " will be tried again at 12:00:01.171, in 1.2 s."
     ),
 )
 async def somebody_has_learnt_the_function_since(timeline: WhyScenario) -> None:

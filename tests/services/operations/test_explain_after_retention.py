@@ -27,7 +27,14 @@ class ScenarioAfterRetention(WhyScenario):
         store = MemoryStore(clock.now)
         super().__init__(store, clock)
         self.cleaner = Cleaner(
-            store.retention, store.jobs, NoArchive(), clock, Recorder(), settings=settings, lease=AlwaysHeldSingleton()
+            store.retention,
+            store.jobs,
+            NoArchive(),
+            clock,
+            Recorder(),
+            settings=settings,
+            lease=AlwaysHeldSingleton(),
+            store_now=store.now,
         )
         self.explainer = Explainer(store, clock, settings=settings)
 

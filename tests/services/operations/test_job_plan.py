@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.core.instants import instant_of
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.ledger.forecast import FireChangeKind
@@ -122,11 +123,14 @@ async def test_a_job_that_an_operator_paused_stays_paused(setup: PlanFixture) ->
 
 
 async def test_a_one_shot_that_has_run_is_nothing_to_do(setup: PlanFixture) -> None:
-    said = {"name": "once", "function": "f", "at": "2020-01-01T00:00:00Z", "delete_after_run": True}
+    said = {"name": "once", "function": "f", "at": instant_of(NOON + MINUTE).isoformat(), "delete_after_run": True}
+    await setup.apply(read_job(said, Defaults(), now=NOON))
+    setup.clock.advance(HOUR)
+    await setup.book.delete("once", actor="the worker")
 
     planned = await setup.plan(read_job(said, Defaults(), now=NOON))
 
-    assert changes(planned) == {"once": JobChange.UNCHANGED}
+    assert changes(planned) == {"once": JobChange.FINISHED}
     assert (planned.fires(FireChangeKind.ADDED), planned.fires(FireChangeKind.REMOVED)) == (0, 0)
 
 

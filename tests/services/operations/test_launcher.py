@@ -50,7 +50,7 @@ class LauncherFixture:
 
 
 @pytest.fixture
-async def office() -> LauncherFixture:
+async def setup() -> LauncherFixture:
     made = LauncherFixture()
     await made.register()
     return made
@@ -60,109 +60,107 @@ async def office() -> LauncherFixture:
 
 
 @pytest.mark.req("H-26", "H-10")
-async def test_a_job_that_is_triggered_runs_now_by_hand(office: LauncherFixture) -> None:
-    done = await office.launcher.trigger("report", actor="ada")
+async def test_a_job_that_is_triggered_runs_now_by_hand(setup: LauncherFixture) -> None:
+    done = await setup.launcher.trigger("report", actor="ada")
 
-    run = await office.run(done.run_id)
+    run = await setup.run(done.run_id)
     assert done.became is LaunchOutcome.STARTED
     assert (run.source, run.status, run.planned_at, run.user_id) == (Source.MANUAL, RunStatus.PENDING, NOON, "ada")
     assert (run.workflow_id, run.workflow_version, run.schedule_id) == ("report", 1, "report")
 
 
-async def test_a_paused_job_may_be_triggered(office: LauncherFixture) -> None:
-    await office.book.pause("report", actor="ada")
+async def test_a_paused_job_may_be_triggered(setup: LauncherFixture) -> None:
+    await setup.book.pause("report", actor="ada")
 
-    assert (await office.launcher.trigger("report", actor="ada")).became is LaunchOutcome.STARTED
-
-
-async def test_what_a_run_is_given_is_kept(office: LauncherFixture) -> None:
-    done = await office.launcher.trigger("report", actor="ada", input={"day": "2026-03-01"})
-
-    assert await office.store.executions.payload(done.run_id, "input") == b'{"day":"2026-03-01"}'
+    assert (await setup.launcher.trigger("report", actor="ada")).became is LaunchOutcome.STARTED
 
 
-async def test_a_run_that_is_given_nothing_has_the_input_of_its_job(office: LauncherFixture) -> None:
-    done = await office.launcher.trigger("report", actor="ada")
+async def test_what_a_run_is_given_is_kept(setup: LauncherFixture) -> None:
+    done = await setup.launcher.trigger("report", actor="ada", input={"day": "2026-03-01"})
 
-    assert await office.store.executions.payload(done.run_id, "input") is None
+    assert await setup.store.executions.payload(done.run_id, "input") == b'{"day":"2026-03-01"}'
 
 
-async def test_every_first_step_of_a_graph_starts(office: LauncherFixture) -> None:
+async def test_a_run_that_is_given_nothing_has_the_input_of_its_job(setup: LauncherFixture) -> None:
+    done = await setup.launcher.trigger("report", actor="ada")
+
+    assert await setup.store.executions.payload(done.run_id, "input") is None
+
+
+async def test_every_first_step_of_a_graph_starts(setup: LauncherFixture) -> None:
     steps = [{"step": "a", "function": "f"}, {"step": "b", "function": "f"}]
     steps.append({"step": "c", "function": "f", "depends_on": ["a", "b"]})  # type: ignore[dict-item]
-    await office.book.apply([read_job({"name": "graph", "dag": steps}, Defaults(), now=NOON)], actor="ada")
+    await setup.book.apply([read_job({"name": "graph", "dag": steps}, Defaults(), now=NOON)], actor="ada")
 
-    done = await office.launcher.trigger("graph", actor="ada")
+    done = await setup.launcher.trigger("graph", actor="ada")
 
-    assert [task.step for task in await office.store.history.tasks([await office.run(done.run_id)])] == ["a", "b"]
+    assert [task.step for task in await setup.store.history.tasks([await setup.run(done.run_id)])] == ["a", "b"]
 
 
 @pytest.mark.guarantee("S15")
-async def test_the_same_key_starts_one_run(office: LauncherFixture) -> None:
-    first = await office.launcher.trigger("report", actor="ada", key="monday")
-    await finish_run(office.store, await office.run(first.run_id), now=NOON)
+async def test_the_same_key_starts_one_run(setup: LauncherFixture) -> None:
+    first = await setup.launcher.trigger("report", actor="ada", key="monday")
+    await finish_run(setup.store, await setup.run(first.run_id), now=NOON)
 
-    again = await office.launcher.trigger("report", actor="bob", key="monday")
+    again = await setup.launcher.trigger("report", actor="bob", key="monday")
 
     assert (again.run_id, again.became) == (first.run_id, LaunchOutcome.ALREADY)
-    assert [run.idempotency_key for run in await office.runs()] == ["monday"]
+    assert [run.idempotency_key for run in await setup.runs()] == ["monday"]
 
 
 @pytest.mark.guarantee("S15")
-async def test_the_same_key_with_the_same_input_is_the_same_run(office: LauncherFixture) -> None:
-    first = await office.launcher.trigger("report", actor="ada", key="k", input={"a": 1, "b": 2})
+async def test_the_same_key_with_the_same_input_is_the_same_run(setup: LauncherFixture) -> None:
+    first = await setup.launcher.trigger("report", actor="ada", key="k", input={"a": 1, "b": 2})
 
-    again = await office.launcher.trigger("report", actor="ada", key="k", input={"b": 2, "a": 1})
+    again = await setup.launcher.trigger("report", actor="ada", key="k", input={"b": 2, "a": 1})
 
     assert (again.run_id, again.became) == (first.run_id, LaunchOutcome.ALREADY)
 
 
 @pytest.mark.guarantee("S15")
 @pytest.mark.parametrize("given", [None, {"a": 2}])
-async def test_the_same_key_with_another_input_is_refused(
-    office: LauncherFixture, given: dict[str, int] | None
-) -> None:
-    first = await office.launcher.trigger("report", actor="ada", key="k", input={"a": 1})
+async def test_the_same_key_with_another_input_is_refused(setup: LauncherFixture, given: dict[str, int] | None) -> None:
+    first = await setup.launcher.trigger("report", actor="ada", key="k", input={"a": 1})
 
     with pytest.raises(KeyTaken, match=f"the key 'k' belongs to {first.run_id}"):
-        await office.launcher.trigger("report", actor="ada", key="k", input=given)
+        await setup.launcher.trigger("report", actor="ada", key="k", input=given)
 
 
-async def test_a_key_counts_within_its_job(office: LauncherFixture) -> None:
-    await office.register(name="other")
+async def test_a_key_counts_within_its_job(setup: LauncherFixture) -> None:
+    await setup.register(name="other")
 
-    one, other = [await office.launcher.trigger(name, actor="ada", key="monday") for name in ("report", "other")]
+    one, other = [await setup.launcher.trigger(name, actor="ada", key="monday") for name in ("report", "other")]
 
     assert one.run_id != other.run_id
 
 
-async def test_a_run_that_would_overlap_is_refused_and_the_other_is_named(office: LauncherFixture) -> None:
-    first = await office.launcher.trigger("report", actor="ada")
+async def test_a_run_that_would_overlap_is_refused_and_the_other_is_named(setup: LauncherFixture) -> None:
+    first = await setup.launcher.trigger("report", actor="ada")
 
     with pytest.raises(Overlapping, match=f"a run of 'report' is under way: {first.run_id}"):
-        await office.launcher.trigger("report", actor="ada")
+        await setup.launcher.trigger("report", actor="ada")
 
 
-async def test_force_starts_a_run_beside_another(office: LauncherFixture) -> None:
-    await office.launcher.trigger("report", actor="ada")
+async def test_force_starts_a_run_beside_another(setup: LauncherFixture) -> None:
+    await setup.launcher.trigger("report", actor="ada")
 
-    assert (await office.launcher.trigger("report", actor="ada", force=True)).became is LaunchOutcome.STARTED
-
-
-async def test_a_run_waits_where_runs_queue(office: LauncherFixture) -> None:
-    await office.register(overlap="queue")
-    await office.launcher.trigger("report", actor="ada")
-
-    assert (await office.launcher.trigger("report", actor="ada")).became is LaunchOutcome.QUEUED
+    assert (await setup.launcher.trigger("report", actor="ada", force=True)).became is LaunchOutcome.STARTED
 
 
-async def test_a_full_queue_refuses(office: LauncherFixture) -> None:
-    await office.register(overlap="queue", queue_limit=1)
+async def test_a_run_waits_where_runs_queue(setup: LauncherFixture) -> None:
+    await setup.register(overlap="queue")
+    await setup.launcher.trigger("report", actor="ada")
+
+    assert (await setup.launcher.trigger("report", actor="ada")).became is LaunchOutcome.QUEUED
+
+
+async def test_a_full_queue_refuses(setup: LauncherFixture) -> None:
+    await setup.register(overlap="queue", queue_limit=1)
     for _ in range(2):
-        await office.launcher.trigger("report", actor="ada")
+        await setup.launcher.trigger("report", actor="ada")
 
     with pytest.raises(QueueFull, match="1 runs of 'report' wait already"):
-        await office.launcher.trigger("report", actor="ada")
+        await setup.launcher.trigger("report", actor="ada")
 
 
 @pytest.mark.req("H-22")
@@ -175,24 +173,24 @@ async def test_a_full_queue_refuses(office: LauncherFixture) -> None:
         pytest.param(["day"], "must be a mapping", id="not a mapping"),
     ],
 )
-async def test_an_input_that_is_wrong_starts_nothing(office: LauncherFixture, given: Any, problem: str) -> None:  # noqa: ANN401
-    await office.register(input={"day": "monday"}, input_schema={"properties": {"day": {"type": "string"}}})
+async def test_an_input_that_is_wrong_starts_nothing(setup: LauncherFixture, given: Any, problem: str) -> None:  # noqa: ANN401
+    await setup.register(input={"day": "monday"}, input_schema={"properties": {"day": {"type": "string"}}})
 
     with pytest.raises(FieldError, match=problem):
-        await office.launcher.trigger("report", actor="ada", input=given)
+        await setup.launcher.trigger("report", actor="ada", input=given)
 
-    assert await office.runs() == []
+    assert await setup.runs() == []
 
 
-async def test_a_job_that_is_not_there_cannot_be_triggered(office: LauncherFixture) -> None:
+async def test_a_job_that_is_not_there_cannot_be_triggered(setup: LauncherFixture) -> None:
     with pytest.raises(NotFound, match="there is no job 'nobody'"):
-        await office.launcher.trigger("nobody", actor="ada")
+        await setup.launcher.trigger("nobody", actor="ada")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb"])
-async def test_a_key_that_is_none_is_refused(office: LauncherFixture, key: str) -> None:
+async def test_a_key_that_is_none_is_refused(setup: LauncherFixture, key: str) -> None:
     with pytest.raises(FieldError, match="key"):
-        await office.launcher.trigger("report", actor="ada", key=key)
+        await setup.launcher.trigger("report", actor="ada", key=key)
 
 
 class Deleting(MemoryRuns):
@@ -204,50 +202,51 @@ class Deleting(MemoryRuns):
 
 
 async def test_a_job_that_is_deleted_in_the_meantime_is_not_there() -> None:
-    office = LauncherFixture(with_part("runs", Deleting))
-    await office.register()
+    setup = LauncherFixture(with_part("runs", Deleting))
+    await setup.register()
 
     with pytest.raises(NotFound, match="there is no job 'report'"):
-        await office.launcher.trigger("report", actor="ada")
+        await setup.launcher.trigger("report", actor="ada")
 
 
 # ---- starting workflows --------------------------------------------------------------------------
 
 
-async def start(office: LauncherFixture, *, version: int = 1, key: str = "k", at: int = NOON) -> bool:
-    return await office.launcher.start("report", version, "bob", at, key)
+async def start(setup: LauncherFixture, *, version: int = 1, key: str = "k", at: int = NOON) -> bool:
+    return await setup.launcher.start("report", version, "bob", at, key, actor="ada")
 
 
 @pytest.mark.req("C-08")
-async def test_a_workflow_is_started_with_all_that_was_said(office: LauncherFixture) -> None:
-    assert await start(office, at=NOON + HOUR)
+async def test_a_workflow_is_started_with_all_that_was_said(setup: LauncherFixture) -> None:
+    assert await start(setup, at=NOON + HOUR)
 
-    [run] = await office.runs()
+    [run] = await setup.runs()
     assert (run.source, run.user_id, run.planned_at, run.idempotency_key) == (Source.CRON, "bob", NOON + HOUR, "k")
+    assert run.actor == "ada"
     assert (run.workflow_id, run.workflow_version, run.schedule_uid) == ("report", 1, None)
 
 
 @pytest.mark.req("C-08")
-async def test_a_start_that_lies_ahead_waits_for_its_time(office: LauncherFixture) -> None:
-    await start(office, at=NOON + HOUR)
+async def test_a_start_that_lies_ahead_waits_for_its_time(setup: LauncherFixture) -> None:
+    await start(setup, at=NOON + HOUR)
 
-    [task] = await office.store.history.tasks(await office.runs())
+    [task] = await setup.store.history.tasks(await setup.runs())
     assert (task.wait_reason, task.available_at) == (WaitReason.DELAY, NOON + HOUR)
 
 
 @pytest.mark.req("C-08")
 @pytest.mark.guarantee("S15")
-async def test_starting_twice_with_one_key_is_one_run(office: LauncherFixture) -> None:
-    assert [await start(office), await start(office)] == [True, True]
+async def test_starting_twice_with_one_key_is_one_run(setup: LauncherFixture) -> None:
+    assert [await start(setup), await start(setup)] == [True, True]
 
-    assert len(await office.runs()) == 1
+    assert len(await setup.runs()) == 1
 
 
 @pytest.mark.req("C-08", "C-16")
-async def test_a_version_that_is_not_there_is_not_started(office: LauncherFixture) -> None:
-    assert not await start(office, version=7)
+async def test_a_version_that_is_not_there_is_not_started(setup: LauncherFixture) -> None:
+    assert not await start(setup, version=7)
 
-    assert await office.runs() == []
+    assert await setup.runs() == []
 
 
 class Away(MemoryRuns):
@@ -265,20 +264,20 @@ class Away(MemoryRuns):
 @pytest.mark.req("C-08")
 @pytest.mark.parametrize(("failures", "started"), [(3, True), (4, False)])
 async def test_a_start_is_tried_again_while_the_store_is_away(failures: int, started: bool) -> None:  # noqa: FBT001 - a column
-    office = LauncherFixture(with_part("runs", Away))
-    await office.register()
-    assert isinstance(office.store.runs, Away)
-    office.store.runs.failures = failures
+    setup = LauncherFixture(with_part("runs", Away))
+    await setup.register()
+    assert isinstance(setup.store.runs, Away)
+    setup.store.runs.failures = failures
 
-    assert await start(office) is started
-    assert office.clock.now() - NOON == 2100
+    assert await start(setup) is started
+    assert setup.clock.now() - NOON == 2100
 
 
-async def test_an_input_is_kept_as_it_was_given(office: LauncherFixture) -> None:
+async def test_an_input_is_kept_as_it_was_given(setup: LauncherFixture) -> None:
     given = {"text": "grüße", "numbers": [1, 2.5, None, True]}
 
-    done = await office.launcher.trigger("report", actor="ada", input=given)
+    done = await setup.launcher.trigger("report", actor="ada", input=given)
 
-    kept = await office.store.executions.payload(done.run_id, "input")
+    kept = await setup.store.executions.payload(done.run_id, "input")
     assert kept is not None
     assert msgspec.json.decode(kept) == given

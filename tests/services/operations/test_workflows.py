@@ -180,8 +180,8 @@ async def test_a_workflow_that_is_missing_is_not_found_and_cannot_be_started(set
 
     with pytest.raises(NotFound, match="version 2"):
         await setup.workflows.get("etl", 2)
-    assert not await launcher.start("etl", 2, "ada", NOON, "k")
-    assert await launcher.start("etl", 1, "ada", NOON, "k")
+    assert not await launcher.start("etl", 2, "ada", NOON, "k", actor="ada")
+    assert await launcher.start("etl", 1, "ada", NOON, "k", actor="ada")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from contracts.store import NOON
 from gnomon.core.model import Run, RunStatus, Task
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import StoreUnavailable
+from gnomon.testing.clock import VirtualClock
 from support.fleet_harness import FleetHarness
-from support.gates import ALLOWED, BROKEN, RELEASE_NONSENSE, FaultyGate, SlowGate, hang
+from support.gates import ALLOWED, BROKEN, RELEASE_NONSENSE, FaultyGate, HangingForMany, SlowGate, hang, many_hung
 from support.task_steps import workflow
 
 LIMIT_MS = 5_000
@@ -207,3 +209,59 @@ async def test_an_attempt_is_not_lost_while_the_gate_hangs_for_its_output() -> N
 
     assert (await task_of(fleet, bad)).state is TaskState.SUCCEEDED
     assert [one.number for one in await fleet.attempts_of(bad)] == [1]
+
+
+@many_hung
+async def test_an_output_of_a_healthy_workflow_is_checked_though_the_gate_hangs_for_others(
+    workflows: int, *, cancellable: bool
+) -> None:
+    clock = VirtualClock(NOON)
+    gate = HangingForMany(clock, 0.5, cancellable=cancellable).on("release")
+    fleet = FleetHarness(gate=gate, clock=clock, flags={"worker.slots": 2_000, "worker.lease": "3s"})
+    await fleet.open()
+    for number in range(workflows):
+        job = await fleet.job(workflow(f"hung{number}"), name=f"hung{number}", workflow_id=f"hung{number}")
+        for one in range(20):
+            await fleet.run(job, f"hung{number}_{one}")
+    await fleet.run_cycle()
+    await fleet.run_cycle()
+    await end_all(fleet)
+    await fleet.collect_reports()
+    job = await fleet.job(workflow("slow"), name="slow", workflow_id="slow")
+    # They take six seconds at one call at a time, which is longer than the lease.
+    slow = [await fleet.run(job, f"slow{one}") for one in range(12)]
+    await fleet.run_cycle()
+    await fleet.run_cycle()
+    await end_all(fleet)
+
+    for _ in range(200):
+        await fleet.collect_reports()
+        await fleet.reconciler.step()
+        fleet.clock.advance(50)
+
+    assert {(await fleet.now(run)).status for run in slow} == {RunStatus.COMPLETED}
+    assert {len(await fleet.attempts_of(run)) for run in slow} == {1}
+    unchecked = {facts["run"] for name, facts in fleet.events.seen if name == "output_unchecked"}
+    assert unchecked
+    assert not unchecked & {run.run_id for run in slow}
+
+
+async def test_an_attempt_is_not_lost_while_its_output_waits_for_longer_than_its_lease() -> None:
+    clock = VirtualClock(NOON)
+    gate = HangingForMany(clock, 0.5, cancellable=True).on("release")
+    fleet = FleetHarness(gate=gate, clock=clock, flags={"worker.slots": 200, "worker.lease": "3s"})
+    await fleet.open()
+    job = await fleet.job(workflow("slow"), name="slow", workflow_id="slow")
+    # Sixteen at once take six seconds.
+    runs = [await fleet.run(job, f"slow{number}") for number in range(192)]
+    await fleet.run_cycle()
+    await fleet.run_cycle()
+    await end_all(fleet)
+
+    for _ in range(140):
+        await fleet.collect_reports()
+        await fleet.reconciler.step()
+        fleet.clock.advance(50)
+
+    assert {(await fleet.now(run)).status for run in runs} == {RunStatus.COMPLETED}
+    assert {len(await fleet.attempts_of(run)) for run in runs} == {1}

@@ -387,7 +387,7 @@ async def test_an_input_that_fits_into_no_message_ends_its_task_and_holds_up_no_
     await fleet.collect_reports()
 
     assert [(await fleet.now(run)).status for run in (large, small)] == [RunStatus.FAILED, RunStatus.COMPLETED]
-    assert "fits" in ((await fleet.now(large)).error or "")
+    assert "too large for a message" in ((await fleet.now(large)).error or "")
 
 
 @pytest.mark.guarantee("S18")

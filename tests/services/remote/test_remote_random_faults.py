@@ -81,10 +81,10 @@ class RandomFaults:
         """Until a wish is answered, others do something."""
         turns = self.dice.randrange(1, 50)
 
-        async def slow(body: bytes) -> bytes:
+        async def slow(sender: str, body: bytes) -> bytes:
             for _ in range(turns):
                 await asyncio.sleep(0)
-            return await answer(body)
+            return await answer(sender, body)
 
         return slow
 

@@ -4,6 +4,7 @@ import pytest
 
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.runs.workflow import Priority, RoutingRequirements
+from gnomon.ports.tasks import HostLoad
 from gnomon.services.remote.remote_worker import RemoteWorker
 from support.execution import FakeRunner
 from support.fleet_harness import FleetHarness
@@ -195,3 +196,68 @@ async def test_a_worker_that_does_not_take_what_is_for_it_holds_up_nobody(fleet:
     assert runs(fleet.remote_runner) == ["b"]
     assert [one.started_at for one in await fleet.attempts_of(stuck)] == [None]
     assert (await fleet.now(other)).status is RunStatus.RUNNING
+
+
+# ---- load ----------------------------------------------------------------------------------------
+
+
+class Loads:
+    """A fleet of a busy and an idle worker whose loads the test sets."""
+
+    def __init__(self, slots: int, busy: int, idle: int) -> None:
+        self.fleet = FleetHarness(flags={"worker.slots": slots})
+        self.fleet.loads = {"field_busy": HostLoad(cpu=busy), "field_idle": HostLoad(cpu=idle)}
+        self.runners = {name: FakeRunner() for name in self.fleet.loads}
+        self.workers = {name: self.fleet.new_remote_worker(name, runner) for name, runner in self.runners.items()}
+
+    async def heartbeats(self) -> None:
+        """Every worker sends its load and hears from the server."""
+        for worker in self.workers.values():
+            await worker.heartbeat.send(at_once=True)
+        self.fleet.clock.advance(1_001)
+        await self.fleet.publisher.step()
+        for worker in self.workers.values():
+            await worker.heartbeat.send(at_once=True)
+
+    async def give(self, count: int) -> dict[str, int]:
+        """Tasks are sent, and every worker gets what it may, the busy one first; how many each has then."""
+        await asked(self.fleet, None, *(f"r{number}" for number in range(count)))
+        await self.fleet.send()
+        for worker in self.workers.values():
+            await self.fleet.get(worker)
+        return {name: len(runner.started) for name, runner in self.runners.items()}
+
+
+async def loaded(slots: int, *, busy: int, idle: int) -> Loads:
+    loads = Loads(slots, busy, idle)
+    await loads.fleet.consumer.answer()
+    await loads.heartbeats()
+    return loads
+
+
+@pytest.mark.req("R-10")
+async def test_an_overloaded_worker_asks_for_no_task_while_another_has_room() -> None:
+    loads = await loaded(50, busy=99, idle=1)
+
+    assert await loads.give(40) == {"field_busy": 0, "field_idle": 40}
+
+
+@pytest.mark.req("R-10")
+async def test_no_more_is_sent_than_workers_that_are_not_overloaded_have_room_for() -> None:
+    loads = await loaded(10, busy=99, idle=1)
+
+    assert await loads.give(15) == {"field_busy": 0, "field_idle": 10}
+    # What is left waits in the store, where no deadline runs out.
+    assert len(loads.fleet.bus.work["default"].messages) == 10
+    loads.fleet.loads["field_busy"] = HostLoad(cpu=50)
+    await loads.heartbeats()
+    await loads.fleet.send()
+    await loads.fleet.get(loads.workers["field_busy"])
+    assert len(loads.runners["field_busy"].started) == 5
+
+
+@pytest.mark.req("R-10")
+async def test_if_all_workers_are_overloaded_all_go_on() -> None:
+    loads = await loaded(50, busy=99, idle=95)
+
+    assert sum((await loads.give(40)).values()) == 40

@@ -10,6 +10,7 @@ from contracts.store import HOUR, MINUTE, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.ledger.edits import MissedTicks, ResumeChoice, ResumePolicy
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
@@ -467,3 +468,36 @@ async def test_a_choice_that_is_refused_leaves_the_pause_on(registrar: Registrar
         await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
 
     assert (await registrar.get("billing")).schedule.paused_at == NOON
+
+
+@pytest.mark.req("C-01", "Z-14")
+async def test_a_schedule_whose_only_time_is_past_the_grace_is_refused_and_within_it_is_due(
+    registrar: Registrar, clock: VirtualClock
+) -> None:
+    said = {"workflow_id": "report", "schedule": instant_of(NOON - 2 * MINUTE).isoformat()}
+
+    with pytest.raises(FieldError, match="would never run"):
+        await registrar.upsert({"schedule_id": "once", **said}, actor="ada")
+    with pytest.raises(NotFound):
+        await registrar.get("once")
+
+    moment_ago = instant_of(clock.now() - 1000).isoformat()
+    await registrar.upsert({"schedule_id": "once", **said, "schedule": moment_ago}, actor="ada")
+    assert (await registrar.get("once")).schedule.next_fire_at == clock.now() - 1000
+
+
+@pytest.mark.req("C-15")
+async def test_a_schedule_in_a_zone_that_the_settings_do_not_allow_is_refused(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    narrowed = Registrar(
+        store.schedules, store.history, clock, CountedIds(), defaults=Defaults(zones=("UTC", "Europe/Berlin"))
+    )
+    said = {"schedule_id": "daily", "workflow_id": "report", "schedule": "@daily"}
+
+    with pytest.raises(FieldError, match="not among the time zones"):
+        await narrowed.upsert({**said, "timezone": "Asia/Tokyo"}, actor="ada")
+    with pytest.raises(NotFound):
+        await narrowed.get("daily")
+
+    await narrowed.upsert({**said, "timezone": "Europe/Berlin"}, actor="ada")

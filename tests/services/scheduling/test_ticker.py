@@ -1,6 +1,7 @@
 """The ticker with real parts that live in memory, and time that passes only when told."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -11,9 +12,11 @@ from gnomon.adapters.memory.schedules import MemoryLedger, MemoryShards
 from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
-from gnomon.core.model import Overlap, Schedule, ScheduleUid, Verdict
+from gnomon.core.ledger.plan import CatchupLimit, plan
+from gnomon.core.model import Catchup, Overlap, Schedule, ScheduleUid, Verdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import ShardRenewal, Terms
+from gnomon.ports.runtime import ClockSync
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 from gnomon.testing.clock import Recorder, VirtualClock
@@ -23,12 +26,20 @@ from support.defective_stores import with_part
 class Node:
     """A ticker and its elector on a store that may be shared."""
 
-    def __init__(self, store: MemoryStore, clock: VirtualClock, holder: str = "node") -> None:
+    def __init__(
+        self, store: MemoryStore, clock: VirtualClock, holder: str = "node", clock_sync: ClockSync | None = None
+    ) -> None:
         self.events = Recorder()
         self.clock = clock
         self.elector = Elector(store.shards, clock, self.events, LeaderSettings(), holder=holder)
         self.ticker = Ticker(
-            store.ledger, self.elector, clock, self.events, TickerSettings(), on_runs_created=lambda: None
+            store.ledger,
+            self.elector,
+            clock,
+            self.events,
+            TickerSettings(),
+            clock_sync=clock_sync,
+            on_runs_created=lambda: None,
         )
 
     async def run_for(self, ms: int) -> None:
@@ -41,6 +52,28 @@ class Node:
                 self.clock.advance(int(left))
                 return
             self.clock.advance(max(0, round(wait * 1000)))
+
+
+class OwnClock(VirtualClock):
+    """The clock of one machine, which may differ from the store's until it is compared with that. Implements ClockSync.
+
+    Time passes on both.
+    """
+
+    def __init__(self, store_clock: VirtualClock) -> None:
+        super().__init__(store_clock.now())
+        self._store_clock = store_clock
+        #: Whether the store answers when it is asked for its time.
+        self.can_compare = True
+
+    def advance(self, ms: int) -> None:
+        super().advance(ms)
+        self._store_clock.advance(ms)
+
+    async def compare(self) -> None:
+        if not self.can_compare:
+            raise StoreUnavailable("nobody answers")
+        self.shift_wall_clock(self._store_clock.now() - self.now())
 
 
 class BreakableLedger(MemoryLedger):
@@ -106,6 +139,7 @@ async def planned(store: MemoryStore, schedule: Schedule) -> list[float]:
     return [(tick.decision.planned_at - NOON) / MINUTE for tick in reversed(ticks)]
 
 
+@pytest.mark.req("H-01")
 async def test_every_tick_is_decided_at_its_very_instant(store: MemoryStore, node: Node) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)
     await store.schedules.add([schedule], actor="ada", tzdata="")
@@ -214,6 +248,153 @@ async def test_a_wall_clock_that_is_put_back_decides_nothing_twice(
 
     assert await planned(store, schedule) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     assert ("clock_stepped", {"by_ms": -5 * MINUTE}) in node.events.seen
+
+
+@pytest.mark.guarantee("C10", "S16")
+@pytest.mark.parametrize("by_ms", [HOUR, 5_000, 300, -HOUR])
+async def test_one_node_whose_clock_is_set_decides_every_tick_once_and_none_early(
+    store: MemoryStore, clock: VirtualClock, by_ms: int
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.ALL)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    own = OwnClock(clock)
+    node = Node(store, own, clock_sync=own)
+    await node.run_for(5_000)
+
+    own.shift_wall_clock(by_ms)
+    await node.run_for(10_000)
+
+    ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=1000)
+    assert [tick.decision.planned_at for tick in reversed(ticks)] == list(range(NOON + 1000, clock.now(), 1000))
+    assert all(0 <= tick.decided_at - tick.decision.planned_at < 2000 for tick in ticks)
+
+
+@pytest.mark.req("C-06")
+@pytest.mark.guarantee("S10")
+@pytest.mark.parametrize("registered_cap", [100, 1000])
+async def test_missed_ticks_start_within_the_limit_in_force_in_every_tick_interval(
+    store: MemoryStore, node: Node, clock: VirtualClock, registered_cap: int
+) -> None:
+    schedule = minutely(
+        trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.ALL, catchup_cap=registered_cap
+    )
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    clock.advance(720_000)
+
+    await node.run_for(10_000)
+
+    starts = sorted(max(run.fire_at, run.created_at) for run in store.state.runs.values())
+    assert len(starts) >= 729
+    limit = TickerSettings().max_catchup_per_tick
+    assert all(later - first >= 1000 for first, later in zip(starts, starts[limit:], strict=False))
+
+
+@pytest.mark.req("C-06")
+@pytest.mark.parametrize("outage_seconds", [70, 90, 720, 3600])
+async def test_missed_ticks_that_are_spread_start_in_order_and_evenly_until_the_lookahead_is_over(
+    store: MemoryStore, node: Node, clock: VirtualClock, outage_seconds: int
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.SPREAD)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    clock.advance(outage_seconds * 1000)
+    back_at = clock.now()
+
+    await node.run_for(5 * MINUTE)
+
+    runs = sorted(store.state.runs.values(), key=lambda run: run.planned_at)
+    assert [run.planned_at for run in runs] == list(range(NOON + 1000, runs[-1].planned_at + 1, 1000))
+    starts = [max(run.fire_at, run.created_at) for run in runs]
+    assert starts == sorted(starts)
+    overdue = [at for at, run in zip(starts, runs, strict=True) if run.planned_at <= back_at]
+    gaps = [later - first for first, later in pairwise(overdue)]
+    assert len(overdue) == outage_seconds
+    assert max(gaps) - min(gaps) <= 2
+    # The ticks that come due meanwhile follow at the same pace, until they are on time again.
+    assert all(at - run.planned_at < 10 for at, run in zip(starts, runs, strict=True) if at >= back_at + MINUTE)
+    assert overdue[-1] == pytest.approx(back_at + MINUTE * outage_seconds / (outage_seconds + 60), abs=1000)
+
+
+@pytest.mark.req("C-06")
+async def test_a_spread_goes_on_where_it_was_when_another_node_takes_over(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.SPREAD)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    clock.advance(720_000)
+    back_at = clock.now()
+    first = Node(store, clock, "first")
+    await first.run_for(5_000)
+    await first.elector.stop()
+
+    await Node(store, clock, "second").run_for(2 * MINUTE)
+
+    runs = sorted(store.state.runs.values(), key=lambda run: run.planned_at)
+    starts = [max(run.fire_at, run.created_at) for run in runs]
+    assert starts == sorted(starts)
+    assert starts[720 + 59] <= back_at + MINUTE
+
+
+@pytest.mark.guarantee("S2", "S16", "K19")
+@pytest.mark.parametrize("catchup", list(Catchup))
+async def test_an_hour_forward_and_back_on_the_only_clock_silences_no_schedule_and_repeats_no_tick(
+    store: MemoryStore, node: Node, clock: VirtualClock, catchup: Catchup
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=catchup)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    await node.run_for(5_000)
+    clock.shift_wall_clock(HOUR)
+    await node.run_for(3_000)
+
+    clock.shift_wall_clock(-HOUR)
+    back_at = clock.now()
+    await node.run_for(10_000)
+
+    ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=10_000)
+    ran = {tick.decision.planned_at for tick in ticks if tick.run_id is not None}
+    coming = range(back_at - back_at % 1000 + 1000, clock.now(), 1000)
+    assert set(coming) <= ran
+    assert "mark_set_back" in node.events.names()
+
+
+@pytest.mark.guarantee("S16", "K19")
+async def test_a_ticker_that_starts_sets_back_marks_that_are_ahead_of_the_clock(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    clock.shift_wall_clock(HOUR)
+    await Node(store, clock, "before").run_for(3_000)
+    clock.shift_wall_clock(-HOUR)
+    store.state.shard_leases.clear()
+    since = clock.now()
+
+    await Node(store, clock, "after").run_for(5_000)
+
+    ticks = await store.history.ticks(schedule.uid, before=since + 5_000, limit=100)
+    assert len([tick for tick in ticks if tick.decision.planned_at > since and tick.run_id is not None]) >= 4
+
+
+@pytest.mark.guarantee("C10", "S16")
+async def test_a_ticker_whose_clock_was_set_decides_nothing_until_the_store_has_told_the_time(
+    store: MemoryStore, clock: VirtualClock
+) -> None:
+    schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.ALL)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    own = OwnClock(clock)
+    node = Node(store, own, clock_sync=own)
+    await node.run_for(5_000)
+    before = len(await store.history.ticks(schedule.uid, before=1 << 60, limit=1000))
+
+    own.shift_wall_clock(-HOUR)
+    own.can_compare = False
+    await node.run_for(5_000)
+    meanwhile = len(await store.history.ticks(schedule.uid, before=1 << 60, limit=1000))
+    health = node.ticker.health
+    own.can_compare = True
+    await node.run_for(5_000)
+
+    assert (meanwhile, health) == (before, TickerHealth.ERROR)
+    assert len(await store.history.ticks(schedule.uid, before=1 << 60, limit=1000)) == before + 10
 
 
 @pytest.mark.guarantee("C3")
@@ -404,16 +585,15 @@ async def test_terms_that_cannot_be_renewed_are_trusted_no_longer_than_they_shou
 async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     store: MemoryStore, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gnomon.core.ledger.plan import plan
     from gnomon.services.scheduling import ticker
 
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")
     await store.schedules.add([bad, good], actor="ada", tzdata="")
 
-    def fragile(schedule: Schedule, *, now: int) -> Verdict:
+    def fragile(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
         if schedule.schedule_id == "bad":
             raise ZeroDivisionError
-        return plan(schedule, now=now)
+        return plan(schedule, now=now, limit=limit)
 
     monkeypatch.setattr(ticker, "plan", fragile)
     await node.run_for(2 * MINUTE + 1000)

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.adapters.guarded_files import read_file
+from gnomon.adapters.http_client import HttpClient
 from gnomon.config.sections import AuthSettings
-from gnomon.errors import FileError, IssuerUnavailable
+from gnomon.errors import FileError, IssuerUnavailable, RequestFailed
 from gnomon.ports.runtime import Clock, Events
 
 #: The algorithms of a key follow from its type alone, never from a claim of a token.
@@ -179,7 +181,6 @@ def should_fetch_keys(state: KeyFetchState, settings: AuthSettings, *, known: bo
 
 
 _LARGEST_SET = 2**20
-_CHUNK = 65_536
 #: How often a file is checked for a change, in seconds.
 _CHECK_SECONDS = 1.0
 
@@ -204,8 +205,9 @@ class RemoteKeySource:
     A request whose key is known never waits for a fetch.
     """
 
-    def __init__(self, url: str, settings: AuthSettings, clock: Clock, events: Events) -> None:
+    def __init__(self, url: str, settings: AuthSettings, clock: Clock, events: Events, *, client: HttpClient) -> None:
         self._url = url
+        self._client = client
         self._settings = settings
         self._clock = clock
         self._events = events
@@ -245,36 +247,26 @@ class RemoteKeySource:
 
     async def _fetch(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.fetch_timeout_ms / 1000):
-                body = await _fetch_body(self._url)
+            body = await self._fetch_body()
             self._ring = parse_key_ring(_parse_json(body), self._settings.algorithms, self._key_skipped)
             self._state = replace(self._state, fetched_at=self._now())
-        except (OSError, TimeoutError, ValueError) as error:
+        except (RequestFailed, ValueError) as error:
             self._events.emit("keys_not_fetched", error=_error_text(error))
+
+    async def _fetch_body(self) -> bytes:
+        """The published keys; RequestFailed or ValueError if there is no answer that can be trusted."""
+        answer = await self._client.get(
+            self._url,
+            timeout_ms=self._settings.fetch_timeout_ms,
+            max_bytes=_LARGEST_SET,
+            headers={"Accept": "application/json"},
+        )
+        if answer.status != 200:
+            raise ValueError(f"the issuer answered {answer.status}")
+        return answer.body
 
     def _key_skipped(self, kid: str, reason: str) -> None:
         self._events.emit("key_passed_over", kid=kid, reason=reason)
-
-
-async def _fetch_body(url: str) -> bytes:
-    """The body of the response; OSError or ValueError if it cannot be trusted. Redirects are not followed."""
-    import aiohttp
-
-    try:
-        async with (
-            aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.get(url, allow_redirects=False, headers={"Accept": "application/json"}) as answer,
-        ):
-            if answer.status != 200:
-                raise ValueError(f"the issuer answered {answer.status}")
-            body = bytearray()
-            async for chunk in answer.content.iter_chunked(_CHUNK):
-                body += chunk
-                if len(body) > _LARGEST_SET:
-                    raise ValueError(f"the issuer's answer has more than {_LARGEST_SET} bytes")
-            return bytes(body)
-    except aiohttp.ClientError as error:
-        raise OSError(_error_text(error)) from None
 
 
 def _error_text(error: Exception) -> str:
@@ -282,9 +274,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _parse_json(body: bytes) -> object:
-    """The JSON document; ValueError if the body is too large or not JSON."""
-    if len(body) > _LARGEST_SET:
-        raise ValueError(f"it has more than {_LARGEST_SET} bytes")
+    """The JSON document; ValueError if the body is not JSON."""
     try:
         return json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -324,8 +314,7 @@ class FileKeySource:
     def _read(self) -> tuple[KeyRing, tuple[int, ...]]:
         try:
             stamp = _stamp(self._path)
-            with self._path.open("rb") as file:
-                body = file.read(_LARGEST_SET + 1)
+            body = read_file(self._path, largest=_LARGEST_SET, guarded=True)
             return parse_key_ring(_parse_json(body), self._settings.algorithms, self._key_skipped), stamp
         except (OSError, ValueError) as error:
             raise FileError(self._path, f"has no keys to check tokens with: {error}") from None
@@ -336,7 +325,7 @@ class FileKeySource:
 
 def _stamp(path: Path) -> tuple[int, ...]:
     found = path.stat()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_gid
 
 
 class StaticKeySource:

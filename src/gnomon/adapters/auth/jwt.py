@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from gnomon.adapters.auth.jwks import KeyRing, KeySource, verify_signature
-from gnomon.core.auth import ClaimRules, ParsedToken, VerifiedClaims, parse_token, verify_claims
-from gnomon.errors import TokenRefused
+from gnomon.core.auth import ClaimRules, ParsedToken, VerifiedClaims, parse_token, revocation_id, verify_claims
+from gnomon.errors import RefusalReason, TokenRefused
 from gnomon.ports.auth import Caller, Role
 from gnomon.ports.runtime import Clock
 
@@ -40,10 +40,10 @@ class JwtAuthenticator:
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
         issuer = self._issuer_of(found.claims)
         if found.algorithm not in issuer.algorithms:
-            raise TokenRefused("its alg is not accepted")
+            raise TokenRefused("its alg is not accepted", RefusalReason.ALGORITHM)
         ring = await issuer.keys.ring(found.kid, found.algorithm)
         self._check_signature(token, found, ring)
-        return _caller(verify_claims(found.claims, issuer.rules, now=self._clock.now()))
+        return _caller(found, verify_claims(found.claims, issuer.rules, now=self._clock.now()))
 
     async def close(self) -> None:
         """Close the key sources."""
@@ -56,7 +56,7 @@ class JwtAuthenticator:
         for issuer in sorted(self._issuers, key=lambda one: not one.rules.issuer):
             if issuer.rules.issuer in ("", named):
                 return issuer
-        raise TokenRefused("its iss is not the trusted issuer")
+        raise TokenRefused("its iss is not the trusted issuer", RefusalReason.ISSUER)
 
     def _check_signature(self, token: str, found: ParsedToken, ring: KeyRing) -> None:
         digest = sha256(token.encode()).digest()
@@ -64,9 +64,9 @@ class JwtAuthenticator:
             return
         key = ring.find_key(found.kid, found.algorithm)
         if key is None:
-            raise TokenRefused("no key of its issuer fits it")
+            raise TokenRefused("no key of its issuer fits it", RefusalReason.KEY)
         if not verify_signature(key, found.algorithm, found.signed, found.signature):
-            raise TokenRefused("its signature is not its issuer's")
+            raise TokenRefused("its signature is not its issuer's", RefusalReason.SIGNATURE)
         if len(self._verified) >= _MOST_REMEMBERED:
             self._verified.clear()
         self._verified[digest] = ring
@@ -84,11 +84,18 @@ class UnverifiedJwtAuthenticator:
     async def caller(self, token: str) -> Caller:
         """See TokenAuthenticator.caller; the signature is not checked."""
         found = parse_token(token, algorithms=self._algorithms, largest=self._largest)
-        return _caller(verify_claims(found.claims, self._rules, now=self._clock.now()))
+        return _caller(found, verify_claims(found.claims, self._rules, now=self._clock.now()))
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
-def _caller(claims: VerifiedClaims) -> Caller:
-    return Caller(claims.subject, frozenset(map(Role, claims.roles)), claims.tenant)
+def _caller(found: ParsedToken, claims: VerifiedClaims) -> Caller:
+    return Caller(
+        subject=claims.subject,
+        roles=frozenset(map(Role, claims.roles)),
+        tenant=claims.tenant,
+        expires_at=claims.expires_at,
+        token_id=revocation_id(found),
+        issued_at=claims.issued_at,
+    )

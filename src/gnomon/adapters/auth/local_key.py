@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.adapters.auth.jwks import KeyRing, PublicKey
+from gnomon.core.audit import ChainHead, SignedCheckpoint, checkpoint_text
 from gnomon.errors import FileError
 
 #: The issuer in tokens of a local key.
@@ -19,17 +20,33 @@ _OWNER_ONLY = 0o600
 
 
 class LocalKey:
-    """Signs tokens; its public half verifies them."""
+    """Signs tokens, and checkpoints of the audit trail; its public half verifies them. Implements CheckpointKey."""
 
     def __init__(self, jwk: Mapping[str, Any]) -> None:
         from joserfc.jwk import OKPKey
 
-        self._key = OKPKey.import_key(dict(jwk))
-        self.kid = self._key.thumbprint()
+        self._key: Any = OKPKey.import_key(dict(jwk))
+        self.kid: str = self._key.thumbprint()
 
     def ring(self) -> KeyRing:
         """The public half."""
         return KeyRing([PublicKey(self.kid, frozenset([LOCAL_ALGORITHM]), self._key)])
+
+    def sign(self, head: ChainHead, *, at: int) -> SignedCheckpoint:
+        """See CheckpointKey.sign."""
+        made = self._key.private_key.sign(checkpoint_text(head.seq, head.hash, at))
+        return SignedCheckpoint(seq=head.seq, hash=head.hash, at=at, kid=self.kid, signature=made.hex())
+
+    def is_valid(self, checkpoint: SignedCheckpoint) -> bool:
+        """See CheckpointKey.is_valid."""
+        from cryptography.exceptions import InvalidSignature
+
+        text = checkpoint_text(checkpoint.seq, checkpoint.hash, checkpoint.at)
+        try:
+            self._key.public_key.verify(bytes.fromhex(checkpoint.signature), text)
+        except (InvalidSignature, ValueError):
+            return False
+        return checkpoint.kid == self.kid
 
     def signed(self, claims: Mapping[str, Any]) -> str:
         """A signed token with these claims."""

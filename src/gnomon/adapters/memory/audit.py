@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry, seal_entries
-from gnomon.ports.audit import AuditQuery
+from gnomon.core.audit import AuditEntry, ChainHead, SignedCheckpoint, StoredAuditEntry, seal_entries, signing_obstacle
+from gnomon.ports.audit import AuditQuery, CheckpointKey, Sealing, SealOutcome
 
 
 class MemoryAuditTrail:
@@ -34,13 +34,40 @@ class MemoryAuditTrail:
         head = ChainHead() if last is None else ChainHead(last.seq or 0, last.hash or "")
         return head, len(self._state.audit) - len(chained)
 
-    async def seal(self, *, limit: int) -> int:
+    async def seal(self, *, limit: int, sealing: Sealing | None = None) -> SealOutcome:
         """See AuditTrail.seal."""
-        head, _ = await self.head()
-        done = seal_entries(head, [kept for kept in self._state.audit if kept.seq is None][:limit])
+        head, unsealed = await self.head()
+        own = None if sealing is None else await self.checkpoint(sealing.key.kid)
+        if not unsealed and (sealing is None or own is not None or not sealing.begin):
+            return SealOutcome(0)
+        waiting = [kept for kept in self._state.audit if kept.seq is None][:limit]
+        done = seal_entries(head, waiting, signed=sealing is not None)
         for kept in done:
             self._state.audit[kept.number - 1] = kept
-        return len(done)
+        after, _ = await self.head()
+        if sealing is None or not after.seq:
+            return SealOutcome(len(done))
+        if own is not None and not sealing.key.is_valid(own):
+            return SealOutcome(len(done), broken="the signed checkpoint of the audit trail was changed")
+        hashes = {kept.seq: kept.hash or "" for kept in self._state.audit if kept.seq is not None}
+        broken = signing_obstacle(own, sealing.anchored, hashes, last=head.seq, begin=sealing.begin)
+        if broken:
+            return SealOutcome(len(done), broken=broken)
+        return SealOutcome(len(done), self._keep(sealing.key.sign(after, at=sealing.now)))
+
+    async def checkpoint(self, kid: str) -> SignedCheckpoint | None:
+        """See AuditTrail.checkpoint."""
+        return self._state.audit_checkpoints.get(kid)
+
+    async def accept(self, key: CheckpointKey, entry: AuditEntry) -> SignedCheckpoint | None:
+        """See AuditTrail.accept."""
+        head, _ = await self.head()
+        self._state.write_audit([entry])
+        return self._keep(key.sign(head, at=entry.at)) if head.seq else None
+
+    def _keep(self, checkpoint: SignedCheckpoint) -> SignedCheckpoint:
+        self._state.audit_checkpoints[checkpoint.kid] = checkpoint
+        return checkpoint
 
 
 def _matches(query: AuditQuery, kept: StoredAuditEntry) -> bool:

@@ -18,6 +18,7 @@ from gnomon.core.runs.backfill import (
     OpenBackfill,
     backfill_after_batch,
     batch_ticks_after_launch,
+    in_turns,
 )
 
 _UNDER_WAY = (RunStatus.PENDING, RunStatus.RUNNING)
@@ -42,7 +43,9 @@ class MemoryBackfills:
     async def list_open(self, *, limit: int) -> Sequence[OpenBackfill]:
         """See Backfills.list_open."""
         found = [one for _, one in sorted(self._state.backfills.items()) if one.ended_at is None]
-        return [OpenBackfill(one, self._progress(one).under_way) for one in found[:limit]]
+        names = in_turns([(one.backfill_id, one.tenant) for one in found], limit)
+        turns = (self._state.backfills[name] for name in names)
+        return [OpenBackfill(one, self._progress(one).under_way) for one in turns]
 
     async def times_already_run(
         self, uid: ScheduleUid, *, first_at: int, last_at: int
@@ -65,7 +68,8 @@ class MemoryBackfills:
         if state.backfills.get(name) != batch.backfill:
             return BatchOutcome.VOID
         outcomes = [self._rules.launch(launch, now) for launch in batch.launches]
-        state.backfill_ticks |= {(name, entry.planned_at): entry for entry in batch_ticks_after_launch(batch, outcomes)}
+        written = batch_ticks_after_launch(batch, outcomes)
+        state.backfill_ticks.update({(name, entry.planned_at): entry for entry in written})
         state.backfills[name] = backfill_after_batch(batch, now=now)
         return BatchOutcome.DONE
 

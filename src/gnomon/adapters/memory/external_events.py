@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
@@ -15,7 +16,9 @@ from gnomon.core.runs.external_events import (
     ExternalEvent,
     add_to_batch,
     effect_of_launch,
+    event_data,
     event_skip_reason,
+    is_batch_measured,
     launch_for_events,
 )
 from gnomon.core.triggers import OnEvent
@@ -58,22 +61,33 @@ class MemoryExternalEvents:
             schedule_uid=schedule.uid,
             schedule_id=schedule.schedule_id,
             kind=EventEffectKind.SKIPPED,
-            reason=event_skip_reason(schedule, trigger, event) or "",
+            reason=event_skip_reason(schedule, trigger, event, msgspec.json.decode(event.body)) or "",
             decided_at=now,
         )
         if effect.reason:
             return effect
         if trigger.is_batched:
             so_far = self._state.event_batches.get(schedule.uid)
-            self._state.event_batches[schedule.uid] = add_to_batch(trigger, so_far, schedule.uid, now=now)
+            size = self._batched_size(schedule.uid) + len(event.body) if is_batch_measured(so_far, event) else 0
+            self._state.event_batches[schedule.uid] = add_to_batch(trigger, so_far, schedule.uid, now=now, size=size)
             return replace(effect, kind=EventEffectKind.GATHERED, reason="waits_for_others")
         return self._started(schedule, [event], effect, now)
+
+    def _batched_size(self, uid: ScheduleUid) -> int:
+        return sum(len(self._state.events[one.event_id].body) for one in self._waiting(uid))
+
+    def _waiting(self, uid: ScheduleUid) -> list[EventEffect]:
+        """The effects of the events in the batch of the schedule."""
+        effects = self._state.effects.values()
+        return [one for one in effects if one.schedule_uid == uid and one.kind is EventEffectKind.GATHERED]
 
     def _started(
         self, schedule: Schedule, events: Sequence[ExternalEvent], effect: EventEffect, now: int
     ) -> EventEffect:
         workflow = self._rules.workflow_of_schedule(schedule)
-        request = launch_for_events(schedule, events, workflow.input if workflow else {}, now=now)
+        request = launch_for_events(
+            schedule, list(map(event_data, events)), workflow.input if workflow else {}, now=now
+        )
         kind, reason = effect_of_launch(self._rules.launch(request, now))
         run_id = None if kind is EventEffectKind.SKIPPED else request.run.run_id
         return replace(effect, kind=kind, reason=reason, run_id=run_id, decided_at=now)
@@ -92,8 +106,8 @@ class MemoryExternalEvents:
     def _close(self, uid: ScheduleUid, now: int) -> None:
         state = self._state
         del state.event_batches[uid]
-        waiting = [e for e in state.effects.values() if e.schedule_uid == uid and e.kind is EventEffectKind.GATHERED]
-        events = sorted((state.events[e.event_id] for e in waiting), key=lambda e: (e.emitted_at, e.event_id))
+        waiting = (state.events[one.event_id] for one in self._waiting(uid))
+        events = sorted(waiting, key=lambda e: (e.emitted_at, e.event_id))
         schedule = state.schedules.get(uid)
         for number, event in enumerate(events):
             effect = state.effects[event.event_id, uid]

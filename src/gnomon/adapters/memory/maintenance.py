@@ -7,6 +7,8 @@ from msgspec.structs import asdict, replace
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
+from gnomon.core.announcements.model import Announcement
+from gnomon.core.instants import FOREVER
 from gnomon.core.invariants import (
     OrphanedAttempt,
     OverdueSchedule,
@@ -21,6 +23,7 @@ from gnomon.core.model import ENGINE, Run, RunId, RunStatus, Schedule, ScheduleU
 from gnomon.core.retention import (
     RetainedSchedule,
     RetentionHorizons,
+    RunPosition,
     dead_letter_expired,
     event_expired,
     needed_by_dead_letter,
@@ -38,6 +41,8 @@ from gnomon.ports.maintenance import (
     RetentionKind,
     RetentionPosition,
     StuckRunsPage,
+    VersionsOfRuns,
+    WorkflowVersion,
 )
 
 
@@ -58,13 +63,13 @@ class MemorySingletonLeases:
 
     async def release_singletons(self, holder: str) -> None:
         """See SingletonLeases.release_singletons."""
-        self._state.singleton_leases = {
-            name: lease for name, lease in self._state.singleton_leases.items() if lease[0] != holder
-        }
+        leases = self._state.singleton_leases
+        for name in [name for name, (owner, _) in leases.items() if owner == holder]:
+            del leases[name]
 
 
 class MemoryRetention:
-    """Implements RetentionStore."""
+    """Implements RetainedHistory."""
 
     def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
@@ -104,9 +109,9 @@ class MemoryRetention:
     ) -> RetentionBatch:
         """See RetentionStore.expired_runs."""
         uid = None if schedule is None else schedule.uid
-        of_schedule = [
-            run for run in self._state.runs.values() if run.schedule_uid == uid and run.planned_at < kept.runs_at
-        ]
+        oldest_kept = None if schedule is None else self._oldest_kept(schedule, kept)
+        until = kept.runs_at if oldest_kept is None else FOREVER
+        of_schedule = [run for run in self._state.runs.values() if run.schedule_uid == uid and run.planned_at < until]
         found = sorted(run for run in ((one.planned_at, one.run_id) for one in of_schedule) if run > after)
         names: list[str] = []
         records: list[ArchiveRecord] = []
@@ -115,14 +120,23 @@ class MemoryRetention:
             if len(records) >= limit:
                 break
             position = at, name
-            family = self._family(self._state.runs[RunId(name)], kept)
+            family = self._family(self._state.runs[RunId(name)], kept, oldest_kept)
             names += [run.run_id for run in family]
             records += [record for run in family for record in self._run_records(run, family[0])]
         else:
             position = None
         return RetentionBatch(kind=RetentionKind.RUNS, names=tuple(names), records=records, after=position)
 
-    def _family(self, run: Run, kept: RetentionHorizons) -> list[Run]:
+    def _oldest_kept(self, past: RetainedSchedule, kept: RetentionHorizons) -> RunPosition | None:
+        """The oldest of the runs whose number is kept; None if there are no more than those, or all are kept."""
+        if kept.most_runs is None:
+            return None
+        runs = (one for one in self._state.runs.values() if one.completed_at is not None)
+        of_job = [one for one in runs if (one.tenant, one.schedule_id) == (past.tenant, past.schedule_id)]
+        newest = sorted(((one.created_at, one.run_id) for one in of_job), reverse=True)
+        return newest[kept.most_runs - 1] if len(newest) >= kept.most_runs else None
+
+    def _family(self, run: Run, kept: RetentionHorizons, oldest_kept: RunPosition | None) -> list[Run]:
         """The run and the runs that its steps waited for, if all of them have expired; else nothing."""
         state = self._state
         if run.parent_task is not None and run.parent_task in state.tasks:
@@ -136,7 +150,9 @@ class MemoryRetention:
             for task in self._rules.tasks_of(run.run_id)
             if (name := dead_letter_id(task.task_id)) in state.dead_letters
         ]
-        over = run_expired(run, kept) and all(one.over for one in family)
+        over = run_expired(run, kept, oldest_kept) and all(one.over for one in family)
+        if any(not told.over for one in family for told in self._rules.announcements_of(one.run_id)):
+            return []
         return family if over and not needed_by_dead_letter(run, letters, under_way) else []
 
     def _below(self, run: Run) -> list[RunId]:
@@ -161,6 +177,9 @@ class MemoryRetention:
             for task in tasks
             for number, line in enumerate(state.logs.get(task.task_id, ()), 1)
         ]
+        found += [
+            ArchiveRecord("announcement", to_json_fields(one), at) for one in self._rules.announcements_of(run.run_id)
+        ]
         owners = {run.run_id, *(task.task_id for task in tasks)}
         found += [
             ArchiveRecord("payload", {"owner_id": owner, "kind": kind, "body": body.decode()}, at)
@@ -177,11 +196,19 @@ class MemoryRetention:
         planned = sorted(at for owner, at in state.ticks if owner == schedule.uid and after[0] < at < kept.keys_at)
         page = [state.ticks[schedule.uid, at] for at in planned[:limit]]
         going = select_expired_ticks(schedule, page, kept, {str(name) for name in state.runs})
+        decided = {tick.decision.planned_at: tick.decided_at for tick in going}
         return RetentionBatch(
             kind=RetentionKind.TICKS,
             uid=schedule.uid,
             names=tuple(tick.decision.planned_at for tick in going),
-            records=[ArchiveRecord("tick", _tick_row(tick), tick.decided_at) for tick in going],
+            records=[
+                *(ArchiveRecord("tick", _tick_row(tick), tick.decided_at) for tick in going),
+                *(
+                    ArchiveRecord("announcement", to_json_fields(one), decided[one.planned_at])
+                    for one in self._told_of_ticks(schedule.uid)
+                    if one.planned_at in decided
+                ),
+            ],
             after=(planned[limit - 1], "") if len(planned) > limit else None,
         )
 
@@ -232,6 +259,58 @@ class MemoryRetention:
         ]
         return RetentionBatch(kind=RetentionKind.SCHEDULES, names=(uid,), records=records)
 
+    async def expired_backfills(self, before_at: int, *, after: RetentionPosition, limit: int) -> RetentionBatch:
+        """See ExpiredDefinitions.expired_backfills."""
+        state = self._state
+        needed = {tick.backfill_id for tick in state.backfill_ticks.values() if tick.run_id in state.runs}
+        ended = {one.backfill_id: one.ended_at for one in state.backfills.values() if one.ended_at is not None}
+        names = sorted(name for name, at in ended.items() if at < before_at and name > after[1] and name not in needed)
+        page = names[:limit]
+        records = [ArchiveRecord("backfill", to_json_fields(state.backfills[name]), ended[name]) for name in page]
+        records += [
+            ArchiveRecord("backfill_tick", to_json_fields(tick), ended[tick.backfill_id])
+            for tick in state.backfill_ticks.values()
+            if tick.backfill_id in page
+        ]
+        further = (0, page[-1]) if len(names) > limit else None
+        return RetentionBatch(kind=RetentionKind.BACKFILLS, names=tuple(page), records=records, after=further)
+
+    async def superseded_workflows(self, before_at: int, *, after: RetentionPosition, limit: int) -> RetentionBatch:
+        """See ExpiredDefinitions.superseded_workflows."""
+        state = self._state
+        created, needed = state.workflow_created_at, self._needed_workflows()
+        versions = {(one.tenant, one.workflow_id, one.version): one for of in state.workflows.values() for one in of}
+        superseded = sorted(
+            name
+            for name in versions
+            if name not in needed
+            and any(other[:2] == name[:2] and other[2] > name[2] and created[other] < before_at for other in versions)
+        )
+        place = max(after[0], 0)
+        page = superseded[place : place + limit]
+        records = [
+            ArchiveRecord("workflow", {"tenant": name[0], "workflow_id": name[1], "version": name[2]}, created[name])
+            for name in page
+        ]
+        further = (place + limit, "") if len(superseded) > place + limit else None
+        return RetentionBatch(kind=RetentionKind.WORKFLOWS, names=tuple(page), records=records, after=further)
+
+    def _needed_workflows(self) -> set[WorkflowVersion]:
+        """The versions that a schedule or an open backfill needs."""
+        state = self._state
+        schedules = [state.revisions[uid][-1].schedule for uid in state.revisions]
+        needed = {(one.tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules}
+        open_ones = {one.schedule_uid for one in state.backfills.values() if one.ended_at is None}
+        backfilled = {(one.tenant, one.spec.workflow_id) for one in schedules if one.uid in open_ones}
+        return needed | {name for name in state.workflow_created_at if name[:2] in backfilled}
+
+    async def versions_of_runs(self, *, after: RunId, limit: int) -> VersionsOfRuns:
+        """See ExpiredDefinitions.versions_of_runs."""
+        page = sorted(name for name in self._state.runs if name > after)[:limit]
+        runs = [self._state.runs[name] for name in page]
+        versions = frozenset((run.tenant, run.workflow_id, run.workflow_version) for run in runs)
+        return VersionsOfRuns(versions, page[-1] if len(page) == limit else None)
+
     # ---- removing ----------------------------------------------------------------------------
 
     async def remove(self, batch: RetentionBatch, *, limit: int) -> bool:
@@ -241,16 +320,45 @@ class MemoryRetention:
             case RetentionKind.RUNS:
                 return self._remove_runs(batch.names, limit)
             case RetentionKind.TICKS:
-                _drop(state.ticks, ((batch.uid, at) for at in batch.names))
+                self._remove_ticks(batch)
+                told = self._told_of_ticks(batch.uid)
+                self._remove_announcements([one.announcement_id for one in told if one.planned_at in batch.names])
             case RetentionKind.EVENTS:
                 _drop(state.effects, [key for key in state.effects if key[0] in batch.names])
                 _drop(state.events, batch.names)
             case RetentionKind.DEAD_LETTERS:
                 _drop(state.dead_letters, batch.names)
+            case RetentionKind.BACKFILLS:
+                _drop(state.backfill_ticks, [key for key in state.backfill_ticks if key[0] in batch.names])
+                _drop(state.backfills, batch.names)
+            case RetentionKind.WORKFLOWS:
+                self._remove_workflows(set(batch.names) - self._needed_workflows())
             case RetentionKind.SCHEDULES:
+                _drop(state.failure_streaks, batch.names)
                 _drop(state.revisions, batch.names)
                 _drop(state.pauses, batch.names)
         return True
+
+    def _remove_ticks(self, batch: RetentionBatch) -> None:
+        state, removed = self._state, self._state.ticks_removed_until
+        for at in batch.names:
+            gone = None if batch.uid is None else state.ticks.pop((batch.uid, at), None)
+            if gone is not None and gone.run_id is not None:
+                removed[gone.uid] = max(gone.decision.planned_at, removed.get(gone.uid, 0))
+
+    def _told_of_ticks(self, uid: ScheduleUid | None) -> list[Announcement]:
+        """The announcements of ticks without a run."""
+        found = self._state.announcements.values()
+        return [one for one in found if one.run_id is None and one.schedule_uid == uid]
+
+    def _remove_workflows(self, names: Collection[WorkflowVersion]) -> None:
+        for of, versions in self._state.workflows.items():
+            versions[:] = [one for one in versions if (*of, one.version) not in names]
+        _drop(self._state.workflow_created_at, names)
+
+    def _remove_announcements(self, names: Collection[str]) -> None:
+        _drop(self._state.announcements, names)
+        _drop(self._state.announcement_claims, names)
 
     def _remove_runs(self, names: Sequence[Any], limit: int) -> bool:
         state = self._state
@@ -263,6 +371,7 @@ class MemoryRetention:
         _drop(state.tasks, going)
         if len(tasks) > limit:
             return False
+        self._remove_announcements([name for name, one in state.announcements.items() if one.run_id in over])
         _drop(state.payloads, [(name, "input") for name in over])
         _drop(state.runs, over)
         return True
@@ -300,6 +409,8 @@ class MemoryInvariants:
         return StuckRunsPage({name: one.reason for name, one in diagnosed.items() if one is not None}, last)
 
     def _diagnosed(self, run: Run) -> StuckRun | None:
+        if self._rules.awaits_announcement(run):
+            return None
         steps = [task for task in self._rules.tasks_of(run.run_id) if task.parent is None]
         over = {name for name, one in self._state.runs.items() if one.over}
         return diagnose_run(run, self._rules.workflow_of(run), steps, over)

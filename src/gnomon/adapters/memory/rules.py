@@ -1,15 +1,27 @@
 """The rules of the store in memory that several of its parts share: how runs start, go on and end."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.state import MemoryTables
+from gnomon.core.announcements.decide import (
+    counts_failures,
+    end_of_held_run,
+    run_announcements,
+    streak_key,
+    tick_announcements,
+    tick_moment,
+)
+from gnomon.core.announcements.model import Announcement, AnnounceRule
+from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.ids import run_id
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import run_record, schedule_after, superseded_run, tick_record, unchanged
 from gnomon.core.model import (
     ENGINE,
+    Decision,
     Result,
     Run,
     RunId,
@@ -22,7 +34,7 @@ from gnomon.core.model import (
     TickStatus,
     Verdict,
 )
-from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.admission import Admission, stored_run_input, within_action_limits
 from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
 from gnomon.core.runs.launch import (
     LaunchOutcome,
@@ -35,18 +47,22 @@ from gnomon.core.runs.launch import (
     sub_run_id,
 )
 from gnomon.core.runs.outcomes import (
+    FAILURES,
     Assignment,
     AttemptOutcome,
     GiveUpLimits,
     TaskCompletion,
     cancel_instead_of_retry,
     complete_attempt,
+    costs_nothing,
     dead_letter,
+    run_error,
     run_status,
     tick_status,
 )
 from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_transition
 from gnomon.core.runs.workflow import Workflow
+from gnomon.core.worker_ids import may_hold
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef
 
@@ -63,15 +79,44 @@ class MemoryRules:
         task, run = state.tasks[ended.task_id], state.runs[ended.run_id]
         if ended.dead_letter is not None:
             attempts = [attempt for held, attempt in state.attempts.items() if held[0] == task.task_id]
-            given = state.payloads.get((run.run_id, "input"))
+            versions = state.workflows.get((run.tenant, run.workflow_id), [])
+            workflow = next((one for one in versions if one.version == run.workflow_version), None)
+            given = stored_run_input(state.payloads.get((run.run_id, "input")), workflow)
             made = dead_letter(task, run, attempts, ended.dead_letter, error, given, now=now)
             state.dead_letters.setdefault(made.dead_letter_id, made)
         if task.parent is not None and ended.graph is not None:
             self.count_ended_item(task, ended.graph, now)
         elif ended.graph is None:
-            self.end_run(run, run_status(task.state), error, now)
+            self.end_run(run, run_status(task.state), error, now, announce=ended.announce)
         else:
             self.advance(run, ended.graph, now)
+
+    # ---- actions -----------------------------------------------------------------------------
+
+    def within_budget(self, task: Task, one: Admission, now: int) -> Admission:
+        """Count the action of an admission, or deny it if its tenant has none left. A denial keeps earlier errors."""
+        state, held = self._state, (task.task_id, task.fence + 1)
+        if one.action_limit is not None:
+            # A task that was recalled, and is admitted again, counts once.
+            state.actions.pop(held, None)
+            since = now - ACTION_WINDOW_MS
+            for ref in [ref for ref, (_, at) in state.actions.items() if at <= since]:
+                del state.actions[ref]
+            [one] = within_action_limits([one], Counter(tenant for tenant, _ in state.actions.values()))
+        if one.action_limit is not None:
+            state.actions[held] = one.action_limit[0], now
+        if one.state is not TaskState.DENIED:
+            return one
+        return replace(one, note=refusal_after(one.note or "", self._last_failure(one.task_id)))
+
+    def _last_failure(self, task_id: TaskId) -> str | None:
+        """The error of the last attempt that failed."""
+        failed = [one for held, one in self._state.attempts.items() if held[0] == task_id and one.result in FAILURES]
+        return max(failed, key=lambda one: one.number).error if failed else None
+
+    def give_back_untaken(self, task: Task) -> None:
+        """Forget the action of a task that no worker has taken since its admission."""
+        self._state.actions.pop((task.task_id, task.fence + 1), None)
 
     # ---- graphs ------------------------------------------------------------------------------
 
@@ -91,7 +136,7 @@ class MemoryRules:
         for name in after.released:
             self.release(tasks[name], now)
         if after.status is not None:
-            self.end_run(run, after.status, after.error, now)
+            self.end_run(run, after.status, after.error, now, announce=graph.announce)
 
     def release(self, task: Task, now: int) -> None:
         """Make a held task ready."""
@@ -156,15 +201,23 @@ class MemoryRules:
         versions = self._state.workflows.get((tenant, workflow_id), [])
         return next((one for one in versions if one.version == version), None)
 
-    def end_run(self, run: Run, status: RunStatus, error: str | None, now: int) -> None:
-        """End the run and everything that depends on it: tick, dead letter, schedule, awaiting step."""
+    def end_run(
+        self, run: Run, status: RunStatus, error: str | None, now: int, *, announce: Sequence[AnnounceRule] = ()
+    ) -> None:
+        """End the run and everything that depends on it: tick, dead letter, schedule, awaiting step.
+
+        It goes on until its end is announced, if one of the rules wants that.
+        """
         state = self._state
-        why = None if status is RunStatus.COMPLETED else run.error or error
+        if announce and self._announce_end(run, announce, status, run_error(run, status, error), now):
+            return
+        why = run_error(run, status, error)
         ended = replace(run, status=status, queued=False, completed_at=now, error=why)
         state.runs[run.run_id] = ended
         self.set_tick(ended, tick_status(status, started=ended.started_at is not None))
         if status is RunStatus.COMPLETED and ended.replay_of is not None:
-            self.resolve(ended.replay_of, f"replay {ended.run_id}", now)
+            for name in self.letters_of_execution(ended.tenant, ended.replay_of):
+                self.resolve(name, f"replay {ended.run_id}", now)
         schedule = state.schedules.get(ended.schedule_uid) if ended.schedule_uid else None
         if schedule is not None:
             self.release_slot(schedule, active=schedule.active_runs - (not run.queued), now=now)
@@ -172,6 +225,54 @@ class MemoryRules:
                 self.retire(state.schedules[schedule.uid], status, now)
         if ended.parent_task is not None:
             self.end_awaiting_step(ended, now)
+
+    # ---- announcements -----------------------------------------------------------------------
+
+    def _announce_end(
+        self, run: Run, rules: Sequence[AnnounceRule], status: RunStatus, error: str | None, now: int
+    ) -> bool:
+        """Write the announcements of the end of a run; return whether it waits for one of them."""
+        failures = self._count_failures(run, status) if counts_failures(rules) else 1
+        made = run_announcements(run, rules, status, error, failures=failures, at=now)
+        self._add_announcements(made)
+        return any(one.holds_run for one in made)
+
+    def _count_failures(self, run: Run, status: RunStatus) -> int:
+        """How many runs have failed in a row: with this one, or before this success."""
+        streaks, key = self._state.failure_streaks, streak_key(run)
+        if status is RunStatus.COMPLETED:
+            return streaks.pop(key, 0)
+        if status is RunStatus.FAILED:
+            streaks[key] = streaks.get(key, 0) + 1
+        return streaks.get(key, 0)
+
+    def _announce_ticks(self, schedule: Schedule, decisions: Sequence[Decision], now: int) -> None:
+        if any(tick_moment(decision) for decision in decisions):
+            workflow = self.workflow_of_schedule(schedule)
+            rules = () if workflow is None else workflow.announce
+            self._add_announcements(tick_announcements(schedule, decisions, rules, at=now))
+
+    def _add_announcements(self, made: Sequence[Announcement]) -> None:
+        for one in made:
+            self._state.announcements.setdefault(one.announcement_id, one)
+
+    def announcements_of(self, run_id: str) -> list[Announcement]:
+        """The announcements of a run, by id."""
+        return sorted(
+            (one for one in self._state.announcements.values() if one.run_id == run_id),
+            key=lambda one: one.announcement_id,
+        )
+
+    def awaits_announcement(self, run: Run) -> bool:
+        """Whether the run goes on only until its end is announced."""
+        return any(one.holds_run and not one.over for one in self.announcements_of(run.run_id))
+
+    def end_held_run(self, run_id: str, now: int) -> None:
+        """End the run that waited for its announcements, once none of them is pending."""
+        run = self._state.runs.get(RunId(run_id))
+        end = end_of_held_run(self.announcements_of(run_id))
+        if run is not None and not run.over and end is not None:
+            self.end_run(run, *end, now)
 
     def release_slot(self, schedule: Schedule, *, active: int, now: int) -> None:
         """Set the number of active runs, and release a queued run if there is a free slot."""
@@ -228,6 +329,7 @@ class MemoryRules:
         for task in self.tasks_of(stopped.run_id):
             if task.state in WAITING:
                 state.tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
+                self.give_back_untaken(task)
         if stopped.over:
             self.set_tick(stopped, TickStatus.SKIPPED)
             return
@@ -261,10 +363,14 @@ class MemoryRules:
         held = one.task_id, one.fence
         if self.state_of(held) not in ASSIGNED or one.lease_until not in (None, state.attempts[held].lease_until):
             return False
-        if one.reported_by is not None and self.started_by_other(held, one.reported_by):
+        if one.reported_by is not None and not self.may_hold(held, one.reported_by):
             return False
         if state.runs[one.run_id].cancel_requested_at is not None:
             one = cancel_instead_of_retry(one)
+        if one.result is Result.DENIED:
+            one = replace(one, error=refusal_after(one.error or "", self._last_failure(one.task_id)))
+        if costs_nothing(one, started=state.attempts[held].started_at is not None):
+            state.actions.pop(held, None)
         # The end of an attempt is a transition even if the state stays the same.
         check_transition(one.task_id, state.tasks[one.task_id].state, one.state)
         state.tasks[one.task_id] = replace(
@@ -285,10 +391,11 @@ class MemoryRules:
             self.after_task_end(one, one.error, one.ended_at)
         return True
 
-    def started_by_other(self, held: AttemptRef, worker: str) -> bool:
-        """Whether a worker other than this one started the attempt."""
-        attempt = self._state.attempts[held]
-        return attempt.started_at is not None and attempt.worker != worker
+    def may_hold(self, held: AttemptRef, worker: str) -> bool:
+        """Whether the worker may start, renew or end the attempt."""
+        attempt, place = self._state.attempts[held], self._state.placements.get(held[0])
+        pool = None if place is None else place.pool
+        return may_hold(worker, holder=attempt.worker, started=attempt.started_at is not None, pool=pool)
 
     def state_of(self, held: AttemptRef) -> TaskState | None:
         """The state of the task, if this is its current attempt; else None."""
@@ -303,13 +410,20 @@ class MemoryRules:
         self._state.dead_letters[dead_letter_id] = replace(letter, resolved_at=now, resolved_by=by)
         return True
 
+    def letters_of_execution(self, tenant: str, dead_letter_id: str) -> list[str]:
+        """The ids of all letters of the execution that left this one."""
+        one = self._state.dead_letters.get(dead_letter_id)
+        if one is None or one.tenant != tenant:
+            return []
+        return sorted(name for name, other in self._state.dead_letters.items() if other.run_id == one.run_id)
+
     # ---- attempts ----------------------------------------------------------------------------
 
-    def start_attempt(self, held: AttemptRef, now: int) -> None:
-        """Start the attempt, and its run if this is the first start."""
+    def start_attempt(self, held: AttemptRef, now: int, *, attempt_at: int | None = None) -> None:
+        """Start the attempt, at `attempt_at` if that is given, and its run if this is the first start."""
         state = self._state
         task = state.tasks[held[0]] = replace(state.tasks[held[0]], state=TaskState.RUNNING)
-        state.attempts[held] = replace(state.attempts[held], started_at=now)
+        state.attempts[held] = replace(state.attempts[held], started_at=attempt_at or now)
         run = state.runs[task.run_id]
         if run.started_at is None:
             state.runs[run.run_id] = replace(run, status=RunStatus.RUNNING, started_at=now)
@@ -328,7 +442,7 @@ class MemoryRules:
             if schedule is None:
                 return LaunchOutcome.GONE
             counts = {"active": schedule.active_runs, "queued": schedule.queued_runs}
-            outcome, replaces = decide_launch(schedule.spec, **counts, force=request.force)
+            outcome, replaces = decide_launch(schedule.spec, **counts, force=request.force, waits=request.waits)
             if outcome not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
                 return outcome
             run = replace(run, queued=outcome is LaunchOutcome.QUEUED)
@@ -345,9 +459,8 @@ class MemoryRules:
         state.tasks.add(first_tasks(run, request.first_steps, now=now))
         if request.input is not None:
             state.payloads[run.run_id, "input"] = request.input
-        letter = state.dead_letters.get(run.replay_of or "")
-        if letter is not None:
-            state.dead_letters[letter.dead_letter_id] = replace(letter, replayed_by=run.run_id)
+        for name in self.letters_of_execution(run.tenant, run.replay_of or ""):
+            state.dead_letters[name] = replace(state.dead_letters[name], replayed_by=run.run_id)
         if schedule is not None:
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             state.schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
@@ -369,6 +482,7 @@ class MemoryRules:
                 made = run_record(before, decision, now=now)
                 state.runs[made.run_id] = made
                 state.tasks.add(first_tasks(made, before.spec.first_steps, now=now))
+        self._announce_ticks(before, verdict.decisions, now)
         if verdict.replaces:
             # The newest run replaces the others; their end may release it at once.
             self.supersede(before.uid, now, by=run_id(before.uid, verdict.newest_run_at))

@@ -1,13 +1,15 @@
 """Runs and dead letters in memory. No method awaits, so each one is a transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry
-from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Run, RunId, TaskId
+from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Overlap, Run, RunId, Task, TaskId
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
-from gnomon.ports.runs import RunQuery
+from gnomon.core.runs.states import TaskState
+from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
 
 
 class MemoryRuns:
@@ -59,10 +61,28 @@ class MemoryExecutions:
         ]
         return found[: query.limit]
 
+    async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[Run]:
+        """See Executions.find_by_prefix."""
+        found = (run for name, run in sorted(self._state.runs.items()) if name.startswith(prefix))
+        return [run for run in found if run.tenant == tenant][:limit]
+
     async def run_position(self, query: RunQuery, number: int) -> tuple[int, str] | None:
         """See Executions.run_position."""
         found = self._listed(query)[number - 1 : number]
         return (found[0].created_at, found[0].run_id) if found else None
+
+    async def excluding_runs(self, *, limit: int) -> Sequence[Run]:
+        """See Executions.excluding_runs."""
+        schedules = self._state.schedules
+        found = [
+            run
+            for run in self._state.runs.values()
+            if not run.over
+            and not run.queued
+            and run.schedule_uid in schedules
+            and schedules[run.schedule_uid].spec.overlap is Overlap.SKIP
+        ]
+        return sorted(found, key=lambda run: (run.schedule_uid or "", run.created_at, run.run_id))[:limit]
 
     def _listed(self, query: RunQuery) -> list[Run]:
         found = [
@@ -89,13 +109,65 @@ class MemoryExecutions:
         """See Payloads.payloads."""
         return {name: self._state.payloads[name, kind] for name in owner_ids if (name, kind) in self._state.payloads}
 
-    async def log_lengths(self, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
-        """See Executions.log_lengths."""
-        return {name: len(lines) for name in tasks if (lines := self._state.logs.get(name))}
-
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """See Executions.log_lines."""
         return self._state.logs.get(task_id, [])[after : after + limit]
+
+
+class MemoryRunTasks:
+    """Implements RunTasks."""
+
+    def __init__(self, state: MemoryTables) -> None:
+        self._state = state
+
+    async def steps(self, runs: Sequence[RunId], *, items: int = 0) -> Sequence[Task]:
+        """See RunTasks.steps."""
+        found = [task for task in self._of(runs) if task.parent is None or (task.item or 0) < items]
+        return sorted(found, key=lambda task: (task.run_id, task.step, task.task_id))
+
+    async def items(self, query: ItemQuery) -> Sequence[Task]:
+        """See RunTasks.items."""
+        found = [
+            task
+            for task in self._of([query.run_id])
+            if task.item is not None
+            and task.item > query.after
+            and query.step in (None, task.step)
+            and (query.states is None or task.state in query.states)
+        ]
+        return sorted(found, key=lambda task: (task.item, task.task_id))[: query.limit]
+
+    async def item_counts(self, run_id: RunId) -> Mapping[str, Mapping[TaskState, int]]:
+        """See RunTasks.item_counts."""
+        found: dict[str, Counter[TaskState]] = {}
+        for task in self._of([run_id]):
+            if task.item is not None:
+                found.setdefault(task.step, Counter())[task.state] += 1
+        return found
+
+    async def attempt_numbers(self, runs: Sequence[RunId]) -> Mapping[RunId, int]:
+        """See RunTasks.attempt_numbers."""
+        found: dict[RunId, int] = {}
+        for task in self._of(runs):
+            if task.parent is None:
+                found[task.run_id] = max(task.fence, found.get(task.run_id, 0))
+        return found
+
+    async def log(self, query: LogQuery) -> Sequence[StepLogLine]:
+        """See RunTasks.log."""
+        found = [
+            StepLogLine(task.step, line, number, task.task_id, task.item)
+            for task in self._of([query.run_id])
+            for number, line in enumerate(self._state.logs.get(task.task_id, ()), 1)
+            if query.since is None or line.at >= query.since
+        ]
+        after = query.after
+        return sorted((one for one in found if after is None or one.place > after), key=lambda one: one.place)[
+            : query.limit
+        ]
+
+    def _of(self, runs: Sequence[RunId]) -> Iterator[Task]:
+        return (task for task in self._state.tasks.values() if task.run_id in runs)
 
 
 class MemoryDeadLetters:
@@ -111,23 +183,40 @@ class MemoryDeadLetters:
         return found if found is not None and found.tenant == tenant else None
 
     async def page(
-        self, tenant: str, *, job: str | None = None, unresolved: bool = False, after: str = "", limit: int = 100
+        self,
+        tenant: str,
+        *,
+        job: str | None = None,
+        unresolved: bool = False,
+        oldest_first: bool = False,
+        after: LetterPosition | None = None,
+        limit: int = 100,
     ) -> Sequence[DeadLetter]:
         """See DeadLetters.page."""
+        places = {(letter.created_at, name): letter for name, letter in self._state.dead_letters.items()}
         found = [
             letter
-            for name, letter in sorted(self._state.dead_letters.items())
+            for place, letter in sorted(places.items(), reverse=not oldest_first)
             if letter.tenant == tenant
             and job in (None, letter.job)
             and not (unresolved and letter.resolved_at is not None)
-            and name > after
+            and (after is None or (place > after if oldest_first else place < after))
         ]
         return found[:limit]
 
-    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, now: int) -> int:
+    async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[DeadLetter]:
+        """See DeadLetters.find_by_prefix."""
+        found = (letter for name, letter in sorted(self._state.dead_letters.items()) if name.startswith(prefix))
+        return [letter for letter in found if letter.tenant == tenant][:limit]
+
+    async def of_execution(self, tenant: str, dead_letter_id: str) -> Sequence[str]:
+        """See DeadLetters.of_execution."""
+        return self._rules.letters_of_execution(tenant, dead_letter_id)
+
+    async def resolve(self, tenant: str, dead_letter_ids: Collection[str], *, by: str, actor: str, now: int) -> int:
         """See DeadLetters.resolve."""
         letters = [self._state.dead_letters.get(name) for name in sorted(set(dead_letter_ids))]
         mine = [one.dead_letter_id for one in letters if one is not None and one.tenant == tenant]
         resolved = [name for name in mine if self._rules.resolve(name, by, now)]
-        self._state.write_audit(resolved_entry(name, tenant, by, now) for name in resolved)
+        self._state.write_audit(resolved_entry(name, tenant, by, actor, now) for name in resolved)
         return len(resolved)

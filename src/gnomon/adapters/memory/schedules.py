@@ -1,13 +1,17 @@
 """Schedules, their ledger, shards, history and jobs in memory. No method awaits, so each one is a transaction."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, registered_entry
+from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, mark_set_back_entry, registered_entry
 from gnomon.core.ids import SHARDS
-from gnomon.core.ledger.plan import unchanged
-from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, Verdict
+from gnomon.core.ledger.marks import corrected_mark, is_mark_ahead, reaching_range
+from gnomon.core.ledger.plan import refuse_clock_ahead, unchanged
+from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, TickKind, Verdict
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import ShardRenewal, Terms
@@ -36,11 +40,45 @@ class MemoryLedger:
 
     async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
-        shards = {verdict.schedule.shard for verdict in verdicts}
+        self._check_terms({verdict.schedule.shard for verdict in verdicts}, terms)
+        refuse_clock_ahead(now, self._state.now())
+        return frozenset(verdict.schedule.uid for verdict in verdicts if self._rules.apply_verdict(verdict, now=now))
+
+    def _check_terms(self, shards: Collection[int], terms: Terms) -> None:
         stale = tuple(sorted(shard for shard in shards if self._state.terms[shard] != terms.get(shard)))
         if stale:
             raise StaleTerm(stale)
-        return frozenset(verdict.schedule.uid for verdict in verdicts if self._rules.apply_verdict(verdict, now=now))
+
+    async def set_back_marks(self, *, terms: Terms, limit: int) -> Sequence[Schedule]:
+        """See Ledger.set_back_marks."""
+        state = self._state
+        self._check_terms(set(terms), terms)
+        now = state.now()
+        removed = state.ticks_removed_until
+        found = [one for one in state.schedules.values() if one.shard in terms and is_mark_ahead(one, now=now)]
+        ahead = [one for one in found if one.mark_at > removed.get(one.uid, 0)]
+        corrected = [self._set_back(one, now) for one in sorted(ahead, key=lambda one: one.uid)[:limit]]
+        state.write_audit(mark_set_back_entry(one) for one in corrected)
+        return corrected
+
+    def _set_back(self, schedule: Schedule, now: int) -> Schedule:
+        state, uid = self._state, schedule.uid
+        to_at = max(now, state.ticks_removed_until.get(uid, 0))
+        rows = [tick for (owner, _), tick in state.ticks.items() if owner == uid and tick.decision.last_at > to_at]
+        ahead = sorted(rows, key=lambda one: one.decision.planned_at)
+        reaching, specs = (
+            reaching_range(ahead, to_at=to_at),
+            {one.revision: one.schedule.spec for one in state.revisions[uid]},
+        )
+        spec = None if reaching is None else specs.get(reaching.revision)
+        corrected = corrected_mark(schedule, ahead, now=now, to_at=to_at, range_spec=spec)
+        for planned_at in corrected.withdrawn:
+            del state.ticks[uid, planned_at]
+        if corrected.shortened is not None:
+            place = uid, corrected.shortened.planned_at
+            state.ticks[place] = replace(state.ticks[place], decision=corrected.shortened)
+        state.schedules[uid] = corrected.schedule
+        return corrected.schedule
 
 
 class MemoryShards:
@@ -53,9 +91,11 @@ class MemoryShards:
         """See Shards.renew."""
         state = self._state
         now = state.now()
-        state.nodes = {name: until for name, until in state.nodes.items() if until > now} | {holder: now + ttl_ms}
+        for name in [name for name, until in state.nodes.items() if until <= now]:
+            del state.nodes[name]
+        state.nodes[holder] = now + ttl_ms
         held = {shard: state.terms[shard] for shard, (owner, _) in state.shard_leases.items() if owner == holder}
-        state.shard_leases |= dict.fromkeys(held, (holder, now + ttl_ms))
+        state.shard_leases.update(dict.fromkeys(held, (holder, now + ttl_ms)))
         others = [until for owner, until in state.shard_leases.values() if owner != holder and until > now]
         return ShardRenewal(held, len(state.nodes), now, min(others, default=None))
 
@@ -64,7 +104,8 @@ class MemoryShards:
         state = self._state
         now = state.now()
         if by_force:
-            state.nodes = {holder: now + ttl_ms}
+            state.nodes.clear()
+            state.nodes[holder] = now + ttl_ms
         free = [shard for shard in range(SHARDS) if by_force or state.shard_leases.get(shard, ("", now))[1] <= now]
         for shard in free[:limit]:
             state.terms[shard] += 1
@@ -100,6 +141,17 @@ class MemorySchedules:
         state = self._state
         names = sorted(name for owner, name in state.names if owner == tenant and name > after)
         return [state.schedules[state.names[tenant, name]] for name in names[:limit]]
+
+    async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
+        """See Schedules.names_from."""
+        state = self._state
+        names = [(name, uid) for (owner, name), uid in state.names.items() if owner == tenant]
+        return frozenset(name for name, uid in names if state.schedules[uid].spec.origin in origins)
+
+    async def orphans(self, tenant: str, *, limit: int) -> Sequence[Schedule]:
+        """See Schedules.orphans."""
+        found = await self.page(tenant, after="", limit=len(self._state.names))
+        return [one for one in found if one.spec.orphaned][:limit]
 
     async def add(self, schedules: Sequence[Schedule], *, actor: str, tzdata: str) -> frozenset[str]:
         """See Schedules.add."""
@@ -148,12 +200,29 @@ class MemoryScheduleHistory:
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
         """See ScheduleHistory.ticks."""
         planned = sorted((at for owner, at in self._state.ticks if owner == uid and at < before), reverse=True)
-        return [self._state.ticks[uid, at] for at in planned[:limit]]
+        return [self._with_change(self._state.ticks[uid, at]) for at in planned[:limit]]
+
+    def _with_change(self, tick: Tick) -> Tick:
+        run = None if tick.run_id is None else self._state.runs.get(tick.run_id)
+        changed_at = None if run is None else run.started_at if run.completed_at is None else run.completed_at
+        return replace(tick, run_changed_at=changed_at)
 
     async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
         """See ScheduleHistory.runs."""
         found = [made for made in self._state.runs.values() if made.schedule_uid == uid and made.planned_at < before]
         return sorted(found, key=lambda made: (made.planned_at, made.run_id), reverse=True)[:limit]
+
+    async def running(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        """See ScheduleHistory.running."""
+        wanted = set(uids)
+        runs = [run.schedule_uid for run in self._state.runs.values() if run.status is RunStatus.RUNNING]
+        return dict(Counter(uid for uid in runs if uid is not None and uid in wanted))
+
+    async def last_tick_kinds(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, TickKind]:
+        """See ScheduleHistory.last_tick_kinds."""
+        ticks = self._state.ticks
+        newest = {uid: at for uid, at in sorted(ticks) if uid in set(uids)}
+        return {uid: ticks[uid, at].decision.kind for uid, at in newest.items()}
 
     async def tasks(self, runs: Sequence[Run]) -> Sequence[Task]:
         """See ScheduleHistory.tasks."""
@@ -212,6 +281,7 @@ class MemoryJobs:
             return False
         for workflow in changes.workflows:
             state.workflows.setdefault((workflow.tenant, workflow.workflow_id), []).append(workflow)
+            state.workflow_created_at[workflow.tenant, workflow.workflow_id, workflow.version] = now
         state.write_audit(deployed_entry(one, actor, now) for one in changes.workflows)
         await self._schedules.add(changes.added, actor=actor, tzdata=tzdata)
         for edit in changes.edits:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, ValuesView
 
-from gnomon.core.audit import AuditEntry, StoredAuditEntry
+from gnomon.core.announcements.model import Announcement
+from gnomon.core.approvals import Approval
+from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
 from gnomon.core.runs.backfill import Backfill, BackfillTick
@@ -10,6 +12,7 @@ from gnomon.core.runs.external_events import EventBatch, EventEffect, ExternalEv
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.states import TERMINAL, check_initial, check_transition
 from gnomon.core.runs.workflow import Workflow
+from gnomon.core.tokens import TokenRecord
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
@@ -73,8 +76,12 @@ class MemoryTables:
         self.revisions: dict[ScheduleUid, list[Revision]] = {}
         self.pauses: dict[ScheduleUid, list[Pause]] = {}
         self.ticks: dict[tuple[ScheduleUid, int], Tick] = {}
+        #: The newest planned time of a tick that had a run and was removed by retention.
+        self.ticks_removed_until: dict[ScheduleUid, int] = {}
         #: By tenant and workflow id, all versions.
         self.workflows: dict[tuple[str, str], list[Workflow]] = {}
+        #: By tenant, workflow id and version.
+        self.workflow_created_at: dict[tuple[str, str, int], int] = {}
         self.runs: dict[RunId, Run] = {}
         self.tasks = TaskTable()
         self.attempts: dict[AttemptRef, Attempt] = {}
@@ -82,7 +89,14 @@ class MemoryTables:
         self.payloads: dict[tuple[str, str], bytes] = {}
         self.logs: dict[TaskId, list[LogLine]] = {}
         self.placements: dict[TaskId, Placement] = {}
+        #: Since when no worker was found for a task that was not attempted since; old while it waits for no route.
+        self.unroutable_since: dict[TaskId, int] = {}
         self.dead_letters: dict[str, DeadLetter] = {}
+        self.announcements: dict[str, Announcement] = {}
+        #: By announcement: the holder of its claim, and until when.
+        self.announcement_claims: dict[str, tuple[str, int]] = {}
+        #: How many runs have failed in a row, of jobs whose announcements depend on it.
+        self.failure_streaks: dict[str, int] = {}
         self.backfills: dict[str, Backfill] = {}
         self.backfill_ticks: dict[tuple[str, int], BackfillTick] = {}
         self.events: dict[str, ExternalEvent] = {}
@@ -98,6 +112,14 @@ class MemoryTables:
         #: By name: the holder, and until when.
         self.singleton_leases: dict[str, tuple[str, int]] = {}
         self.audit: list[StoredAuditEntry] = []
+        #: By the key that has signed them.
+        self.audit_checkpoints: dict[str, SignedCheckpoint] = {}
+        #: By tenant and id; and the instants before which all tokens are revoked, by tenant.
+        self.tokens: dict[tuple[str, str], TokenRecord] = {}
+        self.token_cutoffs: dict[str, int] = {}
+        self.approvals: dict[str, Approval] = {}
+        #: Tenant and time of each counted action, by task and number of the attempt.
+        self.actions: dict[AttemptRef, tuple[str, int]] = {}
 
     def write_audit(self, entries: Iterable[AuditEntry | None]) -> None:
         """Add entries to the audit trail. None stands for no entry."""

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.model import Overlap, RunId, Schedule
-from gnomon.core.runs.states import TaskState
+from gnomon.core.ledger.marks import is_mark_ahead
+from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, ScheduleUid, Task
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.maintenance import JobStats, StoreStats
+from gnomon.ports.maintenance import NEWEST_RUNS, JobStats, MarksAhead, StoreStats
 
 
 class MemoryStoreStats:
@@ -25,6 +26,15 @@ class MemoryStoreStats:
         tasks = state.tasks.live.values()
         holders = [holder for holder, until in state.shard_leases.values() if until > store_at]
         names = sorted(state.names)[:cards]
+        scheduled = [task.available_at for task in tasks if task.state is TaskState.SCHEDULED]
+        unroutable = sorted(
+            (since, task.task_id, task.note or "")
+            for task in tasks
+            if task.state is TaskState.PENDING
+            and task.wait_reason is WaitReason.ROUTE
+            and (since := state.unroutable_since.get(task.task_id)) is not None
+        )
+        late = [max(task.available_at, task.created_at) for task in tasks if _is_due(task, now)]
         return StoreStats(
             store_at=store_at,
             schema=0,
@@ -32,24 +42,53 @@ class MemoryStoreStats:
             due=len(due),
             oldest_due_at=min(due, default=None),
             overdue=sum(at <= overdue_before for at in due),
-            ready_since_at=min((t.available_at for t in tasks if t.state is TaskState.SCHEDULED), default=None),
+            ready_since_at=min([*scheduled, *late, *(since for since, *_ in unroutable)], default=None),
+            scheduled=len(scheduled),
+            unroutable=len(unroutable),
+            unroutable_since_at=unroutable[0][0] if unroutable else None,
+            unroutable_reason=unroutable[0][2] if unroutable else "",
             workers=sum(until > store_at for _, until in state.workers.values()),
             shards=len(holders),
             holders=len(set(holders)),
+            unannounced=sum(not one.over for one in state.announcements.values()),
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
             cards=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
         )
+
+    async def marks_ahead(self) -> MarksAhead:
+        """See StoreStatsReader.marks_ahead."""
+        now = self._state.now()
+        ahead = [one.mark_at for one in self._state.schedules.values() if is_mark_ahead(one, now=now)]
+        return MarksAhead(len(ahead), max(ahead, default=None))
 
     def _job_stats(self, schedule: Schedule) -> JobStats:
         workflow = self._rules.workflow_of_schedule(schedule)
         locks = schedule.active_runs > 0 and schedule.spec.overlap is Overlap.SKIP
         return JobStats(
+            uid=schedule.uid,
             job=schedule.schedule_id,
             next_fire_at=schedule.next_fire_at,
             locked=locks and workflow is not None and workflow.lock,
         )
 
+    async def last_successes(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        """See StoreStatsReader.last_successes."""
+        found = {}
+        for uid in uids:
+            runs = [run for run in self._state.runs.values() if run.schedule_uid == uid]
+            newest = sorted(runs, key=lambda run: (run.planned_at, run.run_id))[-NEWEST_RUNS:]
+            ends = [run.completed_at for run in newest if run.status is RunStatus.COMPLETED and run.completed_at]
+            if ends:
+                found[uid] = max(ends)
+        return found
+
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """See StoreStatsReader.steps."""
         found = {run: [(t.step, t.state.value) for t in self._rules.tasks_of(run) if t.parent is None] for run in runs}
         return {run: steps for run, steps in found.items() if steps and [name for name, _ in steps] != [ONLY_STEP]}
+
+
+def _is_due(task: Task, now: int) -> bool:
+    """Whether the task should be admitted by now."""
+    held = task.wait_reason in (WaitReason.DEPS, WaitReason.QUEUE)
+    return task.state is TaskState.PENDING and not held and task.available_at <= now

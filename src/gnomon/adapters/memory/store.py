@@ -1,13 +1,16 @@
 """The store in memory: its parts on one shared state."""
 
 from collections.abc import Callable
+from secrets import token_bytes
 
+from gnomon.adapters.memory.announcements import MemoryAnnouncementQueue, MemoryAnnouncements
+from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.audit import MemoryAuditTrail
 from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
 from gnomon.adapters.memory.rules import MemoryRules
-from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns
+from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns, MemoryRunTasks
 from gnomon.adapters.memory.schedules import (
     MemoryJobs,
     MemoryLedger,
@@ -18,6 +21,7 @@ from gnomon.adapters.memory.schedules import (
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.memory.stats import MemoryStoreStats
 from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTaskPlacement, MemoryTasks, MemoryWorkers
+from gnomon.adapters.memory.tokens import MemoryTokens
 
 
 class MemoryStore:
@@ -33,10 +37,15 @@ class MemoryStore:
         self.jobs = MemoryJobs(state, self.schedules)
         self.runs = MemoryRuns(state, shared)
         self.executions = MemoryExecutions(state)
+        self.run_tasks = MemoryRunTasks(state)
         self.backfills = MemoryBackfills(state, shared)
         self.dead_letters = MemoryDeadLetters(state, shared)
+        self.announcements = MemoryAnnouncements(state, shared)
+        self.announcement_queue = MemoryAnnouncementQueue(state, shared)
         self.events = MemoryExternalEvents(state, shared)
         self.audit = MemoryAuditTrail(state)
+        self.tokens = MemoryTokens(state)
+        self.approvals = MemoryApprovals(state)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)
         self.placement = MemoryTaskPlacement(state)
@@ -45,6 +54,11 @@ class MemoryStore:
         self.retention = MemoryRetention(state, shared)
         self.invariants = MemoryInvariants(state, shared)
         self.stats = MemoryStoreStats(state, shared)
+        self._cursor_key = token_bytes(32)
+
+    async def cursor_key(self) -> bytes:
+        """See Store.cursor_key."""
+        return self._cursor_key
 
     async def now(self) -> int:
         """See Store.now."""

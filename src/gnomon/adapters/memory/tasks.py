@@ -8,13 +8,16 @@ from msgspec.structs import replace
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.instants import FOREVER
+from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import ENGINE, Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
-from gnomon.core.runs.routing import Placement, is_stranded
+from gnomon.core.runs.routing import DEFAULT_POOL, Placement, is_stranded, lacks_common_function
 from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
+from gnomon.core.worker_ids import MOST_STARTS, enrolled_pool, identity_of
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
     NO_KNOWN_TASKS,
@@ -39,9 +42,11 @@ class MemoryTasks:
         self._state = state
         self._rules = rules
 
-    async def waiting(self, now: int, *, limit: int) -> Sequence[ReadyTask]:
+    async def waiting(self, now: int, *, limit: int, in_turns: bool = False) -> Sequence[ReadyTask]:
         """See PendingTasks.waiting."""
         found = sorted((t for t in self._waiting_tasks() if t.available_at <= now), key=_earliest)
+        if in_turns:
+            found = sorted(_in_turns(found, limit, TenantShares()), key=_earliest)
         return [_ready(self._state, task) for task in found[:limit]]
 
     async def unroutable_tasks(self, *, after: QueuePosition, limit: int) -> Sequence[ReadyTask]:
@@ -58,11 +63,14 @@ class MemoryTasks:
         tasks = self._state.tasks.live.values()
         return (t for t in tasks if t.state is TaskState.PENDING and t.wait_reason not in _HELD_BACK)
 
-    async def admit(self, admissions: Sequence[Admission], *, now: int) -> frozenset[TaskId]:
+    async def admit(self, admissions: Sequence[Admission], *, now: int) -> Mapping[TaskId, Admission]:
         """See PendingTasks.admit."""
         state = self._state
-        done = set()
-        for one in admissions:
+        if any(one.task_id in state.tasks for one in admissions):
+            refuse_clock_ahead(now, state.now(), tolerance_ms=NODE_TOLERANCE_MS)
+        done: dict[TaskId, Admission] = {}
+        for asked in admissions:
+            one = asked
             task = state.tasks.get(one.task_id)
             if task is None or task.state is not TaskState.PENDING or one.fence not in (None, task.fence):
                 continue
@@ -70,6 +78,7 @@ class MemoryTasks:
                 continue
             if not self._within_tenant_limit(one):
                 continue
+            one = self._rules.within_budget(task, one, now)
             state.tasks[task.task_id] = replace(
                 task,
                 state=one.state,
@@ -81,16 +90,25 @@ class MemoryTasks:
             )
             if one.placement is not None:
                 state.placements[task.task_id] = one.placement
+            if one.unroutable_since is not None:
+                state.unroutable_since.setdefault(task.task_id, one.unroutable_since)
             if one.own_input is not None:
                 state.payloads[task.task_id, "input"] = one.own_input
-            done.add(task.task_id)
+            done[task.task_id] = one
             if one.over:
+                self._rules.give_back_untaken(task)
                 self._rules.after_task_end(one, one.note, now)
-        return frozenset(done)
+        return done
 
-    async def fan_out(self, unfoldings: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def actions_since(self, tenant: str, *, since: int, besides: AttemptRef | None = None) -> int:
+        """See PendingTasks.actions_since."""
+        counted = (one for held, one in self._state.actions.items() if held != besides)
+        return sum(of_tenant == tenant and at > since for of_tenant, at in counted)
+
+    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
         """See PendingTasks.fan_out."""
-        return frozenset(one.task_id for one in unfoldings if self._fan_out(one, now))
+        refuse_clock_ahead(now, self._state.now(), tolerance_ms=NODE_TOLERANCE_MS)
+        return frozenset(one.task_id for one in fan_outs if self._fan_out(one, now))
 
     def _fan_out(self, one: FanOut, now: int) -> bool:
         state = self._state
@@ -128,7 +146,7 @@ class MemoryAttempts:
         self._state = state
         self._rules = rules
 
-    async def take(
+    async def take(  # noqa: PLR0913 - everything that limits a take
         self,
         worker: str,
         *,
@@ -138,23 +156,26 @@ class MemoryAttempts:
         begin: bool = True,
         known: Mapping[TaskId, AdmissionRequest] = NO_KNOWN_TASKS,
         reach: TakeFilter = DEFAULT_TAKE_FILTER,
+        shares: TenantShares | None = None,
     ) -> Sequence[ReadyTask]:
         """See Attempts.take."""
         state = self._state
         del known  # reading is free
         taken = []
-        for task in self._in_reach(worker, reach)[:limit]:
+        for task in self._next_tasks(worker, reach, limit, shares or TenantShares()):
+            at = _ready(state, task).taken_at(now)
             held = replace(task, state=TaskState.DISPATCHED, fence=task.fence + 1, note=None)
             state.tasks[task.task_id] = held
+            state.unroutable_since.pop(task.task_id, None)
             state.attempts[task.task_id, held.fence] = Attempt(
                 task_id=task.task_id,
                 number=held.fence,
                 worker=worker,
                 lease_until=state.now() + lease_ms,
-                dispatched_at=now,
+                dispatched_at=at,
             )
             if begin:
-                self._rules.start_attempt((task.task_id, held.fence), now)
+                self._rules.start_attempt((task.task_id, held.fence), now, attempt_at=at)
             taken.append(_ready(state, state.tasks[task.task_id]))
         return taken
 
@@ -163,27 +184,25 @@ class MemoryAttempts:
     ) -> frozenset[AttemptRef]:
         """See Attempts.begin."""
         state = self._state
-        granted = frozenset(one for one in held if self._rules.state_of(one) is TaskState.DISPATCHED)
+        waiting = (one for one in held if self._rules.state_of(one) is TaskState.DISPATCHED)
+        granted = frozenset(one for one in waiting if worker is None or self._rules.may_hold(one, worker))
         for one in granted:
             self._rules.start_attempt(one, now)
             state.attempts[one] = replace(state.attempts[one], worker=worker or state.attempts[one].worker)
         running = (one for one in held if self._rules.state_of(one) is TaskState.RUNNING)
         return granted | {one for one in running if state.attempts[one].worker == worker}
 
-    def _in_reach(self, worker: str, reach: TakeFilter) -> list[Task]:
-        """The tasks that the worker may take, in the order in which it takes them."""
+    def _next_tasks(self, worker: str, reach: TakeFilter, limit: int, shares: TenantShares) -> list[Task]:
+        """The tasks that the worker takes next."""
         state = self._state
-        found = [task for task in scheduled_tasks(state) if _reaches(worker, reach, placement_of(state, task))]
-        return sorted(found, key=lambda task: (placement_of(state, task).rank, task.available_at, task.task_id))
+        found = [task for task in scheduled_tasks(state) if _reaches(worker, reach, task, placement_of(state, task))]
+        found.sort(key=lambda task: (placement_of(state, task).rank, task.available_at, task.task_id))
+        return _in_turns(found, limit, shares)
 
     async def renew(self, worker: str, held: Collection[AttemptRef], *, lease_ms: int) -> LeaseRenewal:
         """See Attempts.renew."""
         state = self._state
-        ours = [
-            one
-            for one in held
-            if self._rules.state_of(one) in ASSIGNED and not self._rules.started_by_other(one, worker)
-        ]
+        ours = [one for one in held if self._rules.state_of(one) in ASSIGNED and self._rules.may_hold(one, worker)]
         for one in ours:
             state.attempts[one] = replace(state.attempts[one], lease_until=state.now() + lease_ms)
         to_cancel = (one for one in ours if state.runs[state.tasks[one[0]].run_id].cancel_requested_at is not None)
@@ -258,8 +277,31 @@ class MemoryWorkers:
 
     async def register(self, card: WorkerInfo, *, ttl_ms: int) -> None:
         """See Workers.register."""
-        now = self._state.now()
-        self._state.workers[card.worker] = replace(card, seen_at=now), now + ttl_ms
+        state, now = self._state, self._state.now()
+        known = state.workers.get(card.worker)
+        changed = known is None or (known[0].pool, known[0].functions) != (card.pool, card.functions)
+        state.workers[card.worker] = replace(card, seen_at=now), now + ttl_ms
+        if known is None and enrolled_pool(card.worker) is not None:
+            self._forget_surplus(identity_of(card.worker))
+        others = [one.functions for one, _ in state.workers.values() if _works_beside(one, card)]
+        if changed and lacks_common_function(card.functions, others):
+            self._recall_common(None if card.pool == DEFAULT_POOL else card.pool)
+
+    def _forget_surplus(self, identity: str) -> None:
+        """Forget the starts of an enrolled worker beyond those that may be registered."""
+        starts = [card for card, _ in self._state.workers.values() if identity_of(card.worker) == identity]
+        starts.sort(key=lambda card: (card.seen_at, card.worker), reverse=True)
+        for card in starts[MOST_STARTS:]:
+            del self._state.workers[card.worker]
+
+    def _recall_common(self, pool: str | None) -> None:
+        """Return the tasks to PENDING that every worker of the pool could run."""
+        state = self._state
+        for task in list(scheduled_tasks(state)):
+            at = placement_of(state, task)
+            if at.pool == pool and at.directed_to is None and at.function is None:
+                state.placements.pop(task.task_id, None)
+                state.tasks[task.task_id] = replace(task, state=TaskState.PENDING, wait_reason=WaitReason.READY)
 
     async def alive(self) -> Sequence[WorkerInfo]:
         """See Workers.alive."""
@@ -269,6 +311,12 @@ class MemoryWorkers:
     async def deregister(self, worker: str) -> None:
         """See Workers.deregister."""
         self._state.workers.pop(worker, None)
+
+    async def in_hand_of(self, tenant: str) -> Mapping[str, int]:
+        """See Workers.in_hand_of."""
+        state = self._state
+        held = (one for one in state.attempts.values() if one.ended_at is None and one.worker != ENGINE)
+        return Counter(one.worker for one in held if state.tasks[one.task_id].tenant == tenant)
 
 
 def scheduled_tasks(state: MemoryTables) -> Iterable[Task]:
@@ -285,13 +333,18 @@ def in_flight_counts(state: MemoryTables) -> InFlightCounts:
     """See TaskPlacement.in_flight_counts."""
     held = [one for one in state.attempts.values() if one.ended_at is None and one.worker != ENGINE]
     waiting = [(task.tenant, placement_of(state, task)) for task in scheduled_tasks(state)]
-    tenants = [*(state.tasks[one.task_id].tenant for one in held), *(tenant for tenant, _ in waiting)]
+    holders = Counter(state.tasks[one.task_id].tenant for one in held)
     return InFlightCounts(
         in_hand=Counter(one.worker for one in held),
         directed=Counter(at.directed_to for _, at in waiting if at.directed_to is not None),
         scheduled=Counter(at.pool for _, at in waiting if at.directed_to is None),
-        tenants=Counter(tenants),
+        tenants=holders + Counter(tenant for tenant, _ in waiting),
+        tenants_in_hand=holders,
     )
+
+
+def _works_beside(one: WorkerInfo, card: WorkerInfo) -> bool:
+    return one.worker != card.worker and one.pool == card.pool and not one.draining
 
 
 def _ready(state: MemoryTables, task: Task) -> ReadyTask:
@@ -301,12 +354,26 @@ def _ready(state: MemoryTables, task: Task) -> ReadyTask:
     return ReadyTask(task=task, run=state.runs[task.run_id], input=given, own_input=own)
 
 
-def _reaches(worker: str, reach: TakeFilter, at: Placement) -> bool:
+def _reaches(worker: str, reach: TakeFilter, task: Task, at: Placement) -> bool:
     if reach.chosen:
         called = at.directed_to is None and at.function is not None and at.function in (reach.functions or ())
         return at.pool == reach.pool and (at.directed_to == worker or called)
     runs = at.function is None or reach.functions is None or at.function in reach.functions
-    return at.pool == reach.pool and at.directed_to in (None, worker) and runs
+    due = reach.available_by is None or task.available_at <= reach.available_by
+    return at.pool == reach.pool and runs and (at.directed_to == worker or (at.directed_to is None and due))
+
+
+def _in_turns(tasks: Iterable[Task], limit: int, shares: TenantShares) -> list[Task]:
+    """Up to `limit` of the tasks; tenants take turns, and of each the first ones are chosen."""
+    waiting: dict[str, list[Task]] = {}
+    for task in tasks:
+        waiting.setdefault(task.tenant, []).append(task)
+    return take_in_turns(
+        shares,
+        limit,
+        sorted(waiting),
+        lambda wanted: {tenant: waiting[tenant][:count] for tenant, count in wanted.items()},
+    )
 
 
 def _earliest(task: Task) -> tuple[int, str]:

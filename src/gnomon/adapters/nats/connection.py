@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gnomon.adapters.nats.credentials import read_credentials
 from gnomon.config.sections import NatsSettings
 from gnomon.errors import BusUnavailable
 from gnomon.ports.runtime import Events
@@ -22,22 +24,25 @@ class NatsUnavailable(BusUnavailable):
 async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Client":
     """A connection that reconnects for ever once it was established; NatsUnavailable if it cannot be established now.
 
-    The inbox subjects contain the user's name, so that the permissions of NATS can separate users.
+    If one of the addresses says `tls://`, no server without TLS is told anything. The inbox subjects contain the user's
+    name, so that the permissions of NATS can separate users. FileError if the file of the credentials cannot be used.
     """
     from nats.aio.client import Client
     from nats.errors import Error
 
-    client = Client()
+    from gnomon.adapters.nats.encrypted_client import EncryptedClient
+
+    identification = _identification(settings)
+    addresses = [one.strip() for one in settings.url.split(",")]
+    client = EncryptedClient() if any(one.startswith("tls://") for one in addresses) else Client()
     seconds = settings.timeout_ms / 1000
     try:
         # The client would retry for ever even if it never connected, and a wrong address would not be reported.
         async with asyncio.timeout(seconds):
             await client.connect(
-                [one.strip() for one in settings.url.split(",")],
-                user=settings.user or None,
-                password=settings.password or None,
+                addresses,
                 name=name,
-                inbox_prefix=f"_INBOX_{settings.user}" if settings.user else "_INBOX",
+                **identification,
                 connect_timeout=seconds,  # type: ignore[arg-type]
                 reconnect_time_wait=settings.reconnect_ms / 1000,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
@@ -52,6 +57,21 @@ async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Clie
         if not client.is_connected:
             await client.close()
     return client
+
+
+def _identification(settings: NatsSettings) -> dict[str, Any]:
+    """The arguments of the client that say who we are."""
+    if not settings.creds_file:
+        inbox = f"_INBOX_{settings.user}" if settings.user else "_INBOX"
+        return {"user": settings.user or None, "password": settings.password or None, "inbox_prefix": inbox}
+    found = read_credentials(Path(settings.creds_file))
+    return {
+        # The client identifies itself only if it has a user name; with a signature it does not send the name.
+        "user": found.name,
+        "user_jwt_cb": found.claims.encode,
+        "signature_cb": found.signature,
+        "inbox_prefix": found.inbox,
+    }
 
 
 def _event_callbacks(events: Events, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.nats.connection import NatsUnavailable
+from gnomon.core.subjects import sender_of
 from gnomon.ports.messaging import InboundMessage
 
 if TYPE_CHECKING:
@@ -29,9 +30,14 @@ if TYPE_CHECKING:
 #: How long the server keeps a request, and how much longer a request without an end is counted as open.
 _REQUEST_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
+#: After so many requests their replies come to another inbox: NATS remembers the requests of an enrolled worker for as
+#: long as it subscribes to their inbox.
+_REQUESTS_PER_INBOX = 1_000
 #: By how much the clock of NATS may differ from the clock here.
 _DOUBT_MS = 5_000.0
 _NEVER_IN_DOUBT = float("inf")
+#: The header with the name of a message.
+_NAME_HEADER = "Nats-Msg-Id"
 #: The header of a message that may have been delivered before.
 REDELIVERY_HEADER = "Gnomon-Again"
 #: The status of a request that has expired, and of one without messages.
@@ -64,26 +70,43 @@ class PullConsumer:
         #: The error of the last request.
         self._request_error = ""
         self._subscription: Subscription | None = None
+        self._requested = 0
+        #: Earlier subscriptions, each with the time when the last of its requests is over.
+        self._retired: deque[tuple[Subscription, float]] = deque()
 
-    async def pull(self, *, limit: int, wait_ms: int) -> list[InboundMessage]:
-        """Up to `limit` messages, as soon as there is one; none after `wait_ms`."""
-        if self._subscription is None:
-            self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
+    async def pull(self, *, limit: int, wait_ms: int, request: bool = True) -> list[InboundMessage]:
+        """Up to `limit` messages, as soon as there is one; none after `wait_ms`.
+
+        Without `request`, only messages that were offered, and those of earlier requests.
+        """
+        if self._subscription is None or self._requested >= _REQUESTS_PER_INBOX:
+            await self._change_inbox()
         if not self._received:
             # Clear first: a message may arrive during the request.
             self._wakeup.clear()
-            await self._request(limit)
+            if request:
+                await self._request(limit)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._wakeup.wait()
         if self._request_error and not self._received:
             error, self._request_error = self._request_error, ""
             raise NatsUnavailable(f"cannot pull: {error}")
-        if 0 < len(self._received) < limit:
+        if request and 0 < len(self._received) < limit:
             # Request more, so that they arrive before the next pull. A failure must not lose the messages received.
             with suppress(NatsUnavailable):
                 await self._request(limit)
         return self._pop_received(limit)
+
+    async def _change_inbox(self) -> None:
+        """Subscribe to a new inbox. Earlier ones stay until no request can bring another message."""
+        now = asyncio.get_running_loop().time()
+        while self._retired and self._retired[0][1] < now:
+            await self._retired.popleft()[0].unsubscribe()
+        if self._subscription is not None:
+            self._retired.append((self._subscription, now + _REQUEST_SECONDS + _GRACE_SECONDS))
+        self._inbox, self._requested = self._client.new_inbox(), 0
+        self._subscription = await self._client.subscribe(self._inbox, cb=self._arrived)
 
     @property
     def delivery_gaps(self) -> int:
@@ -100,7 +123,8 @@ class PullConsumer:
         """Stop pulling; return the messages that have arrived already."""
         if self._subscription is not None:
             with suppress(Exception):  # a broken connection brings no messages either
-                await self._subscription.unsubscribe()
+                for one in (self._subscription, *(earlier for earlier, _ in self._retired)):
+                    await one.unsubscribe()
                 await self._client.flush(timeout=1)
         return self._pop_received(len(self._received))
 
@@ -123,6 +147,7 @@ class PullConsumer:
             raise NatsUnavailable("not connected")
         wanted = {"batch": missing, "expires": int(_REQUEST_SECONDS * 1e9)}
         await self._client.publish(self._next, msgspec.json.encode(wanted), reply=self._inbox)
+        self._requested += 1
         self._requests.append(_PullRequest(missing, now + _REQUEST_SECONDS + _GRACE_SECONDS))
 
     def _request_ended(self, headers: Mapping[str, str]) -> None:
@@ -156,7 +181,8 @@ class PullConsumer:
 
     async def _arrived(self, message: "Msg") -> None:
         self._notice_reconnects()
-        if message.subject == self._inbox:
+        if not message.reply:
+            # Every message of the stream has a reply subject for its acknowledgement.
             self._request_ended(message.headers or {})
             return
         if self._requests:
@@ -165,8 +191,16 @@ class PullConsumer:
                 self._requests.popleft()
         self._detect_recreated_consumer(message.reply)
         tries, stored_ms = delivery_metadata(message.reply)
-        again = bool(message.headers and REDELIVERY_HEADER in message.headers)
-        self._received.append((InboundMessage(message.data, tries, message.reply, again), stored_ms))
+        headers = message.headers or {}
+        came = InboundMessage(
+            message.data,
+            tries,
+            message.reply,
+            doubtful=REDELIVERY_HEADER in headers,
+            sender=sender_of(message.subject),
+            name=headers.get(_NAME_HEADER, ""),
+        )
+        self._received.append((came, stored_ms))
         self._wakeup.set()
 
 

@@ -6,12 +6,14 @@ fail on markers of expired messages.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.nats.connection import NatsUnavailable, connect
 from gnomon.config.sections import NatsSettings
-from gnomon.core.leases import checked_key, checked_ttl
+from gnomon.core.leases import LONGEST_MS, checked_key, checked_ttl
 from gnomon.core.model import SECOND_MS
+from gnomon.core.runs.job_lock import RunLock, key_token
 from gnomon.ports.runtime import Events
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ _OTHERS = (10071, 10164)
 _NO_STREAM = 10059
 #: How long the marker of an expired lease stays for watchers, in seconds.
 _MARKER_SECONDS = 1.0
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class _NoBucket(Exception):
@@ -37,7 +38,7 @@ class _NoBucket(Exception):
 
 
 class NatsLeases:
-    """Leases in a key-value bucket of NATS."""
+    """Leases in a key-value bucket of NATS; and the locks of jobs, for other programs to see."""
 
     #: The sequence of a stream grows as long as the bucket exists.
     ordered = True
@@ -48,6 +49,8 @@ class NatsLeases:
         self._stream = client.jetstream(timeout=settings.timeout_ms / 1000)
         #: The owner of each lease held here, by token: a renewal writes it again, for people who inspect the bucket.
         self._owners: dict[int, bytes] = {}
+        #: The sequence of each lock of a job that was published here.
+        self._locks: dict[RunLock, int] = {}
 
     async def acquire(self, key: str, owner: str, *, ttl_ms: int) -> int | None:
         """See Leases.acquire."""
@@ -82,6 +85,24 @@ class NatsLeases:
         except _NoBucket:
             return False
 
+    async def publish(self, lock: RunLock) -> None:
+        """See PublishedLocks.publish."""
+        subject, body, span = f"$KV.{BUCKET}.{lock.published_key}", lock.body(), min(lock.ttl_ms, LONGEST_MS)
+        try:
+            written = await self._put(subject, body, span, None)
+        except _NoBucket:
+            await self._make_bucket()
+            written = await self._put(subject, body, span, None)
+        if written is not None:
+            self._locks[lock] = written
+
+    async def withdraw(self, lock: RunLock) -> None:
+        """See PublishedLocks.withdraw."""
+        written = self._locks.pop(lock, None)
+        if written is not None:
+            with suppress(_NoBucket):
+                await self._put(f"$KV.{BUCKET}.{lock.published_key}", b"", SECOND_MS, written, operation=_DELETE)
+
     async def _acquire(self, subject: str, owner: bytes, span: int) -> int | None:
         token = await self._put(subject, owner, span, _NOTHING)
         if token is None:
@@ -95,12 +116,15 @@ class NatsLeases:
             self._owners[token] = owner
         return token
 
-    async def _put(self, subject: str, value: bytes, span: int, last: int, *, operation: str = "") -> int | None:
-        """The sequence of the new message; None if another one than `last` was the last on the subject."""
+    async def _put(self, subject: str, value: bytes, span: int, last: int | None, *, operation: str = "") -> int | None:
+        """The sequence of the new message; None if another one than `last` was the last on the subject.
+
+        Without `last` it replaces any.
+        """
         from nats.errors import Error
         from nats.js.errors import APIError, NoStreamResponseError
 
-        headers = {_EXPECTED: str(last)} | ({_OPERATION: operation} if operation else {})
+        headers = ({} if last is None else {_EXPECTED: str(last)}) | ({_OPERATION: operation} if operation else {})
         self._require_connection()
         try:
             # Whole seconds, rounded up: a lease must not end before its holder expects it.
@@ -157,9 +181,8 @@ class NatsLeases:
 
 
 def _subject(key: str) -> str:
-    """The subject of the lease. Bytes with a meaning in subjects are escaped as hexadecimal numbers."""
-    plain = "".join(chr(one) if one in _PLAIN else f"={one:02X}" for one in checked_key("key", key).encode())
-    return f"$KV.{BUCKET}.{plain}"
+    """The subject of the lease. The keys of locks have dots, those of leases have none."""
+    return f"$KV.{BUCKET}.{key_token(checked_key('key', key))}"
 
 
 class LazyNatsLeases:
@@ -184,6 +207,14 @@ class LazyNatsLeases:
     async def release(self, key: str, token: int) -> bool:
         """See Leases.release."""
         return await (await self._leases()).release(key, token)
+
+    async def publish(self, lock: RunLock) -> None:
+        """See PublishedLocks.publish."""
+        await (await self._leases()).publish(lock)
+
+    async def withdraw(self, lock: RunLock) -> None:
+        """See PublishedLocks.withdraw."""
+        await (await self._leases()).withdraw(lock)
 
     async def close(self) -> None:
         """Close the connection."""

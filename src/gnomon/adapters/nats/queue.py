@@ -6,6 +6,8 @@ differs in a property that cannot be changed, the server refuses to start instea
 """
 
 import asyncio
+import secrets
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,8 +19,10 @@ from gnomon.adapters.nats.consumer import REDELIVERY_HEADER, PullConsumer
 from gnomon.adapters.nats.publisher import StreamMessage, StreamPublisher
 from gnomon.config.sections import NatsSettings
 from gnomon.core import subjects
-from gnomon.core.subjects import DEFAULT_POOL
+from gnomon.core.nats_permissions import OTHER_ACCOUNT
+from gnomon.core.subjects import DEFAULT_POOL, is_enrolled_token
 from gnomon.errors import FieldError
+from gnomon.ports.coordination import IN_FLIGHT_MS
 from gnomon.ports.messaging import InboundMessage, OutboundTask, RequestHandler
 from gnomon.ports.runtime import Events
 
@@ -36,6 +40,10 @@ _DUPLICATES_SECONDS = 120.0
 _MAX_AGE_SECONDS = 7 * 24 * 3600.0
 _DEAD_SECONDS = 30 * 24 * 3600.0
 _DEAD_BYTES = 64 * 1024 * 1024
+#: How many reports of one worker may wait for servers. Each can hold hundreds of outcomes; a worker that is refused
+#: keeps its outcomes and tries again.
+MAX_PENDING_REPORTS = 5_000
+_PER_SUBJECT = ("max_msgs_per_subject", "discard_new_per_subject")
 #: How often a message may be delivered before it becomes a dead letter.
 MAX_DELIVER = 100
 #: How many messages may be unacknowledged at once: far more than all workers have slots.
@@ -54,7 +62,7 @@ async def ensure_streams(
     try:
         for stream in _streams(settings):
             await _ensure(js, stream)
-        for consumer, stream_name in _consumers(pools, ack_wait_ms):
+        for consumer, stream_name in _consumers(pools, ack_wait_ms, settings.ack_wait_ms):
             await js.add_consumer(stream_name, consumer)
     except (Error, TimeoutError) as error:
         raise NatsUnavailable(f"cannot prepare the streams: {error!r}") from error
@@ -76,17 +84,20 @@ def _streams(settings: NatsSettings) -> "list[StreamConfig]":
             duplicate_window=_DUPLICATES_SECONDS,
         )
 
+    reports = stream(subjects.REPORTS, subjects.REPORT_SUBJECTS, RetentionPolicy.WORK_QUEUE, _MAX_AGE_SECONDS)
+    # A worker that floods the stream is refused, and the reports of others wait only for so many of its own.
+    reports.max_msgs_per_subject, reports.discard_new_per_subject = MAX_PENDING_REPORTS, True
     dead = stream(subjects.DEAD, subjects.DEAD_SUBJECTS, RetentionPolicy.LIMITS, _DEAD_SECONDS)
     # Dead letters drop the oldest, so that a new one can always be stored.
     dead.discard, dead.max_bytes = DiscardPolicy.OLD, _DEAD_BYTES
     return [
         stream(subjects.WORK, subjects.WORK_SUBJECTS, RetentionPolicy.WORK_QUEUE, _MAX_AGE_SECONDS),
-        stream(subjects.REPORTS, subjects.REPORT_SUBJECTS, RetentionPolicy.WORK_QUEUE, _MAX_AGE_SECONDS),
+        reports,
         dead,
     ]
 
 
-def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[ConsumerConfig, str]]":
+def _consumers(pools: Collection[str], lease_ms: int, ack_wait_ms: int) -> "list[tuple[ConsumerConfig, str]]":
     from nats.js.api import AckPolicy, ConsumerConfig
 
     def consumer(name: str, wanted: str, seconds: float, tries: int) -> ConsumerConfig:
@@ -100,12 +111,12 @@ def _consumers(pools: Collection[str], ack_wait_ms: int) -> "list[tuple[Consumer
         )
 
     # If a worker is silent for the length of a lease, the store has ended its attempts as well.
-    seconds = ack_wait_ms / 1000
+    times = subjects.delivery_times(lease_ms, ack_wait_ms=ack_wait_ms, longest_ms=IN_FLIGHT_MS)
+    seconds = times.tasks / 1000
     executing = [
         consumer(subjects.consumer_name(pool), subjects.pool_subjects(pool), seconds, MAX_DELIVER) for pool in pools
     ]
-    patience = subjects.report_ack_wait_ms(ack_wait_ms) / 1000
-    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, patience, _UNLIMITED)
+    reading = consumer(subjects.SCHEDULERS, subjects.REPORT_SUBJECTS, times.reports / 1000, _UNLIMITED)
     return [*((one, subjects.WORK) for one in executing), (reading, subjects.REPORTS)]
 
 
@@ -123,7 +134,7 @@ async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
         if kept != asked:
             reason = f"cannot be changed: the stream {wanted.name} has {kept!r}. Delete it, or keep that value"
             raise FieldError(setting, asked, reason)
-    same = ("subjects", "discard", "max_age", "num_replicas", "duplicate_window")
+    same = ("subjects", "discard", "max_age", "num_replicas", "duplicate_window", *_PER_SUBJECT)
     if any(getattr(found, field) != getattr(wanted, field) for field in same):
         await js.update_stream(wanted)
 
@@ -133,8 +144,38 @@ _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*
 _TOO_OFTEN = "was given to somebody too often"
 #: How often to check whether servers have processed the pending reports.
 _CATCHING_UP_SECONDS = 0.02
+#: How many requests of one worker are answered at once; a worker waits for its answer before it asks again.
+_MOST_REQUESTS = 8
 #: The prefix of the inboxes of all users.
 _INBOXES = "_INBOX"
+
+
+class WorkerRequestSlots:
+    """Limits the requests of each worker that are answered at once: a worker that floods servers delays only itself."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._taken: Counter[str] = Counter()
+        #: The senders whose flood was announced and has not ended.
+        self._flooding: set[str] = set()
+
+    def take(self, sender: str) -> bool:
+        """Whether a request of the sender may be answered now. A worker asks again for one that was not."""
+        if self._taken[sender] >= _MOST_REQUESTS:
+            if sender not in self._flooding:
+                self._flooding.add(sender)
+                reason = "it sends too many requests at once"
+                self._events.emit("request_refused", cause=sender, subject=sender, reason=reason)
+            return False
+        self._taken[sender] += 1
+        return True
+
+    def give_back(self, sender: str) -> None:
+        """Count a request of the sender as answered."""
+        self._taken[sender] -= 1
+        if not self._taken[sender]:
+            del self._taken[sender]
+            self._flooding.discard(sender)
 
 
 class NatsServerBus:
@@ -150,6 +191,7 @@ class NatsServerBus:
         self._sender = StreamPublisher(client, events, seconds=self._seconds)
         self._reports = PullConsumer(client, subjects.REPORTS, subjects.SCHEDULERS)
         self._answering: set[asyncio.Task[None]] = set()
+        self._request_slots = WorkerRequestSlots(events)
         self._watching = False
 
     async def prepare(self, pools: Collection[str]) -> None:
@@ -228,10 +270,14 @@ class NatsServerBus:
         from nats.errors import Error
 
         async def start(message: "Msg", respond: RequestHandler) -> None:
+            sender = subjects.sender_of(message.subject)
+            if not self._request_slots.take(sender):
+                return
             # Each in its own task: a request that waits for the store must not hold up the others.
             task = asyncio.create_task(self._respond(message, respond))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
+            task.add_done_callback(lambda _: self._request_slots.give_back(sender))
 
         async def on_heartbeat(message: "Msg") -> None:
             await start(message, heartbeats)
@@ -245,15 +291,18 @@ class NatsServerBus:
             await self._client.flush(timeout=self._settings.timeout_ms // 1000 or 1)
 
     async def _respond(self, message: "Msg", respond: RequestHandler) -> None:
-        if not message.reply.startswith(_INBOXES):
+        sender, subject = subjects.sender_of(message.subject), message.subject
+        if not message.reply.startswith(_reply_prefix(sender)):
             # A request must not make the server publish on other subjects than an inbox.
-            self._events.emit("request_refused", subject=message.subject, reply=message.reply)
+            reason = f"{message.reply!r} is no inbox"
+            self._events.emit("request_refused", cause=sender, subject=subject, reason=reason)
             return
         try:
-            answer = await respond(message.data)
-            await self._client.publish(message.reply, answer)
+            await self._client.publish(message.reply, await respond(sender, message.data))
+        except FieldError as error:
+            self._events.emit("request_refused", cause=sender, subject=subject, reason=str(error))
         except Exception as error:  # noqa: BLE001 - the worker gets no answer and asks again
-            self._events.emit("request_failed", subject=message.subject, error=repr(error))
+            self._events.emit("request_failed", cause=sender, subject=subject, error=repr(error))
 
     async def _exhausted(self, message: "Msg") -> None:
         """Dead-letter a task that was delivered too often; its attempt ends with its lease."""
@@ -272,7 +321,7 @@ class NatsServerBus:
             await self._js.publish(subjects.dead_subject(stream), body, headers={"Gnomon-Reason": _printable(reason)})
         except (Error, TimeoutError) as error:
             raise NatsUnavailable(f"cannot store a dead letter: {error!r}") from error
-        self._events.emit("message_put_away", stream=stream, reason=reason, size=len(body))
+        self._events.emit("message_put_away", cause=stream, stream=stream, reason=reason, size=len(body))
 
     async def close(self) -> None:
         """Cancel pending answers and return unread reports."""
@@ -294,6 +343,8 @@ class NatsWorkerBus:
         self._heartbeats = subjects.heartbeat_subject(worker)
         self._grants = subjects.grant_subject(worker)
         self._direct = subjects.direct_subject(worker)
+        #: JetStream drops a message whose id it knows, whoever published that one: no other worker may know our ids.
+        self._secret = secrets.token_hex(8)
         self._listening: Subscription | None = None
 
     @property
@@ -301,11 +352,11 @@ class NatsWorkerBus:
         """See TaskInbox.delivery_gaps."""
         return self._work.delivery_gaps
 
-    async def pull(self, *, limit: int, wait_ms: int) -> Sequence[InboundMessage]:
+    async def pull(self, *, limit: int, wait_ms: int, directed_only: bool = False) -> Sequence[InboundMessage]:
         """See TaskInbox.pull."""
         if self._listening is None:
             self._listening = await self._client.subscribe(self._direct, cb=self._on_direct_task)
-        return await self._work.pull(limit=limit, wait_ms=wait_ms)
+        return await self._work.pull(limit=limit, wait_ms=wait_ms, request=not directed_only)
 
     async def stop_pulling(self) -> Sequence[InboundMessage]:
         """See TaskInbox.stop_pulling."""
@@ -337,7 +388,8 @@ class NatsWorkerBus:
         from nats.errors import Error
 
         try:
-            await self._js.publish(self._reports, body, timeout=self._seconds, headers={"Nats-Msg-Id": name})
+            message_id = f"{name}:{self._secret}"
+            await self._js.publish(self._reports, body, timeout=self._seconds, headers={"Nats-Msg-Id": message_id})
         except (Error, TimeoutError, OSError) as error:
             raise NatsUnavailable(f"cannot report: {error!r}") from error
 
@@ -356,6 +408,11 @@ class NatsWorkerBus:
             return (await self._client.request(subject, body, timeout=self._seconds)).data
         except (Error, TimeoutError, OSError) as error:
             raise NatsUnavailable(f"no server answers: {error!r}") from error
+
+
+def _reply_prefix(sender: str) -> str:
+    """The prefix of the reply subjects of a worker; NATS has replaced those of enrolled workers."""
+    return f"{OTHER_ACCOUNT}." if is_enrolled_token(sender) else _INBOXES
 
 
 def _stream_message(task: OutboundTask) -> StreamMessage:

@@ -28,6 +28,8 @@ def create_client(settings: RedisSettings) -> "Client":
             socket_timeout=seconds,
             socket_connect_timeout=seconds,
             decode_responses=True,
+            # A value that is no text is not ours; it must not raise an error of another kind.
+            encoding_errors="replace",
             # Retry once: an idle connection may have been closed long ago.
             retry=Retry(NoBackoff(), 1),
         )

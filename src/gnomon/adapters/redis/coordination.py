@@ -1,18 +1,22 @@
-"""Deduplication of messages and leases in Redis. Every key has a time to live."""
+"""Deduplication of messages, leases and the locks of jobs in Redis. Every key has a time to live."""
 
 import secrets
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.redis.connection import RedisUnavailable, translated_errors
-from gnomon.core.leases import checked_key, checked_ttl
+from gnomon.core.leases import LONGEST_MS, checked_key, checked_ttl
+from gnomon.core.runs.job_lock import RunLock
 from gnomon.ports.coordination import IN_FLIGHT_MS, PROCESSED_MS, DedupState
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client
 
 
+#: A value of another length than ours is not read: it may be as large as the memory of the server.
 _BEGIN = (
-    "local known = redis.call('GET', KEYS[1]) if known then return known end"
+    "local size = redis.call('STRLEN', KEYS[1])"
+    " if size > 16 then return 'foreign' end"
+    " if size > 0 then return redis.call('GET', KEYS[1]) end"
     " redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return ARGV[3]"
 )
 _GIVE_UP = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -96,6 +100,28 @@ class RedisLeases:
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}lease:{checked_key('key', key)}"
+
+
+_WITHDRAW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+class RedisJobLocks:
+    """The locks of jobs as keys that expire, for other programs to see; see PublishedLocks."""
+
+    def __init__(self, client: "Client", prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._withdraw = client.register_script(_WITHDRAW)
+
+    async def publish(self, lock: RunLock) -> None:
+        """See PublishedLocks.publish."""
+        with translated_errors():
+            await self._client.set(self._prefix + lock.published_key, lock.body(), px=min(lock.ttl_ms, LONGEST_MS))
+
+    async def withdraw(self, lock: RunLock) -> None:
+        """See PublishedLocks.withdraw."""
+        with translated_errors():
+            await self._withdraw(keys=[self._prefix + lock.published_key], args=[lock.body()])
 
 
 def _mark(token: int) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit
 from gnomon.adapters.sql.rows import Row
-from gnomon.core.audit import AuditEntry, ChainHead, StoredAuditEntry, seal_entries
-from gnomon.ports.audit import AuditQuery
+from gnomon.core.audit import AuditEntry, ChainHead, SignedCheckpoint, StoredAuditEntry, seal_entries, signing_obstacle
+from gnomon.ports.audit import AuditQuery, CheckpointKey, Sealing, SealOutcome
 from gnomon.ports.coordination import HintTopic
 
 _audit = schema.audit.c
@@ -30,6 +30,8 @@ _COUNT_OPEN = sa.select(sa.func.count()).select_from(schema.audit).where(_IS_OPE
 _ANY_OPEN = sa.select(_audit.number).where(_IS_OPEN).order_by(_audit.number).limit(1)
 _OPEN = sa.select(*_KEPT).where(_IS_OPEN).order_by(_audit.number).limit(sa.bindparam("limit"))
 _SEAL = bulk.update_statement(schema.audit, ("seq", "prev_hash", "hash"), by=("number",))
+_checkpoint = schema.audit_checkpoint.c
+_CHECKPOINT = sa.select(*schema.audit_checkpoint.c).where(_checkpoint.kid == sa.bindparam("kid"))
 #: The key of an advisory lock: any constant that no other code uses.
 _SEALERS_LOCK = 7_163_071_907
 
@@ -71,21 +73,59 @@ def head(conn: sa.Connection) -> tuple[ChainHead, int]:
 # ---- sealing -------------------------------------------------------------------------------------
 
 
-def has_unsealed(conn: sa.Connection) -> bool:
-    """Whether any entry is not sealed yet."""
-    return conn.scalar(_ANY_OPEN) is not None
+def has_work(conn: sa.Connection, sealing: Sealing | None) -> bool:
+    """Whether an entry is not sealed yet, or the chain is not signed yet."""
+    if conn.scalar(_ANY_OPEN) is not None:
+        return True
+    return sealing is not None and sealing.begin and checkpoint(conn, sealing.key.kid) is None and bool(_head(conn).seq)
 
 
-def seal(conn: sa.Connection, limit: int) -> int:
+def seal(conn: sa.Connection, limit: int, sealing: Sealing | None = None) -> SealOutcome:
     """See AuditTrail.seal."""
     if conn.dialect.name == "postgresql" and not conn.scalar(
         sa.select(sa.func.pg_try_advisory_xact_lock(_SEALERS_LOCK))
     ):
-        return 0
+        return SealOutcome(0)
     entries = [_stored_entry_of(row) for row in conn.execute(_OPEN, {"limit": limit}).all()]
-    done = seal_entries(_head(conn), entries)
+    head = _head(conn)
+    done = seal_entries(head, entries, signed=sealing is not None)
     bulk.execute_many(conn, _SEAL, [(one.seq, one.prev_hash, one.hash, one.number) for one in done])
-    return len(done)
+    after = head if not done else ChainHead(done[-1].seq or 0, done[-1].hash or "")
+    if sealing is None or not after.seq:
+        return SealOutcome(len(done))
+    broken = _obstacle(conn, sealing, last=head.seq)
+    if broken:
+        return SealOutcome(len(done), broken=broken)
+    return SealOutcome(len(done), _keep(conn, sealing.key.sign(after, at=sealing.now)))
+
+
+def _obstacle(conn: sa.Connection, sealing: Sealing, *, last: int) -> str:
+    own = checkpoint(conn, sealing.key.kid)
+    if own is not None and not sealing.key.is_valid(own):
+        return "the signed checkpoint of the audit trail was changed"
+    places = [one.seq for one in (own, sealing.anchored) if one is not None]
+    found = conn.execute(sa.select(_audit.seq, _audit.hash).where(_IS_SEALED, _audit.seq.in_(places)))
+    hashes = {row.seq: row.hash for row in found}
+    return signing_obstacle(own, sealing.anchored, hashes, last=last, begin=sealing.begin)
+
+
+def accept(conn: sa.Connection, key: CheckpointKey, entry: AuditEntry) -> SignedCheckpoint | None:
+    """See AuditTrail.accept."""
+    head = _head(conn)
+    write(conn, [entry])
+    return _keep(conn, key.sign(head, at=entry.at)) if head.seq else None
+
+
+def checkpoint(conn: sa.Connection, kid: str) -> SignedCheckpoint | None:
+    """See AuditTrail.checkpoint."""
+    row = conn.execute(_CHECKPOINT, {"kid": kid}).one_or_none()
+    return None if row is None else SignedCheckpoint(**row._asdict())
+
+
+def _keep(conn: sa.Connection, checkpoint: SignedCheckpoint) -> SignedCheckpoint:
+    conn.execute(sa.delete(schema.audit_checkpoint).where(_checkpoint.kid == checkpoint.kid))
+    conn.execute(sa.insert(schema.audit_checkpoint).values(asdict(checkpoint)))
+    return checkpoint
 
 
 def _head(conn: sa.Connection) -> ChainHead:

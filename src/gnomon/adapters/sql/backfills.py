@@ -12,6 +12,7 @@ from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.rows import Row, column_list
 from gnomon.core.model import ScheduleUid
 from gnomon.core.runs.backfill import (
+    MOST_IN_TURNS,
     Backfill,
     BackfillBatch,
     BackfillProgress,
@@ -21,16 +22,20 @@ from gnomon.core.runs.backfill import (
     OpenBackfill,
     backfill_after_batch,
     batch_ticks_after_launch,
+    in_turns,
 )
 
 _backfill = schema.backfill.c
 _BACKFILL = tuple(_backfill[name] for name in Backfill.__struct_fields__)
 _ENTRY = tuple(BackfillTick.__struct_fields__)
+_OPEN_TENANTS = bulk.statement(
+    f"SELECT backfill_id, tenant FROM backfill WHERE {schema.OPEN} ORDER BY backfill_id LIMIT ?"  # noqa: S608 - our own names, here and below
+)
 _OPENED = bulk.statement(
-    f"SELECT {column_list(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608 - our own names, here and below
+    f"SELECT {column_list(_BACKFILL)}, (SELECT count(*) FROM run JOIN backfill_tick AS t ON t.run_id = run.run_id"  # noqa: S608
     " AND t.backfill_id = backfill.backfill_id AND t.planned_at = run.planned_at"
     f" WHERE run.schedule_uid = backfill.schedule_uid AND run.{schema.NOT_OVER})"
-    f" FROM backfill WHERE {schema.OPEN} ORDER BY backfill_id LIMIT ?"
+    f" FROM backfill WHERE backfill_id IN KEYS AND {schema.OPEN}"
 )
 _OWN = bulk.statement("SELECT planned_at FROM tick WHERE uid = ? AND planned_at BETWEEN ? AND ? AND run_id IS NOT NULL")
 _BEFORE = bulk.statement(
@@ -69,7 +74,13 @@ def add(conn: sa.Connection, backfill: Backfill) -> bool:
 
 def list_open(conn: sa.Connection, limit: int) -> Sequence[OpenBackfill]:
     """See Backfills.list_open."""
-    return [OpenBackfill(_backfill_of(row[:-1]), row[-1]) for row in bulk.fetch_rows(conn, _OPENED, limit)]
+    names = in_turns(bulk.fetch_rows(conn, _OPEN_TENANTS, max(limit, MOST_IN_TURNS)), limit)
+    found = {one.backfill.backfill_id: one for one in map(_open_backfill_of, bulk.fetch_rows(conn, _OPENED, names))}
+    return [found[name] for name in names if name in found]
+
+
+def _open_backfill_of(row: Row) -> OpenBackfill:
+    return OpenBackfill(_backfill_of(row[:-1]), row[-1])
 
 
 def times_already_run(

@@ -5,7 +5,7 @@ language would cost several times as much for each row.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -37,9 +37,11 @@ _ARRAYS = {
 }
 #: The columns that a verdict changes, then those that must be unchanged, in the order of the parameters.
 _MOVED = (
-    *("mark_at", "next_fire_at", "active_runs", "queued_runs"),
+    *("mark_at", "next_fire_at", "active_runs", "queued_runs", "spread_until"),
     *("uid", "mark_at", "revision", "active_runs", "queued_runs", "paused_at"),
 )
+#: How many of them a verdict changes.
+_CHANGED = 5
 #: SQLite needs two statements. No other transaction can write between them.
 _MOVABLE_SQLITE = """
 SELECT json_group_array(uid) FROM (VALUES {rows}) AS v JOIN schedule ON uid = v.column1
@@ -48,8 +50,8 @@ AND paused_at IS v.column6 AND deleted_at IS NULL
 """
 _MOVE_POSTGRESQL = """
 UPDATE schedule SET mark_at = v.mark_at, next_fire_at = v.next_fire_at,
-    active_runs = v.active_runs, queued_runs = v.queued_runs
-FROM unnest({arrays}) AS v (mark_at, next_fire_at, active_runs, queued_runs,
+    active_runs = v.active_runs, queued_runs = v.queued_runs, spread_until = v.spread_until
+FROM unnest({arrays}) AS v (mark_at, next_fire_at, active_runs, queued_runs, spread_until,
     uid, old_mark_at, revision, old_active_runs, old_queued_runs, paused_at)
 WHERE schedule.uid = v.uid AND schedule.mark_at = v.old_mark_at AND schedule.revision = v.revision
 AND schedule.active_runs = v.old_active_runs AND schedule.queued_runs = v.old_queued_runs
@@ -63,6 +65,12 @@ class Statement(NamedTuple):
 
     sqlite: str
     postgresql: str
+
+
+#: Tells the time by the clock of the store.
+StoreNow = Callable[[sa.Connection], int]
+#: The time of a database server as an expression; on a file there is no server.
+SERVER_CLOCK = Statement("NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 class MultiRowStatement(NamedTuple):
@@ -287,7 +295,8 @@ def insert_rows(conn: sa.Connection, table: sa.Table, rows: Rows, columns: tuple
 def update_unchanged_schedules(conn: sa.Connection, rows: Rows) -> Collection[str]:
     """Write new marks and counts of the schedules that are unchanged since they were read; return their uids.
 
-    A row holds the new mark, next fire and counts, then the uid, and the mark, revision, counts and pause as read.
+    A row holds the new mark, next fire, counts and end of the spread, then the uid, and the mark, revision, counts and
+    pause as read.
     """
     if not rows:
         return set()
@@ -297,9 +306,9 @@ def update_unchanged_schedules(conn: sa.Connection, rows: Rows) -> Collection[st
     movable: set[str] = set()
     execute = conn.connection.cursor().execute
     for size, chunk in _chunks(rows):
-        read = [value for row in chunk for value in row[4:]]
+        read = [value for row in chunk for value in row[_CHANGED:]]
         movable |= set(msgspec.json.decode(execute(_several(_MOVABLE, size), read).fetchone()[0]))
-    execute_many(conn, _MOVE_TO, [row[:5] for row in rows if row[4] in movable])
+    execute_many(conn, _MOVE_TO, [row[: _CHANGED + 1] for row in rows if row[_CHANGED] in movable])
     return movable
 
 
@@ -317,5 +326,5 @@ def _arrays(columns: Sequence[sa.Column[Any]]) -> str:
 
 
 _MOVE = _MOVE_POSTGRESQL.format(arrays=_arrays([schema.schedule.c[name] for name in _MOVED]))
-_MOVABLE = MultiRowStatement(_MOVABLE_SQLITE, len(_MOVED) - 4)
-_MOVE_TO = update_statement(schema.schedule, _MOVED[:4], by=("uid",))
+_MOVABLE = MultiRowStatement(_MOVABLE_SQLITE, len(_MOVED) - _CHANGED)
+_MOVE_TO = update_statement(schema.schedule, _MOVED[:_CHANGED], by=("uid",))

@@ -7,21 +7,29 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
+from gnomon.adapters.sql.one_shots import EndedOneShot, retire_at_end
+from gnomon.adapters.sql.payloads import PayloadRow, sealed_rows
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
 from gnomon.adapters.sql.runs import log_lengths
 from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
+from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.model import Run, RunStatus, ScheduleUid, Source, TickStatus
 from gnomon.core.runs.launch import advance_queue
-from gnomon.core.runs.outcomes import TaskCompletion, tick_status
+from gnomon.core.runs.outcomes import TaskCompletion, run_error, tick_status
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.coordination import HintTopic
 
 _END_TASK = state_update("wait_reason", "available_at", "attempts", "losses", "routings", "note")
 _END_ATTEMPT = bulk.update_statement(schema.attempt, ("ended_at", "result", "error"), by=("task_id", "number"))
 #: The input or the output of a task; the newest replaces the one before.
-INSERT_PAYLOAD = bulk.insert_statement(
+_INSERT_PAYLOAD = bulk.insert_statement(
     schema.payload, ("owner_id", "kind", "body"), "ON CONFLICT (owner_id, kind) DO UPDATE SET body = excluded.body"
 )
+
+
+def insert_payloads(conn: sa.Connection, rows: Sequence[PayloadRow]) -> None:
+    """Write inputs or outputs; each replaces the one before it."""
+    bulk.execute_many(conn, _INSERT_PAYLOAD, sealed_rows(conn, rows))
 
 
 class AttemptEnd(NamedTuple):
@@ -37,9 +45,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     write_changes(conn, _END_TASK, [_task_change(*one) for one in ends])
     ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
     bulk.execute_many(conn, _END_ATTEMPT, ended)
-    bulk.execute_many(
-        conn, INSERT_PAYLOAD, [(one.task_id, "output", one.output) for one in endings if one.output is not None]
-    )
+    insert_payloads(conn, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
     if not all(one.over for one in endings):
         hint_after_commit(conn, HintTopic.READY)
@@ -90,6 +96,8 @@ class EndedRun(NamedTuple):
     status: RunStatus
     error: str | None
     at: int
+    #: The rules by which it is announced.
+    announce: Sequence[AnnounceRule] = ()
 
 
 class RunCounts:
@@ -99,6 +107,11 @@ class RunCounts:
 
     def __init__(self, active: int, queued: int, *, delete_after_run: bool) -> None:
         self.active, self.queued, self.delete_after_run = active, queued, delete_after_run
+
+    def add_run(self, *, queued: bool, replaces: bool) -> None:
+        """Count a new run, queued or active. With `replaces` the queued runs are cancelled."""
+        self.active += not queued
+        self.queued = (0 if replaces else self.queued) + queued
 
 
 class ConcurrencyCounters:
@@ -237,39 +250,31 @@ def end_runs(conn: sa.Connection, ended: Sequence[EndedRun], counters: Concurren
     bulk.execute_many(
         conn,
         _END_RUN,
-        [(status.value, False, at, run_error(run, status, error), run.run_id) for run, status, error, at in ended],
+        [(status.value, False, at, run_error(run, status, error), run.run_id) for run, status, error, at, _ in ended],
     )
     set_tick_statuses(
-        conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, _, _ in ended)
+        conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, *_ in ended)
     )
-    for run, status, _, at in ended:
+    for run, status, _, at, _ in ended:
         if run.replay_of is not None and status is RunStatus.COMPLETED:
-            dead_letters.resolve(conn, run.tenant, [run.replay_of], f"replay {run.run_id}", at)
-    _release_slots(conn, ended, counters)
-    notify_runs(conn, lambda observer: observer.ended(ended))
+            names = dead_letters.of_execution(conn, run.tenant, [run.replay_of])
+            dead_letters.resolve(conn, run.tenant, names, f"replay {run.run_id}", at)
+    counters.release_slots(ended)
+    _retire_one_shots(conn, ended, counters)
+    finishes = [(run, status, error, at) for run, status, error, at, _ in ended]
+    notify_runs(conn, lambda observer: observer.ended(finishes))
 
 
-def run_error(run: Run, status: RunStatus, error: str | None) -> str | None:
-    """The error that a run shows after its end."""
-    return None if status is RunStatus.COMPLETED else run.error or error
-
-
-def _release_slots(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
-    """Release queued runs. A one-shot schedule is deleted if its run succeeded, and paused if it failed."""
-    counters.lock(one.run.schedule_uid for one in ended)
-    done = 0
-    for number, (run, status, _, at) in enumerate(ended, 1):
+def _retire_one_shots(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
+    for run, status, _, at, _ in ended:
         counts = counters.counts(run.schedule_uid)
-        if counts is None or not counts.delete_after_run or run.source is not Source.CRON or run.schedule_uid is None:
-            continue
-        counters.release_slots(ended[done:number])
-        done = number
-        # A late import: a change of a schedule supersedes runs, which ends them here.
-        from gnomon.adapters.sql import schedules
-
-        schedules.retire_one_shot(conn, run.schedule_uid, status, at)
-        counters.reload(run.schedule_uid)
-    counters.release_slots(ended[done:])
+        if (
+            counts is not None
+            and counts.delete_after_run
+            and run.source is Source.CRON
+            and run.schedule_uid is not None
+        ):
+            retire_at_end(conn, EndedOneShot(run.schedule_uid, status, at))
 
 
 def set_tick_statuses(conn: sa.Connection, statuses: Iterable[tuple[Run, TickStatus]]) -> None:

@@ -6,21 +6,24 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_activity
+from gnomon.adapters.sql.after_commit import notify_activity, notify_letters
+from gnomon.adapters.sql.payloads import ready_tasks, sealed_letter, unsealed_letter
 from gnomon.adapters.sql.rows import (
     ATTEMPT,
     DEAD_LETTER,
+    LAST_CHARACTER,
     RUN,
     TASK,
     attempt_of,
     column_list,
     dead_letter_of,
     dead_letter_row,
-    ready_task_of,
+    load_workflow,
 )
 from gnomon.core.model import Attempt, DeadLetter, TaskId
-from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.admission import ReadyTask, stored_run_input
 from gnomon.core.runs.outcomes import dead_letter
+from gnomon.ports.runs import LetterPosition
 
 _letter = schema.dead_letter.c
 _TASKS = bulk.statement(
@@ -48,11 +51,25 @@ _UNRESOLVED = bulk.statement(
 )
 _OF_TENANT = sa.select(*DEAD_LETTER).where(_letter.tenant == sa.bindparam("owner"))
 _FIND = _OF_TENANT.where(_letter.dead_letter_id == sa.bindparam("name"))
-_LIST = (
-    _OF_TENANT.where(_letter.dead_letter_id > sa.bindparam("after"))
-    .order_by(_letter.dead_letter_id)
-    .limit(sa.bindparam("limit"))
+_PLACE = (_letter.created_at, _letter.dead_letter_id)
+# The id of a letter begins with that of its run, so that the letters of a run are a range of the primary key.
+_OF_EXECUTION = bulk.statement(
+    "SELECT other.dead_letter_id FROM dead_letter AS one JOIN dead_letter AS other"
+    " ON other.dead_letter_id >= 'dl_' || substr(one.run_id, 5)"
+    " AND other.dead_letter_id < 'dl_' || substr(one.run_id, 5) || '~'"
+    " AND other.run_id = one.run_id WHERE one.dead_letter_id IN KEYS AND one.tenant = ?"
 )
+
+
+class LetterQuery(NamedTuple):
+    """The arguments of DeadLetters.page."""
+
+    tenant: str
+    job: str | None
+    unresolved: bool
+    oldest_first: bool
+    after: LetterPosition | None
+    limit: int
 
 
 class FailedTask(NamedTuple):
@@ -69,17 +86,23 @@ def write(conn: sa.Connection, dead: Sequence[FailedTask]) -> None:
     if not dead:
         return
     names: list[str] = sorted({one.task_id for one in dead})
-    found = {ready.task.task_id: ready for ready in map(ready_task_of, bulk.fetch_rows(conn, _TASKS, names))}
+    found = {ready.task.task_id: ready for ready in ready_tasks(conn, bulk.fetch_rows(conn, _TASKS, names))}
     by_task: dict[str, list[Attempt]] = {name: [] for name in names}
     for attempt in attempts(conn, names):
         by_task[attempt.task_id].append(attempt)
-    letters = [_letter_of(one, found[one.task_id], by_task[one.task_id]) for one in dead]
-    bulk.execute_many(conn, _ADD, [dead_letter_row(letter) for letter in letters])
+    letters = [_letter_of(conn, one, found[one.task_id], by_task[one.task_id]) for one in dead]
+    bulk.execute_many(conn, _ADD, [dead_letter_row(sealed_letter(conn, letter)) for letter in letters])
     notify_activity(conn, lambda observer: observer.dead_lettered([letter.job for letter in letters]))
+    notify_letters(conn, lambda observer: observer.letters_written(letters))
 
 
-def _letter_of(one: FailedTask, of: ReadyTask, of_task: Sequence[Attempt]) -> DeadLetter:
-    return dead_letter(of.task, of.run, of_task, one.reason, one.error, of.input, now=one.at)
+def _letter_of(conn: sa.Connection, one: FailedTask, of: ReadyTask, of_task: Sequence[Attempt]) -> DeadLetter:
+    run = of.run
+    workflow = None
+    if of.input is None:
+        workflow = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
+    given = stored_run_input(of.input, workflow)
+    return dead_letter(of.task, run, of_task, one.reason, one.error, given, now=one.at)
 
 
 def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
@@ -90,19 +113,33 @@ def attempts(conn: sa.Connection, tasks: Sequence[str]) -> Sequence[Attempt]:
 def find(conn: sa.Connection, tenant: str, dead_letter_id: str) -> DeadLetter | None:
     """See DeadLetters.find."""
     row = conn.execute(_FIND, {"owner": tenant, "name": dead_letter_id}).one_or_none()
-    return None if row is None else dead_letter_of(row)
+    return None if row is None else unsealed_letter(conn, dead_letter_of(row))
 
 
-def page(
-    conn: sa.Connection, tenant: str, job: str | None, after: str, limit: int, *, unresolved: bool
-) -> Sequence[DeadLetter]:
+def page(conn: sa.Connection, query: LetterQuery) -> Sequence[DeadLetter]:
     """See DeadLetters.page."""
-    query = _LIST
-    if job is not None:
-        query = query.where(_letter.job == job)
-    if unresolved:
-        query = query.where(_letter.resolved_at.is_(None))
-    return [dead_letter_of(row) for row in conn.execute(query, {"owner": tenant, "after": after, "limit": limit})]
+    place, after = sa.tuple_(*_PLACE), query.after
+    found = _OF_TENANT.order_by(*(column.asc() if query.oldest_first else column.desc() for column in _PLACE))
+    if query.job is not None:
+        found = found.where(_letter.job == query.job)
+    if query.unresolved:
+        found = found.where(_letter.resolved_at.is_(None))
+    if after is not None:
+        found = found.where(place > sa.tuple_(*after) if query.oldest_first else place < sa.tuple_(*after))
+    rows = conn.execute(found.limit(query.limit), {"owner": query.tenant})
+    return [unsealed_letter(conn, dead_letter_of(row)) for row in rows]
+
+
+def find_by_prefix(conn: sa.Connection, tenant: str, prefix: str, limit: int) -> Sequence[DeadLetter]:
+    """See DeadLetters.find_by_prefix."""
+    named = _letter.dead_letter_id
+    found = _OF_TENANT.where(named >= prefix, named < prefix + LAST_CHARACTER).order_by(named).limit(limit)
+    return [unsealed_letter(conn, dead_letter_of(row)) for row in conn.execute(found, {"owner": tenant})]
+
+
+def of_execution(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str]) -> list[str]:
+    """The ids of all letters of the executions that left these."""
+    return sorted(name for (name,) in bulk.fetch_rows(conn, _OF_EXECUTION, sorted(set(dead_letter_ids)), tenant))
 
 
 def lock_unresolved(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str]) -> list[str]:

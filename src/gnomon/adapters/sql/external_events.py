@@ -7,12 +7,14 @@ transaction that starts runs.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from msgspec.structs import astuple, replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.launches import launch
+from gnomon.adapters.sql.payloads import sealed_event, unsealed_event
 from gnomon.adapters.sql.rows import SCHEDULE, Row, column_list, load_workflow
 from gnomon.adapters.sql.unreadable import UnreadableSchedules
 from gnomon.core.model import MINUTE_MS, Schedule, ScheduleUid
@@ -23,7 +25,9 @@ from gnomon.core.runs.external_events import (
     ExternalEvent,
     add_to_batch,
     effect_of_launch,
+    event_data,
     event_skip_reason,
+    is_batch_measured,
     launch_for_events,
 )
 from gnomon.core.triggers import OnEvent
@@ -57,6 +61,11 @@ _GATHERED = bulk.statement(
     " JOIN event ON event.event_id = event_entry.event_id"
     f" WHERE event_entry.schedule_uid IN KEYS AND event_entry.{schema.GATHERED}"
 )
+_BATCHED_SIZES = bulk.statement(
+    "SELECT event_entry.schedule_uid, sum(length(event.body)) FROM event_entry"  # noqa: S608
+    " JOIN event ON event.event_id = event_entry.event_id"
+    f" WHERE event_entry.schedule_uid IN KEYS AND event_entry.{schema.GATHERED} GROUP BY event_entry.schedule_uid"
+)
 _FIND = bulk.statement(f"SELECT {column_list(_EVENT)} FROM event WHERE event_id = ?")  # noqa: S608
 _LIST = (
     sa.select(*_EVENT)
@@ -73,13 +82,14 @@ _POSTPONE_MS = MINUTE_MS
 
 def emit(conn: sa.Connection, event: ExternalEvent, now: int, unreadable: UnreadableSchedules) -> Sequence[EventEffect]:
     """See EventLog.emit."""
-    if bulk.execute_returning_keys(conn, _KEEP, [astuple(event)], "event_id"):
+    if bulk.execute_returning_keys(conn, _KEEP, [astuple(sealed_event(conn, event))], "event_id"):
         uids = [uid for (uid,) in bulk.fetch_rows(conn, _LISTENERS, event.tenant, event.name)]
         # The schedules are read after they were locked: a change until then counts.
         listening = [one for one in _lock_schedules(conn, uids, unreadable) if _listens(one, event)]
-        decided = {one.uid: _effect_before_launch(one, event, now) for one in listening}
+        body = msgspec.json.decode(event.body) if listening else None
+        decided = {one.uid: _effect_before_launch(one, event, body, now) for one in listening}
         waiting = [one for one in listening if decided[one.uid].kind is EventEffectKind.GATHERED]
-        full = _add_to_batches(conn, waiting, now)
+        full = _add_to_batches(conn, waiting, event, now)
         firing = [(one, [event]) for one in listening if not decided[one.uid].reason]
         for uid, fields in _launch_runs(conn, firing, now).items():
             decided[uid] = replace(decided[uid], **fields, decided_at=now)
@@ -102,7 +112,7 @@ def _listens(schedule: Schedule, event: ExternalEvent) -> bool:
     return isinstance(trigger, OnEvent) and trigger.event == event.name
 
 
-def _effect_before_launch(schedule: Schedule, event: ExternalEvent, now: int) -> EventEffect:
+def _effect_before_launch(schedule: Schedule, event: ExternalEvent, body: object, now: int) -> EventEffect:
     """The effect of the event on the schedule; its reason is empty if the launch of a run decides it."""
     trigger = _trigger(schedule)
     entry = EventEffect(
@@ -110,7 +120,7 @@ def _effect_before_launch(schedule: Schedule, event: ExternalEvent, now: int) ->
         schedule_uid=schedule.uid,
         schedule_id=schedule.schedule_id,
         kind=EventEffectKind.SKIPPED,
-        reason=event_skip_reason(schedule, trigger, event) or "",
+        reason=event_skip_reason(schedule, trigger, event, body) or "",
         decided_at=now,
     )
     if not entry.reason and trigger.is_batched:
@@ -124,8 +134,10 @@ def _trigger(schedule: Schedule) -> OnEvent:
     return trigger
 
 
-def _add_to_batches(conn: sa.Connection, schedules: Sequence[Schedule], now: int) -> Sequence[ScheduleUid]:
-    """Add an event to the batch of each schedule; return the schedules whose batch is full."""
+def _add_to_batches(
+    conn: sa.Connection, schedules: Sequence[Schedule], event: ExternalEvent, now: int
+) -> Sequence[ScheduleUid]:
+    """Add the event to the batch of each schedule; return the schedules whose batch is full."""
     if not schedules:
         return ()
     names: list[str] = [one.uid for one in schedules]
@@ -134,7 +146,13 @@ def _add_to_batches(conn: sa.Connection, schedules: Sequence[Schedule], now: int
         for row in bulk.fetch_rows(conn, _GATHERINGS, names)
     )
     so_far = {one.schedule_uid: one for one in found}
-    after = [add_to_batch(_trigger(one), so_far.get(one.uid), one.uid, now=now) for one in schedules]
+    measured: list[str] = [one.uid for one in schedules if is_batch_measured(so_far.get(one.uid), event)]
+    found_sizes = bulk.fetch_rows(conn, _BATCHED_SIZES, measured) if measured else ()
+    sizes = {uid: int(size) + len(event.body) for uid, size in found_sizes}
+    after = [
+        add_to_batch(_trigger(one), so_far.get(one.uid), one.uid, now=now, size=sizes.get(one.uid, 0))
+        for one in schedules
+    ]
     bulk.execute_many(conn, _GATHER, [astuple(one) for one in after])
     return [one.schedule_uid for one in after if one.due_at <= now]
 
@@ -143,7 +161,12 @@ def _launch_runs(
     conn: sa.Connection, firing: Sequence[tuple[Schedule, Sequence[ExternalEvent]]], now: int
 ) -> Mapping[ScheduleUid, Mapping[str, Any]]:
     """Launch a run of each schedule for its events; return the fields of the effect that each launch decides."""
-    requests = [launch_for_events(schedule, events, _input(conn, schedule), now=now) for schedule, events in firing]
+    # Once for each event, and not for each of the jobs that it starts.
+    data = {one.event_id: event_data(one) for _, events in firing for one in events}
+    requests = [
+        launch_for_events(schedule, [data[one.event_id] for one in events], _input(conn, schedule), now=now)
+        for schedule, events in firing
+    ]
     outcomes = launch(conn, requests, now) if requests else ()
     effects: dict[ScheduleUid, Mapping[str, Any]] = {}
     for (schedule, _), request, outcome in zip(firing, requests, outcomes, strict=True):
@@ -210,7 +233,7 @@ def _batched_events(
     found: dict[ScheduleUid, list[tuple[EventEffect, ExternalEvent]]] = {}
     for row in bulk.fetch_rows(conn, _GATHERED, uids) if uids else ():
         entry = _entry_of(row[: len(_ENTRY)])
-        found.setdefault(entry.schedule_uid, []).append((entry, _event_of(row[len(_ENTRY) :])))
+        found.setdefault(entry.schedule_uid, []).append((entry, _event_of(conn, row[len(_ENTRY) :])))
     return {uid: sorted(of, key=lambda one: (one[1].emitted_at, one[1].event_id)) for uid, of in found.items()}
 
 
@@ -226,13 +249,13 @@ def page(
         query = query.where(_event.name == name)
     if after is not None:
         query = query.where(sa.tuple_(_event.emitted_at, _event.event_id) < sa.tuple_(*after))
-    return [_event_of(row) for row in conn.execute(query, {"owner": tenant, "limit": limit})]
+    return [_event_of(conn, row) for row in conn.execute(query, {"owner": tenant, "limit": limit})]
 
 
 def find(conn: sa.Connection, event_id: str) -> ExternalEvent | None:
     """See EventLog.find."""
     found = bulk.fetch_rows(conn, _FIND, event_id)
-    return _event_of(found[0]) if found else None
+    return _event_of(conn, found[0]) if found else None
 
 
 def effects(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[EventEffect]:
@@ -241,8 +264,8 @@ def effects(conn: sa.Connection, event_ids: Sequence[str]) -> Sequence[EventEffe
     return sorted(found, key=lambda entry: (entry.event_id, entry.schedule_id))
 
 
-def _event_of(row: Row) -> ExternalEvent:
-    return ExternalEvent(**dict(zip(ExternalEvent.__struct_fields__, row, strict=True)))
+def _event_of(conn: sa.Connection, row: Row) -> ExternalEvent:
+    return unsealed_event(conn, ExternalEvent(**dict(zip(ExternalEvent.__struct_fields__, row, strict=True))))
 
 
 def _entry_of(row: Row) -> EventEffect:

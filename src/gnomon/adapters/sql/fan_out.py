@@ -10,6 +10,7 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.completion import start_runs
 from gnomon.adapters.sql.graph import LOCKED_TASKS, EngineTaskEnd, end_engine_tasks, end_tasks, lock_counters
 from gnomon.adapters.sql.launches import launch
+from gnomon.adapters.sql.payloads import sealed_rows
 from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
 from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, write_changes
 from gnomon.core.instants import FOREVER
@@ -93,4 +94,4 @@ def _add_items(conn: sa.Connection, started: Sequence[_StartedFanOut], now: int)
         items += added
         inputs += [(item.task_id, "input", body) for item, body in zip(added, one.items, strict=True)]
     insert_tasks(conn, items, item_row, NEW_ITEM)
-    bulk.insert_rows(conn, schema.payload, inputs)
+    bulk.insert_rows(conn, schema.payload, sealed_rows(conn, inputs))

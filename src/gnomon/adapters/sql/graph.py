@@ -7,8 +7,9 @@ The consequences of an end:
   last item the step itself ends.
 - A step makes its successors ready. The graph decides which steps get a task, which waiting tasks are released, and
   which steps will never run; the last are recorded as skipped.
-- A run whose last step has ended ends. Its slot in the schedule goes to the next queued run, a one-shot schedule is
-  retired, and the dead letter that the run replays is resolved.
+- A run whose last step has ended is announced. It ends, or goes on until the announcement is over. At its end its slot
+  in the schedule goes to the next queued run, a one-shot schedule is retired, and the dead letter that the run replays
+  is resolved.
 - The end of a run ends the step of the parent run that waited for it, and so on upwards. `cascade_run_ends` repeats all
   of this until a round ends nothing more.
 
@@ -36,16 +37,16 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, dead_letters, schema
+from gnomon.adapters.sql import announcements, bulk, dead_letters, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
     ConcurrencyCounters,
     EndedRun,
     end_runs,
-    run_error,
     write_attempt_ends,
 )
+from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
@@ -67,6 +68,7 @@ from gnomon.core.runs.outcomes import (
     TaskCompletion,
     cancel_instead_of_retry,
     complete_attempt,
+    run_error,
     run_status,
 )
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -89,14 +91,15 @@ _NEXT_ITEMS = bulk.statement(
 )
 _OUTPUTS = "LEFT JOIN payload ON payload.owner_id = task.task_id AND payload.kind = 'output'"
 _OF_ITEMS = bulk.statement(
-    f"SELECT payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent = ? ORDER BY task.item"  # noqa: S608
+    f"SELECT task.task_id, payload.body FROM task {_OUTPUTS}"  # noqa: S608
+    " WHERE task.run_id = ? AND task.parent = ? ORDER BY task.item"
 )
 _SIZE_OF_ITEMS = bulk.statement(
     "SELECT count(*), coalesce(sum(length(payload.body)), 0)"  # noqa: S608
     f" FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent = ?"
 )
 _OF_STEPS = bulk.statement(
-    f"SELECT task.step, payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent IS NULL"  # noqa: S608
+    f"SELECT task.step, task.task_id, payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent IS NULL"  # noqa: S608
 )
 _WITH_RUNS = f"""
 SELECT {column_list(TASK)}, {column_list(RUN)} FROM task JOIN run ON run.run_id = task.run_id WHERE task.task_id IN KEYS
@@ -145,8 +148,11 @@ def end_tasks(conn: sa.Connection, over: Sequence[EndedTask], counters: Concurre
 
 
 def cascade_run_ends(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
-    """End the runs, the steps that wait for them, and the runs that end with those steps."""
-    while ended:
+    """End the runs, the steps that wait for them, and the runs that end with those steps.
+
+    Their announcements are written first. A run that waits for one of these goes on.
+    """
+    while ended := announcements.write_run_ends(conn, ended):
         end_runs(conn, ended, counters)
         ended = _ended_runs(conn, end_engine_tasks(conn, _end_awaiting_steps(conn, ended)))
 
@@ -167,7 +173,7 @@ def _ended_runs(conn: sa.Connection, over: Sequence[EndedTask]) -> Sequence[Ende
 
 
 def _single_task_run_end(over: EndedTask) -> EndedRun:
-    return EndedRun(over.run, run_status(over.task.state), over.error, over.at)
+    return EndedRun(over.run, run_status(over.task.state), over.error, over.at, over.task.announce)
 
 
 def _write_dead_letters(conn: sa.Connection, over: Sequence[EndedTask]) -> None:
@@ -208,7 +214,7 @@ def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list
     if any(one.after.ready or one.after.released for one in moved):
         hint_after_commit(conn, HintTopic.READY)
     ended = [
-        EndedRun(one.of.run, one.after.status, one.after.error, one.of.at)
+        EndedRun(one.of.run, one.after.status, one.after.error, one.of.at, one.of.graph.announce)
         for one in moved
         if one.after.status is not None
     ]
@@ -304,8 +310,9 @@ def fan_out_outcome(conn: sa.Connection, parent: Task, run: Run) -> AttemptOutco
     """The outcome of a step whose items have all ended."""
     [(count, size)] = bulk.fetch_rows(conn, _SIZE_OF_ITEMS, run.run_id, parent.task_id)
     items = ItemTotals(count=count, failed=parent.failed_items, size=int(size))
-    outputs = bulk.fetch_rows(conn, _OF_ITEMS, run.run_id, parent.task_id) if items.joined else ()
-    return items_outcome(items, [body for (body,) in outputs], cancelled=run.cancel_requested_at is not None)
+    found = bulk.fetch_rows(conn, _OF_ITEMS, run.run_id, parent.task_id) if items.joined else ()
+    outputs = [unsealed(conn, task_id, "output", body) for task_id, body in found]
+    return items_outcome(items, outputs, cancelled=run.cancel_requested_at is not None)
 
 
 def _end_awaiting_steps(conn: sa.Connection, ended: Sequence[EndedRun]) -> list[EngineTaskEnd]:
@@ -328,6 +335,7 @@ def sub_run_outcome(conn: sa.Connection, ended: EndedRun) -> AttemptOutcome:
     if run.status is not RunStatus.COMPLETED:
         return run_outcome(run, None, {})
     workflow = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
-    found = {step: body for step, body in bulk.fetch_rows(conn, _OF_STEPS, run.run_id)}  # noqa: C416
+    rows = bulk.fetch_rows(conn, _OF_STEPS, run.run_id)
+    found = {step: unsealed(conn, task_id, "output", body) for step, task_id, body in rows}
     order = [step.name for step in topological_order(workflow)] if workflow is not None else sorted(found)
     return run_outcome(run, workflow, {name: found[name] for name in order if name in found})

@@ -1,20 +1,21 @@
 """The history of schedules: ticks, runs, tasks, revisions, pauses, deletions. Every query reads an index range."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import schema
+from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
-from gnomon.core.model import Run, ScheduleUid, Task, Tick
+from gnomon.core.model import Run, ScheduleUid, Task, Tick, TickKind
 from gnomon.ports.schedules import DeletedSchedule, Pause, Revision
 
 _tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
-_UID = sa.bindparam("uid", type_=schema.Name)
-_BEFORE = sa.bindparam("before", type_=schema.Instant)
+_UID = sa.bindparam("uid", type_=schema.NameType)
+_BEFORE = sa.bindparam("before", type_=schema.InstantType)
 _LIMIT = sa.bindparam("limit", type_=sa.Integer)
 _TICKS = (
-    sa.select(schema.tick)
+    sa.select(schema.tick, sa.func.coalesce(_run.completed_at, _run.started_at))
+    .outerjoin(schema.run, _run.run_id == _tick.run_id)
     .where(_tick.uid == _UID, _tick.planned_at < _BEFORE)
     .order_by(_tick.planned_at.desc())
     .limit(_LIMIT)
@@ -48,18 +49,39 @@ _GONE = (
     .order_by(_schedule.deleted_at.desc(), _schedule.uid.desc())
     .limit(_LIMIT)
 )
+_RUNNING = bulk.statement(
+    "SELECT schedule_uid, count(*) FROM run"
+    " WHERE schedule_uid IN KEYS AND completed_at IS NULL AND status = 'running' GROUP BY schedule_uid"
+)
+_LAST_TICKS = bulk.statement(
+    "SELECT tick.uid, tick.kind FROM tick WHERE tick.uid IN KEYS AND tick.planned_at ="
+    " (SELECT max(newest.planned_at) FROM tick AS newest WHERE newest.uid = tick.uid)"
+)
 #: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
 
 def ticks(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Tick]:
     """See ScheduleHistory.ticks."""
-    return [tick_of(row) for row in conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit}).all()]
+    found = conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit})
+    return [tick_of(row[:-1], row[-1]) for row in found.all()]
 
 
 def runs(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Run]:
     """See ScheduleHistory.runs."""
     return [run_of(row) for row in conn.execute(_RUNS, {"uid": uid, "before": before, "limit": limit}).all()]
+
+
+def running(conn: sa.Connection, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+    """See ScheduleHistory.running."""
+    names: list[str] = sorted(set(uids))
+    return {ScheduleUid(uid): count for uid, count in bulk.fetch_rows(conn, _RUNNING, names)}
+
+
+def last_tick_kinds(conn: sa.Connection, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, TickKind]:
+    """See ScheduleHistory.last_tick_kinds."""
+    names: list[str] = sorted(set(uids))
+    return {ScheduleUid(uid): TickKind(kind) for uid, kind in bulk.fetch_rows(conn, _LAST_TICKS, names)}
 
 
 def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:

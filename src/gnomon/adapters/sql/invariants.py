@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.announcements import awaiting
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun
 from gnomon.adapters.sql.graph import (
     STEPS,
@@ -101,7 +102,11 @@ def _diagnosed(conn: sa.Connection, runs: Sequence[Run]) -> list[tuple[Run, Work
         if graph is not None and waits_for_run(task, graph)
     ]
     over = {run.run_id for run in _found(conn, sub_runs).values() if run.over}
-    return [(run, graph, diagnose_run(run, graph, steps[run.run_id], over)) for run, graph in with_graphs]
+    held = awaiting(conn, steps)
+    return [
+        (run, graph, None if run.run_id in held else diagnose_run(run, graph, steps[run.run_id], over))
+        for run, graph in with_graphs
+    ]
 
 
 def _found(conn: sa.Connection, names: Sequence[str]) -> Mapping[str, Run]:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import bulk, dead_letters, schema
 from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.completion import ConcurrencyCounters
+from gnomon.adapters.sql.payloads import sealed_rows
 from gnomon.adapters.sql.rows import REQUESTED_RUN, SCHEDULE, column_list, requested_run_row, schedule_of
 from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.core.model import Run, Spec
@@ -57,12 +58,13 @@ class _LaunchBatch:
         if counts is None:
             return LaunchOutcome.GONE
         spec = self._specs[run.schedule_uid]
-        outcome, replaces = decide_launch(spec, active=counts.active, queued=counts.queued, force=request.force)
+        outcome, replaces = decide_launch(
+            spec, active=counts.active, queued=counts.queued, force=request.force, waits=request.waits
+        )
         if outcome not in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED):
             return outcome
         queued = outcome is LaunchOutcome.QUEUED
-        counts.active += not queued
-        counts.queued = (0 if replaces else counts.queued) + queued
+        counts.add_run(queued=queued, replaces=bool(replaces))
         self._make(replace(run, queued=queued), request)
         if replaces:
             self.write()
@@ -84,9 +86,10 @@ class _LaunchBatch:
         tasks = [task for run, request in made for task in first_tasks(run, request.first_steps, now=self._now)]
         insert_tasks(self._conn, tasks)
         inputs = [(run.run_id, "input", request.input) for run, request in made if request.input is not None]
-        bulk.insert_rows(self._conn, schema.payload, inputs)
-        replays = [(run.run_id, run.replay_of) for run, _ in made if run.replay_of is not None]
-        bulk.execute_many(self._conn, _REPLAYED, replays)
+        bulk.insert_rows(self._conn, schema.payload, sealed_rows(self._conn, inputs))
+        for run in (run for run, _ in made if run.replay_of is not None):
+            names = dead_letters.of_execution(self._conn, run.tenant, [str(run.replay_of)])
+            bulk.execute_many(self._conn, _REPLAYED, [(run.run_id, name) for name in names])
         self._counters.write({run.schedule_uid for run, _ in made if run.schedule_uid is not None})
 
 

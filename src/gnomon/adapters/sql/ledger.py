@@ -5,14 +5,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import announcements, bulk, schema
 from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.rows import SCHEDULE, run_row, tick_row
 from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
-from gnomon.core.ledger.plan import run_record, tick_record
+from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead, run_record, tick_record
 from gnomon.core.model import Schedule, ScheduleUid, Task, Verdict
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
@@ -32,9 +32,12 @@ _NEXT = (
     .limit(1)
 )
 _OURS = _schedule.shard.in_(sa.bindparam("shards", expanding=True))
-_SOME_TERMS = "SELECT shard, term FROM shard WHERE shard {among} ORDER BY shard"
+_SERVER_NOW = sa.text(f"SELECT {bulk.SERVER_CLOCK.postgresql}")
+_SOME_TERMS = "SELECT shard, term, {now} FROM shard WHERE shard {among} ORDER BY shard"
+#: With the terms, a server tells its time, which saves a round trip.
 _TERMS = bulk.Statement(
-    _SOME_TERMS.format(among="IN (SELECT value FROM json_each(?))"), _SOME_TERMS.format(among="= ANY ($1::smallint[])")
+    _SOME_TERMS.format(now=bulk.SERVER_CLOCK.sqlite, among="IN (SELECT value FROM json_each(?))"),
+    _SOME_TERMS.format(now=bulk.SERVER_CLOCK.postgresql, among="= ANY ($1::smallint[])"),
 )
 _HELD_TERMS = bulk.Statement(_TERMS.sqlite, f"{_TERMS.postgresql} FOR SHARE")
 #: The number of times that a page with unreadable rows is read again without them.
@@ -79,21 +82,43 @@ def _only(
     return query, narrowed
 
 
-def decide(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
+def decide(
+    conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms, store_now: bulk.StoreNow
+) -> frozenset[ScheduleUid]:
     """See Ledger.decide."""
-    shards = {verdict.schedule.shard for verdict in verdicts}
+    at = check_terms(conn, {verdict.schedule.shard for verdict in verdicts}, terms)
+    refuse_clock_ahead(now, store_now(conn) if at is None else at)
+    return apply_verdicts(conn, verdicts, now=now, terms=terms)
+
+
+def check_terms(conn: sa.Connection, shards: Collection[int], terms: Terms) -> int | None:
+    """Raise StaleTerm unless the terms of the shards are current; return the time of the server, if there is one."""
     # Locked until the commit, so that no node gets a newer term after the check.
-    current = terms_of(conn, shards, hold=True)
+    current, at = _terms(conn, shards, hold=True)
     stale = tuple(sorted(shard for shard in shards if shard not in terms or terms[shard] != current.get(shard)))
     if stale:
         raise StaleTerm(stale)
-    return apply_verdicts(conn, verdicts, now=now, terms=current)
+    return at
+
+
+def refuse_early_edit(conn: sa.Connection, now: int) -> None:
+    """Raise ClockAhead if an edit comes from a node whose clock is ahead of the server's by more than the tolerance.
+
+    An edit decides ticks up to its time, and sets the mark there. A file has no clock of its own.
+    """
+    if conn.dialect.name != "sqlite":
+        refuse_clock_ahead(now, conn.execute(_SERVER_NOW).scalar_one(), tolerance_ms=NODE_TOLERANCE_MS)
 
 
 def terms_of(conn: sa.Connection, shards: Collection[int], *, hold: bool = False) -> dict[int, int]:
     """The current terms of the shards; `hold` locks them until the end of the transaction."""
+    return _terms(conn, shards, hold=hold)[0]
+
+
+def _terms(conn: sa.Connection, shards: Collection[int], *, hold: bool) -> tuple[dict[int, int], int | None]:
+    """The current terms of the shards, and the time of the server; None if there is no server."""
     found = bulk.fetch_rows(conn, _HELD_TERMS if hold else _TERMS, sorted(shards))
-    return {shard: term for shard, term in found}  # noqa: C416 - rows are no tuples to a type checker
+    return {shard: term for shard, term, _ in found}, found[0][2] if found else None
 
 
 def apply_verdicts(
@@ -121,6 +146,7 @@ def _moved(verdict: Verdict) -> tuple[object, ...]:
         verdict.next_fire_at,
         verdict.active_runs,
         verdict.queued_runs,
+        verdict.spread_until,
         read.uid,
         read.mark_at,
         read.revision,
@@ -145,3 +171,4 @@ def _write_verdicts(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, 
     bulk.insert_rows(conn, schema.tick, ticks)
     bulk.insert_rows(conn, schema.run, runs)
     insert_tasks(conn, tasks)
+    announcements.write_tick_decisions(conn, verdicts, now)

@@ -6,16 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.after_commit import hint_after_commit
 from gnomon.adapters.sql.transitions import transition_sql
-from gnomon.adapters.sql.workers import workers
+from gnomon.adapters.sql.workers import register_worker, workers
 from gnomon.core.model import ENGINE, RunId, TaskId
 from gnomon.core.runs.admission import Admission
-from gnomon.core.runs.routing import Placement, is_stranded
+from gnomon.core.runs.routing import DEFAULT_POOL, Placement, is_stranded
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.tasks import InFlightCounts, TakeFilter, worker_candidates
+from gnomon.ports.coordination import HintTopic
+from gnomon.ports.tasks import InFlightCounts, TakeFilter, WorkerInfo, worker_candidates
 
-#: The order in which tasks are taken. The index has it, also for tasks without a pool.
-TAKE_ORDER = "task.pool, task.rank, task.available_at, task.task_id"
+#: The order in which the tasks of a tenant are taken. The index has it, also for tasks without a pool.
+TAKE_ORDER = "task.pool, task.tenant, task.rank, task.available_at, task.task_id"
 _PLACE = bulk.update_statement(schema.task, ("pool", "rank", "directed_to", "function"), by=("task_id",))
 _HELD = bulk.statement(
     "SELECT attempt.worker, task.tenant, count(*) FROM attempt JOIN task ON task.task_id = attempt.task_id"  # noqa: S608 - our own names, here and below
@@ -34,26 +36,45 @@ _UNPLACED = "wait_reason = 'ready', pool = NULL, rank = 0, directed_to = NULL, f
 _RECALL = transition_sql(
     [TaskState.SCHEDULED], TaskState.PENDING, where=f"{_TARGETED_TASK} AND {{place}}", also=_UNPLACED, by_state=True
 )
+_RECALL_COMMON = transition_sql(
+    [TaskState.SCHEDULED],
+    TaskState.PENDING,
+    where="{place} AND directed_to IS NULL AND function IS NULL",
+    also=_UNPLACED,
+    by_state=True,
+)
 _ONE_AT_A_TIME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant, 7163071908))")
+
+
+def pool_condition(reach: TakeFilter) -> str:
+    """The condition of SCHEDULED tasks of the worker's pool. `pool_parameters` returns its parameters."""
+    return f"{schema.SCHEDULED} AND " + ("task.pool IS NULL" if reach.pool is None else "task.pool = ?")
+
+
+def pool_parameters(reach: TakeFilter) -> list[object]:
+    """The parameters of `pool_condition`."""
+    return [] if reach.pool is None else [reach.pool]
 
 
 def take_condition(reach: TakeFilter) -> str:
     """The condition of tasks that a worker may take. `take_parameters` returns its parameters."""
-    pool = "task.pool IS NULL" if reach.pool is None else "task.pool = ?"
+    scheduled = pool_condition(reach)
     if reach.chosen:
         ours = "task.directed_to = ? OR (task.directed_to IS NULL AND task.function IN KEYS)"
-        return f"{schema.SCHEDULED} AND {_TARGETED_TASK} AND {pool} AND ({ours})"
+        return f"{scheduled} AND {_TARGETED_TASK} AND ({ours})"
     functions = "" if reach.functions is None else " AND (task.function IS NULL OR task.function IN KEYS)"
-    return f"{schema.SCHEDULED} AND {pool}{functions} AND (task.directed_to IS NULL OR task.directed_to = ?)"
+    others = "task.directed_to IS NULL" + ("" if reach.available_by is None else " AND task.available_at <= ?")
+    return f"{scheduled}{functions} AND ({others} OR task.directed_to = ?)"
 
 
 def take_parameters(reach: TakeFilter, worker: str) -> list[object]:
     """The parameters of `take_condition`."""
-    pool = [] if reach.pool is None else [reach.pool]
+    pool = pool_parameters(reach)
     if reach.chosen:
         return [*pool, worker, list(reach.functions or ())]
     functions = [] if reach.functions is None else [list(reach.functions)]
-    return [*pool, *functions, worker]
+    since = [] if reach.available_by is None else [reach.available_by]
+    return [*pool, *functions, *since, worker]
 
 
 def write_placements(conn: sa.Connection, admissions: Collection[Admission]) -> None:
@@ -63,9 +84,10 @@ def write_placements(conn: sa.Connection, admissions: Collection[Admission]) -> 
 
 
 def lock_tenant_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> None:
-    """Keep other transactions from admitting tasks of the tenants that have limits."""
+    """Keep other transactions from admitting tasks of the tenants that have limits on tasks or actions."""
     if conn.dialect.name == "postgresql":
-        for tenant in sorted({one.tenant_limit[0] for one in admissions if one.tenant_limit is not None}):
+        limits = (limit for one in admissions for limit in (one.tenant_limit, one.action_limit) if limit is not None)
+        for tenant in sorted({tenant for tenant, _ in limits}):
             conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
@@ -87,18 +109,20 @@ def within_tenant_limits(conn: sa.Connection, admitted: dict[TaskId, Admission])
 
 def in_flight_counts(conn: sa.Connection) -> InFlightCounts:
     """See TaskPlacement.in_flight_counts."""
-    in_hand, directed, tenants = Counter[str](), Counter[str](), Counter[str]()
+    in_hand, directed, tenants, held = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     scheduled = Counter[str | None]()
     for worker, tenant, count in bulk.fetch_rows(conn, _HELD):
         in_hand[worker] += count
-        tenants[tenant] += count
+        held[tenant] += count
     for pool, directed_to, tenant, count in bulk.fetch_rows(conn, _SCHEDULED):
         tenants[tenant] += count
         if directed_to is None:
             scheduled[pool] += count
         else:
             directed[directed_to] += count
-    return InFlightCounts(in_hand=in_hand, directed=directed, scheduled=scheduled, tenants=tenants)
+    return InFlightCounts(
+        in_hand=in_hand, directed=directed, scheduled=scheduled, tenants=tenants + held, tenants_in_hand=held
+    )
 
 
 def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId, Placement]:
@@ -110,6 +134,15 @@ def placements(conn: sa.Connection, tasks: Collection[TaskId]) -> Mapping[TaskId
 def chosen(conn: sa.Connection) -> Collection[Placement]:
     """See TaskPlacement.chosen."""
     return [Placement(pool, 0, worker, function) for pool, worker, function in bulk.fetch_rows(conn, _TARGETED)]
+
+
+def register(conn: sa.Connection, info: WorkerInfo, ttl_ms: int, now: int) -> None:
+    """See Workers.register."""
+    if not register_worker(conn, info, ttl_ms, now):
+        return
+    place, values = ("pool IS NULL", []) if info.pool == DEFAULT_POOL else ("pool = ?", [info.pool])
+    bulk.execute_statement(conn, bulk.statement(_RECALL_COMMON.format(place=place)), *values)
+    hint_after_commit(conn, HintTopic.READY)
 
 
 def recall_stranded(conn: sa.Connection, now: int) -> Sequence[tuple[TaskId, RunId]]:

@@ -22,6 +22,8 @@ from gnomon.adapters.sql.errors import (
     sqlstate_of,
     translate_error,
 )
+from gnomon.adapters.sql.payloads import CIPHER
+from gnomon.adapters.sql.postgres_schema import SCHEMA_OPTION
 from gnomon.adapters.sql.transactions import (
     MAX_BATCH,
     PATIENCE_MS,
@@ -31,6 +33,7 @@ from gnomon.adapters.sql.transactions import (
     run_batch,
 )
 from gnomon.errors import StoreUnavailable, UsageError
+from gnomon.ports.payloads import PayloadCipher
 
 _SHAPE = "postgresql://USER:PASSWORD@HOST:PORT/NAME"
 _LAST_PORT = 65_535
@@ -195,6 +198,9 @@ class PostgresTransactions:
         self._writing = self._engine.execution_options(isolation_level=_ISOLATION)
         self._patience_ms = patience_ms
         self._limited = statement_cache
+        #: The schema with the tables; None for whatever the connection finds.
+        self.schema: str | None = None
+        self._set_search_paths()
         self._pending_writes: deque[_PostgresWrite] = deque()
         self._writers: set[asyncio.Task[None]] = set()
         #: The number of writers that drain the queue, and whether one is about to start.
@@ -203,6 +209,34 @@ class PostgresTransactions:
         self._closing = False
         #: The number of transactions, committed or not.
         self.commits = 0
+
+    def _set_search_paths(self) -> None:
+        """Set the search path of each connection; behind a pooler, that of each transaction."""
+
+        @sa.event.listens_for(self._engine.sync_engine, "connect")
+        def connected(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own
+            # Not as a parameter of the connection: poolers refuse those that they do not know.
+            if self.schema is not None and self._limited:
+                command = f'SET search_path TO "{self.schema}"'
+                connection.run_async(lambda driver: driver.execute(command))
+
+        @sa.event.listens_for(self._engine.sync_engine, "begin")
+        def begun(conn: sa.Connection) -> None:
+            if self.schema is not None and not self._limited:
+                conn.exec_driver_sql(f'SET LOCAL search_path TO "{self.schema}"')
+
+    async def use_schema(self, schema: str | None) -> None:
+        """Use the tables in this schema from now on."""
+        self.schema = schema
+        for engine in (self._engine, self._writing):
+            engine.sync_engine.update_execution_options(**{SCHEMA_OPTION: schema})
+        if schema is not None:
+            await self._engine.dispose()
+
+    def use_cipher(self, cipher: PayloadCipher) -> None:
+        """Encrypt payloads from now on."""
+        for engine in (self._engine, self._writing):
+            engine.sync_engine.update_execution_options(**{CIPHER: cipher})
 
     def now(self, conn: sa.Connection) -> int:
         """See Transactions.now."""

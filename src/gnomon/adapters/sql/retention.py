@@ -4,18 +4,22 @@ A run expires together with the runs that its steps waited for. Every function h
 transaction becomes long.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import bulk, expired_definitions, schema
+from gnomon.adapters.sql.announcements import unsent
+from gnomon.adapters.sql.archive_records import records, row_to_json
 from gnomon.adapters.sql.external_events import effects
 from gnomon.adapters.sql.rows import DEAD_LETTER, RUN, column_list, dead_letter_of, run_of, tick_of
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, DeadLetter, Run, ScheduleUid
 from gnomon.core.retention import (
     RetainedSchedule,
     RetentionHorizons,
+    RunPosition,
     dead_letter_expired,
     event_expired,
     needed_by_dead_letter,
@@ -55,6 +59,8 @@ def removable_run_trees(conn: sa.Connection, expired: Sequence[Run], limit: int)
     few = _up_to_limit(conn, free, limit)
     ended = [tree for tree in _with_sub_runs(conn, few) if all(run.over for run in tree.runs)]
     needed = _needed_by_dead_letters(conn, [tree.runs[0] for tree in ended])
+    to_announce = unsent(conn, (run.run_id for tree in ended for run in tree.runs))
+    needed |= {tree.runs[0].run_id for tree in ended if any(run.run_id in to_announce for run in tree.runs)}
     seen = few[-1] if len(few) < len(free) else None
     return [tree for tree in ended if tree.runs[0].run_id not in needed], seen
 
@@ -121,10 +127,19 @@ _NEXT_TENANT = [
 ]
 _PAGE = "planned_at < ? AND (planned_at, run_id) > (?, ?) ORDER BY planned_at, run_id LIMIT ?"
 _RUNS_OF_SCHEDULE = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid = ? AND {_PAGE}")  # noqa: S608
+#: The oldest of the newest runs of a job that have ended.
+_OLDEST_KEPT = bulk.statement(
+    "SELECT created_at, run_id FROM run WHERE tenant = ? AND schedule_id = ? AND completed_at IS NOT NULL"
+    " ORDER BY created_at DESC, run_id DESC LIMIT 1 OFFSET ?"
+)
 _RUNS_WITHOUT_SCHEDULE = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE schedule_uid IS NULL AND {_PAGE}")  # noqa: S608
 _TICKS = bulk.statement(
     f"SELECT {column_list(schema.tick.c)} FROM tick"  # noqa: S608
     " WHERE uid = ? AND planned_at > ? AND planned_at < ? ORDER BY planned_at LIMIT ?"
+)
+_TOLD_OF_TICKS = bulk.statement(
+    f"SELECT {column_list(schema.announcement.c)} FROM announcement"  # noqa: S608
+    f" WHERE {schema.OF_TICK} AND schedule_uid = ? AND planned_at >= ? AND planned_at <= ?"
 )
 _THERE = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS")
 _EVENTS = bulk.statement(
@@ -167,14 +182,15 @@ def expired_runs(
 ) -> RetentionBatch:
     """See RetentionStore.expired_runs."""
     most = max(1, limit // _ROWS_OF_A_RUN)
-    place = (kept.runs_at, *after, most)
+    oldest_kept = None if past is None else _oldest_kept(conn, past, kept)
+    place = (kept.runs_at if oldest_kept is None else FOREVER, *after, most)
     found = (
         bulk.fetch_rows(conn, _RUNS_WITHOUT_SCHEDULE, *place)
         if past is None
         else bulk.fetch_rows(conn, _RUNS_OF_SCHEDULE, past.uid, *place)
     )
     page = [run_of(row) for row in found]
-    trees, seen = removable_run_trees(conn, [run for run in page if run_expired(run, kept)], limit)
+    trees, seen = removable_run_trees(conn, [run for run in page if run_expired(run, kept, oldest_kept)], limit)
     last = page[-1] if seen is None and len(page) == most else seen
     return RetentionBatch(
         kind=RetentionKind.RUNS,
@@ -184,6 +200,14 @@ def expired_runs(
     )
 
 
+def _oldest_kept(conn: sa.Connection, past: RetainedSchedule, kept: RetentionHorizons) -> RunPosition | None:
+    """The oldest of the runs whose number is kept; None if there are no more than those, or all are kept."""
+    if kept.most_runs is None:
+        return None
+    found = bulk.fetch_rows(conn, _OLDEST_KEPT, past.tenant, past.schedule_id, kept.most_runs - 1)
+    return next(((at, name) for at, name in found), None)
+
+
 def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[ArchiveRecord]:
     """The archive records of the runs, dated by the end of the first run of each tree."""
     at: dict[str, int] = {run.run_id: tree.runs[0].completed_at or 0 for tree in trees for run in tree.runs}
@@ -191,30 +215,9 @@ def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[Archi
     found = records(conn, schema.run, "run_id", runs, at) + records(conn, schema.task, "run_id", runs, at)
     tasks = [record.row["task_id"] for record in found if record.table == "task"]
     at |= {record.row["task_id"]: record.at for record in found if record.table == "task"}
+    found += records(conn, schema.announcement, "run_id", runs, at)
     found += records(conn, schema.attempt, "task_id", tasks, at) + records(conn, schema.task_log, "task_id", tasks, at)
     return found + records(conn, schema.payload, "owner_id", [*runs, *tasks], at)
-
-
-def records(
-    conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: Mapping[str, int]
-) -> list[ArchiveRecord]:
-    """The rows of the table with one of these keys as archive records, dated by `at`."""
-    query = bulk.statement(f"SELECT {column_list(table.c)} FROM {table.name} WHERE {key} IN KEYS")  # noqa: S608
-    found = bulk.fetch_rows(conn, query, list(names)) if names else ()
-    rows = (row_to_json(table, row) for row in found)
-    return [ArchiveRecord(str(table.name), row, at[row[key]]) for row in rows]
-
-
-def row_to_json(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
-    """The row as JSON values. Bytes contain JSON text already, except keys, which are digests."""
-    return {str(column.name): _json_value(column, value) for column, value in zip(table.columns, row, strict=True)}
-
-
-def _json_value(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
-    if isinstance(value, bytes):
-        return value.hex() if column.name == "key" else value.decode()
-    # SQLite stores booleans as numbers.
-    return bool(value) if isinstance(column.type, sa.Boolean) and value is not None else value
 
 
 # ---- everything else -----------------------------------------------------------------------------
@@ -233,9 +236,22 @@ def expired_ticks(
         kind=RetentionKind.TICKS,
         uid=past.uid,
         names=tuple(going),
-        records=[ArchiveRecord("tick", row_to_json(schema.tick, row), going[row[1]]) for row in rows],
+        records=[
+            *(ArchiveRecord("tick", row_to_json(schema.tick, row), going[row[1]]) for row in rows),
+            *_announcements_of_ticks(conn, past.uid, going),
+        ],
         after=(page[-1].decision.planned_at, "") if len(page) == limit else None,
     )
+
+
+def _announcements_of_ticks(conn: sa.Connection, uid: ScheduleUid, going: Mapping[int, int]) -> Iterator[ArchiveRecord]:
+    """The archive records of the announcements of these ticks, by planned time, each dated like its tick."""
+    if not going:
+        return
+    for row in bulk.fetch_rows(conn, _TOLD_OF_TICKS, uid, min(going), max(going)):
+        told = row_to_json(schema.announcement, row)
+        if told["planned_at"] in going:
+            yield ArchiveRecord("announcement", told, going[told["planned_at"]])
 
 
 def expired_events(
@@ -287,20 +303,32 @@ _OF_TASKS = [
 ]
 _OF_RUNS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608
-    for table, key in (("payload", "owner_id"), ("run", "run_id"))
+    for table, key in (("announcement", "run_id"), ("payload", "owner_id"), ("run", "run_id"))
 ]
 _OTHERS = {
     kind: [bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS") for table in tables]  # noqa: S608
     for kind, key, tables in (
         (RetentionKind.EVENTS, "event_id", ("event_entry", "event")),
         (RetentionKind.DEAD_LETTERS, "dead_letter_id", ("dead_letter",)),
-        (RetentionKind.SCHEDULES, "uid", ("schedule_revision", "pause", "schedule")),
+        (RetentionKind.SCHEDULES, "uid", ("failure_streak", "schedule_revision", "pause", "schedule")),
     )
 }
+_NEWEST_WITH_RUN = bulk.statement(
+    "SELECT max(planned_at) FROM tick WHERE uid = ? AND planned_at >= ? AND planned_at <= ? AND run_id IS NOT NULL"
+)
+_NOTE_REMOVED = bulk.statement(
+    "UPDATE schedule SET ticks_removed_until = ? WHERE uid = ? AND coalesce(ticks_removed_until, 0) < ?"
+)
 _REMOVE_TICKS = bulk.Statement(
     "DELETE FROM tick WHERE uid = ? AND planned_at = ?",
     "DELETE FROM tick USING unnest($1::text[], $2::bigint[]) AS v (uid, planned_at)"
     " WHERE tick.uid = v.uid AND tick.planned_at = v.planned_at",
+)
+
+_REMOVE_TOLD = bulk.Statement(
+    f"DELETE FROM announcement WHERE {schema.OF_TICK} AND schedule_uid = ? AND planned_at = ?",  # noqa: S608
+    "DELETE FROM announcement USING unnest($1::text[], $2::bigint[]) AS v (uid, planned_at)"  # noqa: S608
+    f" WHERE {schema.OF_TICK} AND schedule_uid = v.uid AND announcement.planned_at = v.planned_at",
 )
 
 
@@ -309,11 +337,28 @@ def remove(conn: sa.Connection, batch: RetentionBatch, limit: int) -> bool:
     if batch.kind is RetentionKind.RUNS:
         return _remove_runs(conn, batch.names, limit)
     if batch.kind is RetentionKind.TICKS:
+        _note_removed_ticks(conn, batch)
         bulk.execute_many(conn, _REMOVE_TICKS, [(batch.uid, at) for at in batch.names])
+        bulk.execute_many(conn, _REMOVE_TOLD, [(batch.uid, at) for at in batch.names])
+        return True
+    if batch.kind is RetentionKind.BACKFILLS:
+        return expired_definitions.remove_backfills(conn, batch.names, limit)
+    if batch.kind is RetentionKind.WORKFLOWS:
+        expired_definitions.remove_workflows(conn, batch.names)
         return True
     for statement in _OTHERS[batch.kind]:
         bulk.execute_statement(conn, statement, list(batch.names))
     return True
+
+
+def _note_removed_ticks(conn: sa.Connection, batch: RetentionBatch) -> None:
+    """Remember up to where ticks that had a run are removed: their schedule's mark is not set back before that."""
+    planned = [int(at) for at in batch.names]
+    if not planned:
+        return
+    [(newest,)] = bulk.fetch_rows(conn, _NEWEST_WITH_RUN, batch.uid, min(planned), max(planned))
+    if newest is not None:
+        bulk.execute_statement(conn, _NOTE_REMOVED, newest, batch.uid, newest)
 
 
 def _remove_runs(conn: sa.Connection, names: Sequence[str], limit: int) -> bool:

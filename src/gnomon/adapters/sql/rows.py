@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.core.announcements.model import Announcement, AnnouncementFacts, AnnouncementState, AnnounceMoment
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import (
@@ -19,6 +20,7 @@ from gnomon.core.model import (
     Catchup,
     DeadLetter,
     Decision,
+    MarkCorrection,
     Overlap,
     Reason,
     Result,
@@ -48,11 +50,16 @@ Row = Sequence[Any]
 _NAMES = [column.name for column in schema.schedule.columns]
 _SPEC_STARTS, _STATE_STARTS, _STATE_ENDS = map(_NAMES.index, ("trigger_kind", "revision", "deleted_at"))
 _TRIGGER_ENDS = _NAMES.index("workflow_id") - _SPEC_STARTS
-#: The columns of a Spec. Columns of later migrations are at the end of the table.
-_SPEC = [*_NAMES[_SPEC_STARTS:_STATE_STARTS], *_NAMES[_STATE_ENDS + 1 :]]
+#: Columns of later migrations are at the end of the table; these are no columns of a Spec.
+_LATER_STATE = ("mark_correction", "spread_until")
+#: Only retention and the setting back of marks read and write it.
+_NO_STATE = ("ticks_removed_until",)
+_LATER_SPEC = [name for name in _NAMES[_STATE_ENDS + 1 :] if name not in (*_LATER_STATE, *_NO_STATE)]
+#: The columns of a Spec.
+_SPEC = [*_NAMES[_SPEC_STARTS:_STATE_STARTS], *_LATER_SPEC]
 _SPEC_ENDS = _SPEC_STARTS + len(_SPEC)
-_ORDER = (*_NAMES[:_SPEC_STARTS], *_SPEC, *_NAMES[_STATE_STARTS:_STATE_ENDS])
-#: The columns of a Schedule: all but `deleted_at`.
+_ORDER = (*_NAMES[:_SPEC_STARTS], *_SPEC, *_NAMES[_STATE_STARTS:_STATE_ENDS], *_LATER_STATE)
+#: The columns of a Schedule.
 SCHEDULE = tuple(schema.schedule.c[name] for name in _ORDER)
 
 #: The errors that an unknown zone, an unknown value or an inconsistent row raises.
@@ -63,6 +70,8 @@ _CATCHUPS = {str(one): one for one in Catchup}
 #: The options of an event trigger: filter, debounce and batch. Options of a newer version are unknown here.
 _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
+_FACTS = msgspec.json.Decoder(AnnouncementFacts)
+_CORRECTION = msgspec.json.Decoder(MarkCorrection)
 _EXCEPTIONS = msgspec.json.Decoder(tuple[tuple[int, int | None], ...])
 
 
@@ -85,6 +94,8 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
         schedule.queued_runs,
         schedule.created_at,
         schedule.updated_at,
+        None if schedule.mark_correction is None else msgspec.json.encode(schedule.mark_correction).decode(),
+        schedule.spread_until,
     )
 
 
@@ -100,9 +111,9 @@ def schedule_of(row: Row) -> Schedule:
 
 def _schedule_of(row: Row) -> Schedule:
     uid, tenant, schedule_id = row[:_SPEC_STARTS]
-    revision, shard, mark_at, next_fire_at, paused_at, active_runs, queued_runs, created_at, updated_at = row[
-        _SPEC_ENDS : len(SCHEDULE)
-    ]
+    state = row[_SPEC_ENDS : len(SCHEDULE)]
+    revision, shard, mark_at, next_fire_at, paused_at, active_runs, queued_runs = state[:7]
+    created_at, updated_at, correction, spread_until = state[7:]
     return Schedule(
         uid=uid,
         tenant=tenant,
@@ -117,6 +128,8 @@ def _schedule_of(row: Row) -> Schedule:
         queued_runs=queued_runs,
         created_at=created_at,
         updated_at=updated_at,
+        mark_correction=None if correction is None else _CORRECTION.decode(correction),
+        spread_until=spread_until,
     )
 
 
@@ -140,6 +153,8 @@ def _spec_row(spec: Spec) -> tuple[Any, ...]:
         spec.delete_after_run,
         _options_text(spec.trigger),
         _exceptions_text(spec.exceptions) if spec.exceptions else None,
+        spec.origin,
+        spec.orphaned,
     )
 
 
@@ -169,7 +184,7 @@ def _options_text(trigger: Cron | Every | At | OnDemand | OnEvent) -> str | None
 def _spec_of(row: Row) -> Spec:
     values = row[_TRIGGER_ENDS:]
     workflow_id, version, user_id, steps, start_at, end_at, overlap, catchup = values[:8]
-    jitter, grace, window, cap, queue, ahead, once, options, exceptions = values[8:]
+    jitter, grace, window, cap, queue, ahead, once, options, exceptions, origin, orphaned = values[8:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
         workflow_id=workflow_id,
@@ -186,9 +201,11 @@ def _spec_of(row: Row) -> Spec:
         catchup_cap=cap,
         queue_limit=queue,
         lookahead_ms=ahead,
-        # Revisions of earlier versions lack the column.
+        # Revisions of earlier versions lack some columns.
         delete_after_run=bool(once),
         exceptions=_exceptions_of(exceptions) if exceptions else (),
+        origin=origin or "",
+        orphaned=bool(orphaned),
     )
 
 
@@ -298,7 +315,7 @@ def tick_row(tick: Tick) -> tuple[Any, ...]:
     )
 
 
-def tick_of(row: Row) -> Tick:
+def tick_of(row: Row, run_changed_at: int | None = None) -> Tick:
     """The tick of a row."""
     uid, planned_at, tenant, schedule_id, last_at, count, kind, reason, key, status, run_id, fire_at = row[:12]
     decided_at, term, revision = row[12:]
@@ -320,6 +337,7 @@ def tick_of(row: Row) -> Tick:
         decided_at=decided_at,
         term=term,
         revision=revision,
+        run_changed_at=run_changed_at,
     )
 
 
@@ -352,8 +370,13 @@ RUN = _columns(schema.run, Run)
 TASK = _columns(schema.task, Task)
 ATTEMPT = _columns(schema.attempt, Attempt)
 DEAD_LETTER = _columns(schema.dead_letter, DeadLetter)
+ANNOUNCEMENT = _columns(schema.announcement, Announcement)
 _TASK_ENDS = len(TASK)
 _RUN_ENDS = _TASK_ENDS + len(RUN)
+
+
+#: Ids are ASCII: those that begin with a text lie between that text and it with this character.
+LAST_CHARACTER = "\x7f"
 
 
 def column_list(columns: Iterable[sa.Column[Any]], table: str | None = None) -> str:
@@ -374,7 +397,7 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 #: The columns of a new run.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
 #: The columns of a new run that was requested, not started by a tick.
-REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth")
+REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth", "actor")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -398,14 +421,14 @@ def run_row(run: Run) -> tuple[Any, ...]:
 
 def requested_run_row(run: Run) -> tuple[Any, ...]:
     """A new run as a row of REQUESTED_RUN."""
-    return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth)
+    return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth, run.actor)
 
 
 def run_of(row: Row) -> Run:
     """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
-    parent_task, depth = row[19:]
+    parent_task, depth, actor = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -429,6 +452,8 @@ def run_of(row: Row) -> Run:
         replay_of=replay_of,
         parent_task=parent_task,
         depth=depth,
+        # Runs of older programs have none.
+        actor=actor or "",
     )
 
 
@@ -529,6 +554,21 @@ def attempt_of(row: Row) -> Attempt:
         result=None if result is None else Result(result),
         error=error,
     )
+
+
+def announcement_row(one: Announcement) -> tuple[Any, ...]:
+    """The announcement as a row of ANNOUNCEMENT."""
+    values = {name: getattr(one, name) for name in one.__struct_fields__}
+    values |= {"moment": one.moment.value, "state": one.state.value, "facts": msgspec.json.encode(one.facts).decode()}
+    return tuple(values.values())
+
+
+def announcement_of(row: Row) -> Announcement:
+    """The announcement of a row."""
+    values = dict(zip(Announcement.__struct_fields__, row, strict=True))
+    values["moment"], values["state"] = AnnounceMoment(values["moment"]), AnnouncementState(values["state"])
+    values["best_effort"], values["facts"] = bool(values["best_effort"]), _FACTS.decode(values["facts"])
+    return Announcement(**values)
 
 
 def dead_letter_row(letter: DeadLetter) -> tuple[Any, ...]:

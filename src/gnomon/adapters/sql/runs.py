@@ -6,12 +6,23 @@ from typing import Any
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.rows import RUN, run_of
-from gnomon.core.model import LogLine, Run, RunId, TaskId
+from gnomon.adapters.sql.payloads import cipher_of, unsealed
+from gnomon.adapters.sql.rows import LAST_CHARACTER, RUN, column_list, run_of
+from gnomon.core.model import LogLine, Overlap, Run, RunId, TaskId
 from gnomon.ports.runs import RunQuery
 
 _run, _payload, _log = schema.run.c, schema.payload.c, schema.task_log.c
 _FIND = sa.select(*RUN).where(_run.run_id == sa.bindparam("name"))
+_BY_PREFIX = (
+    sa.select(*RUN)
+    .where(
+        _run.run_id >= sa.bindparam("first"),
+        _run.run_id < sa.bindparam("beyond"),
+        _run.tenant == sa.bindparam("owner"),
+    )
+    .order_by(_run.run_id)
+    .limit(sa.bindparam("limit"))
+)
 _LIST = (
     sa.select(*RUN)
     .where(_run.tenant == sa.bindparam("owner"))
@@ -23,6 +34,11 @@ _POSITION = (
     .where(_run.tenant == sa.bindparam("owner"))
     .order_by(_run.created_at.desc(), _run.run_id.desc())
     .limit(1)
+)
+_EXCLUDING = bulk.statement(
+    f"SELECT {column_list(RUN)} FROM run JOIN schedule ON schedule.uid = run.schedule_uid"  # noqa: S608 - our own names
+    f" WHERE run.{schema.NOT_OVER} AND NOT run.queued AND schedule.overlap = '{Overlap.SKIP}'"
+    " AND schedule.deleted_at IS NULL ORDER BY run.schedule_uid, run.created_at, run.run_id LIMIT ?"
 )
 _PAYLOAD = sa.select(_payload.body).where(
     _payload.owner_id == sa.bindparam("owner"), _payload.kind == sa.bindparam("of")
@@ -44,6 +60,12 @@ def find_run(conn: sa.Connection, run_id: RunId) -> Run | None:
     return None if row is None else run_of(row)
 
 
+def find_by_prefix(conn: sa.Connection, tenant: str, prefix: str, limit: int) -> Sequence[Run]:
+    """See Executions.find_by_prefix."""
+    wanted = {"owner": tenant, "first": prefix, "beyond": prefix + LAST_CHARACTER, "limit": limit}
+    return [run_of(row) for row in conn.execute(_BY_PREFIX, wanted).all()]
+
+
 def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
     """See Executions.list_runs."""
     statement = _narrowed(_LIST, query)
@@ -54,6 +76,11 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
     if query.down_to is not None:
         statement = statement.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
     return [run_of(row) for row in conn.execute(statement, {"owner": query.tenant, "limit": query.limit}).all()]
+
+
+def excluding_runs(conn: sa.Connection, limit: int) -> Sequence[Run]:
+    """See Executions.excluding_runs."""
+    return [run_of(row) for row in bulk.fetch_rows(conn, _EXCLUDING, limit)]
 
 
 def run_position(conn: sa.Connection, query: RunQuery, number: int) -> tuple[int, str] | None:
@@ -78,16 +105,19 @@ def _narrowed(statement: sa.Select[Any], query: RunQuery) -> sa.Select[Any]:
 def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
     """See Executions.payload."""
     found: bytes | None = conn.scalar(_PAYLOAD, {"owner": owner_id, "of": kind})
-    return found
+    return unsealed(conn, owner_id, kind, found)
 
 
 def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
     """See Payloads.payloads."""
-    return {owner_id: body for owner_id, body in bulk.fetch_rows(conn, _PAYLOADS, list(owner_ids), kind)}  # noqa: C416
+    found = bulk.fetch_rows(conn, _PAYLOADS, list(owner_ids), kind)
+    if cipher_of(conn) is None:
+        return {owner_id: body for owner_id, body in found}  # noqa: C416 - rows are no tuples
+    return {owner_id: unsealed(conn, owner_id, kind, body) or b"" for owner_id, body in found}
 
 
 def log_lengths(conn: sa.Connection, tasks: Sequence[TaskId]) -> Mapping[TaskId, int]:
-    """See Executions.log_lengths."""
+    """The number of log lines of each of these tasks that has any."""
     names: list[str] = list(tasks)
     return {task_id: last for task_id, last in bulk.fetch_rows(conn, _LOG_LENGTHS, names)}  # noqa: C416 - rows are no tuples
 

@@ -1,6 +1,6 @@
 """Schedules: finding, adding, changing and deleting them, with their revisions and pauses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from msgspec.structs import replace
@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.cancellation import cancel_queued
 from gnomon.adapters.sql.ledger import apply_verdicts, terms_of
+from gnomon.adapters.sql.one_shots import EndedOneShot
 from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedule_row
 from gnomon.adapters.sql.unreadable import UnreadableSchedules
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import schedule_after
-from gnomon.core.model import RunStatus, Schedule, ScheduleUid, Verdict
+from gnomon.core.model import RunStatus, Schedule, Verdict
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import ScheduleEdit
 
@@ -26,6 +27,12 @@ _PAGE = (
     .order_by(_schedule.schedule_id)
     .limit(sa.bindparam("limit"))
 )
+_NAMES_FROM = sa.select(_schedule.schedule_id).where(
+    _schedule.tenant == sa.bindparam("tenant"),
+    _schedule.deleted_at.is_(None),
+    _schedule.origin.in_(sa.bindparam("origins", expanding=True)),
+)
+_ORPHANS = _EXISTING.where(_schedule.orphaned).order_by(_schedule.schedule_id).limit(sa.bindparam("limit"))
 _ADD = bulk.insert_statement(
     schema.schedule,
     tuple(column.name for column in SCHEDULE),
@@ -59,6 +66,16 @@ def page(
             break
         after = rows[-1].schedule_id
     return found
+
+
+def names_from(conn: sa.Connection, tenant: str, origins: Collection[str]) -> frozenset[str]:
+    """See Schedules.names_from."""
+    return frozenset(conn.scalars(_NAMES_FROM, {"tenant": tenant, "origins": sorted(origins)}))
+
+
+def orphans(conn: sa.Connection, tenant: str, limit: int, unreadable: UnreadableSchedules) -> Sequence[Schedule]:
+    """See Schedules.orphans. Unreadable schedules are skipped."""
+    return unreadable.readable(conn.execute(_ORPHANS, {"tenant": tenant, "limit": limit}).all())
 
 
 def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: str) -> frozenset[str]:
@@ -117,8 +134,9 @@ def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
     return True
 
 
-def retire_one_shot(conn: sa.Connection, uid: ScheduleUid, status: RunStatus, now: int) -> None:
+def retire_one_shot(conn: sa.Connection, ended: EndedOneShot) -> None:
     """Delete a one-shot schedule after a successful run; pause it after a failed one."""
+    uid, status, now = ended
     row = conn.execute(_BY_UID, {"wanted": uid}).one_or_none()
     try:
         schedule = None if row is None else schedule_of(row)

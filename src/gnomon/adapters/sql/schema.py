@@ -7,14 +7,15 @@ tables with the result of all migrations.
 import sqlalchemy as sa
 
 #: Sorted by code point on both databases and in Python, whatever the locale of the server.
-Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-Instant = sa.BigInteger
+NameType = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+InstantType = sa.BigInteger
 
 #: Literals, because a partial index is only used by a query that contains its condition word for word.
 # Not a condition on the status: an index is written whenever a column of its condition changes.
 NOT_OVER = "completed_at IS NULL"
 TO_STOP = f"cancel_requested_at IS NOT NULL AND {NOT_OVER}"
 WAITS = "state = 'PENDING' AND wait_reason NOT IN ('deps', 'queue')"
+UNROUTABLE = "state = 'PENDING' AND wait_reason = 'route' AND unroutable_since IS NOT NULL"
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
 TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
@@ -22,6 +23,10 @@ OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
+TO_ANNOUNCE = "state = 'pending'"
+TO_ANNOUNCE_AGAIN = f"{TO_ANNOUNCE} AND tries > 0"
+OF_TICK = "run_id IS NULL"
+REVOKED, STANDING = "revoked_at IS NOT NULL", "revoked_at IS NULL"
 
 metadata = sa.MetaData()
 
@@ -35,9 +40,9 @@ def partial_index(name: str, *columns: str, where: str, unique: bool = False) ->
 schedule = sa.Table(
     "schedule",
     metadata,
-    sa.Column("uid", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("uid", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("schedule_id", NameType, nullable=False),
     # ---- the spec
     sa.Column("trigger_kind", sa.Text, nullable=False),
     sa.Column("expression", sa.Text),
@@ -46,14 +51,14 @@ schedule = sa.Table(
     sa.Column("dst_gap", sa.Text),
     sa.Column("dst_fold", sa.Text),
     sa.Column("period_ms", sa.BigInteger),
-    sa.Column("anchor_at", Instant),
-    sa.Column("at_at", Instant),
-    sa.Column("workflow_id", Name, nullable=False),
+    sa.Column("anchor_at", InstantType),
+    sa.Column("at_at", InstantType),
+    sa.Column("workflow_id", NameType, nullable=False),
     sa.Column("workflow_version", sa.Integer, nullable=False),
-    sa.Column("user_id", Name, nullable=False),
+    sa.Column("user_id", NameType, nullable=False),
     sa.Column("first_steps", sa.Text, nullable=False),
-    sa.Column("start_at", Instant),
-    sa.Column("end_at", Instant),
+    sa.Column("start_at", InstantType),
+    sa.Column("end_at", InstantType),
     sa.Column("overlap", sa.Text, nullable=False),
     sa.Column("catchup", sa.Text, nullable=False),
     sa.Column("jitter_ms", sa.BigInteger, nullable=False),
@@ -65,19 +70,28 @@ schedule = sa.Table(
     # ---- the progress of its ticks
     sa.Column("revision", sa.Integer, nullable=False),
     sa.Column("shard", sa.SmallInteger, nullable=False),
-    sa.Column("mark_at", Instant, nullable=False),
-    sa.Column("next_fire_at", Instant),
-    sa.Column("paused_at", Instant),
+    sa.Column("mark_at", InstantType, nullable=False),
+    sa.Column("next_fire_at", InstantType),
+    sa.Column("paused_at", InstantType),
     sa.Column("active_runs", sa.Integer, nullable=False),
     sa.Column("queued_runs", sa.Integer, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
-    sa.Column("updated_at", Instant, nullable=False),
-    sa.Column("deleted_at", Instant),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("updated_at", InstantType, nullable=False),
+    sa.Column("deleted_at", InstantType),
     sa.Column("delete_after_run", sa.Boolean, nullable=False, server_default=sa.false()),
     # Options of an event trigger, as JSON.
     sa.Column("trigger_options", sa.Text),
     # Ticks that are skipped or moved, as JSON; null if there are none.
     sa.Column("exceptions", sa.Text),
+    # The last time that the mark was set back, as JSON; null if it never was.
+    sa.Column("mark_correction", sa.Text),
+    # Where the definition comes from, and whether that declares it no more.
+    sa.Column("origin", sa.Text, nullable=False, server_default=""),
+    sa.Column("orphaned", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Until when overdue ticks are spread; null or past if they are not.
+    sa.Column("spread_until", InstantType),
+    # The newest planned time of a tick that had a run and was removed by retention. A Schedule does not have it.
+    sa.Column("ticks_removed_until", InstantType),
     partial_index("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which due schedules are read: a page needs no sort
     # even if a hundred thousand are due at one instant.
@@ -91,15 +105,15 @@ schedule = sa.Table(
 schedule_revision = sa.Table(
     "schedule_revision",
     metadata,
-    sa.Column("uid", Name, primary_key=True),
+    sa.Column("uid", NameType, primary_key=True),
     sa.Column("revision", sa.Integer, primary_key=True),
     sa.Column("spec", sa.Text, nullable=False),
-    sa.Column("mark_at", Instant, nullable=False),
-    sa.Column("next_fire_at", Instant),
-    sa.Column("paused_at", Instant),
+    sa.Column("mark_at", InstantType, nullable=False),
+    sa.Column("next_fire_at", InstantType),
+    sa.Column("paused_at", InstantType),
     sa.Column("active_runs", sa.Integer, nullable=False),
     sa.Column("queued_runs", sa.Integer, nullable=False),
-    sa.Column("from_at", Instant, nullable=False),
+    sa.Column("from_at", InstantType, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("tzdata", sa.Text, nullable=False),
 )
@@ -107,31 +121,31 @@ schedule_revision = sa.Table(
 pause = sa.Table(
     "pause",
     metadata,
-    sa.Column("uid", Name, primary_key=True),
+    sa.Column("uid", NameType, primary_key=True),
     # Two pauses may begin in one millisecond.
     sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("paused_at", Instant, nullable=False),
+    sa.Column("paused_at", InstantType, nullable=False),
     sa.Column("paused_by", sa.Text, nullable=False),
-    sa.Column("resumed_at", Instant),
+    sa.Column("resumed_at", InstantType),
     sa.Column("resumed_by", sa.Text),
 )
 
 tick = sa.Table(
     "tick",
     metadata,
-    sa.Column("uid", Name, primary_key=True),
-    sa.Column("planned_at", Instant, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("schedule_id", Name, nullable=False),
-    sa.Column("last_at", Instant, nullable=False),
+    sa.Column("uid", NameType, primary_key=True),
+    sa.Column("planned_at", InstantType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("schedule_id", NameType, nullable=False),
+    sa.Column("last_at", InstantType, nullable=False),
     sa.Column("count", sa.BigInteger, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("key", sa.LargeBinary, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
-    sa.Column("run_id", Name),
-    sa.Column("fire_at", Instant),
-    sa.Column("decided_at", Instant, nullable=False),
+    sa.Column("run_id", NameType),
+    sa.Column("fire_at", InstantType),
+    sa.Column("decided_at", InstantType, nullable=False),
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
 )
@@ -139,27 +153,28 @@ tick = sa.Table(
 run = sa.Table(
     "run",
     metadata,
-    sa.Column("run_id", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("schedule_uid", Name),
-    sa.Column("schedule_id", Name),
-    sa.Column("workflow_id", Name, nullable=False),
+    sa.Column("run_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("schedule_uid", NameType),
+    sa.Column("schedule_id", NameType),
+    sa.Column("workflow_id", NameType, nullable=False),
     sa.Column("workflow_version", sa.Integer, nullable=False),
-    sa.Column("user_id", Name, nullable=False),
+    sa.Column("user_id", NameType, nullable=False),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("queued", sa.Boolean, nullable=False),
-    sa.Column("planned_at", Instant, nullable=False),
-    sa.Column("fire_at", Instant, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
-    sa.Column("completed_at", Instant),
-    sa.Column("cancel_requested_at", Instant),
-    sa.Column("started_at", Instant),
+    sa.Column("planned_at", InstantType, nullable=False),
+    sa.Column("fire_at", InstantType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("completed_at", InstantType),
+    sa.Column("cancel_requested_at", InstantType),
+    sa.Column("started_at", InstantType),
     sa.Column("error", sa.Text),
     sa.Column("idempotency_key", sa.Text),
-    sa.Column("replay_of", Name),
-    sa.Column("parent_task", Name),
+    sa.Column("replay_of", NameType),
+    sa.Column("parent_task", NameType),
     sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("actor", NameType),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
@@ -173,20 +188,20 @@ run = sa.Table(
 task = sa.Table(
     "task",
     metadata,
-    sa.Column("task_id", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("run_id", Name, nullable=False),
-    sa.Column("step", Name, nullable=False),
+    sa.Column("task_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("step", NameType, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("wait_reason", sa.Text, nullable=False),
-    sa.Column("available_at", Instant, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("available_at", InstantType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("losses", sa.Integer, nullable=False, server_default="0"),
     sa.Column("routings", sa.Integer, nullable=False, server_default="0"),
     sa.Column("note", sa.Text),
-    sa.Column("parent", Name),
+    sa.Column("parent", NameType),
     sa.Column("item", sa.Integer),
     sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("upstream_failed", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -195,30 +210,34 @@ task = sa.Table(
     # Few tasks have an input of their own. The others save the lookup.
     sa.Column("has_input", sa.Boolean, nullable=False, server_default=sa.false()),
     # ---- the placement: null for the default pool, any of its workers, and any function
-    sa.Column("pool", Name),
+    sa.Column("pool", NameType),
     sa.Column("rank", sa.SmallInteger, nullable=False, server_default="0"),
-    sa.Column("directed_to", Name),
-    sa.Column("function", Name),
+    sa.Column("directed_to", NameType),
+    sa.Column("function", NameType),
+    # ---- since when no worker can take it; old while it does not wait for a route
+    sa.Column("unroutable_since", InstantType),
     # Finds the steps of a run without reading their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
     partial_index("task_held", "parent", "item", where=HELD),
     # In the order in which tasks are admitted and taken: a page needs no sort
     # even if a hundred thousand wait since one instant.
     partial_index("task_waiting", "available_at", "task_id", where=WAITS),
-    partial_index("task_scheduled", "pool", "rank", "available_at", "task_id", where=SCHEDULED),
+    partial_index("task_waiting_of_tenant", "tenant", "available_at", "task_id", where=WAITS),
+    partial_index("task_scheduled", "pool", "tenant", "rank", "available_at", "task_id", where=SCHEDULED),
+    partial_index("task_unroutable", "unroutable_since", "task_id", where=UNROUTABLE),
     partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
 )
 
 attempt = sa.Table(
     "attempt",
     metadata,
-    sa.Column("task_id", Name, primary_key=True),
+    sa.Column("task_id", NameType, primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True),
-    sa.Column("worker", Name, nullable=False),
-    sa.Column("lease_until", Instant, nullable=False),
-    sa.Column("dispatched_at", Instant, nullable=False),
-    sa.Column("started_at", Instant),
-    sa.Column("ended_at", Instant),
+    sa.Column("worker", NameType, nullable=False),
+    sa.Column("lease_until", InstantType, nullable=False),
+    sa.Column("dispatched_at", InstantType, nullable=False),
+    sa.Column("started_at", InstantType),
+    sa.Column("ended_at", InstantType),
     sa.Column("result", sa.Text),
     sa.Column("error", sa.Text),
     partial_index("attempt_open", "task_id", where=OPEN),
@@ -228,10 +247,10 @@ attempt = sa.Table(
 task_log = sa.Table(
     "task_log",
     metadata,
-    sa.Column("task_id", Name, primary_key=True),
+    sa.Column("task_id", NameType, primary_key=True),
     # Counts from 1, over all attempts.
     sa.Column("seq", sa.BigInteger, primary_key=True),
-    sa.Column("at", Instant, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
     sa.Column("level", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
     sqlite_with_rowid=False,
@@ -240,36 +259,83 @@ task_log = sa.Table(
 dead_letter = sa.Table(
     "dead_letter",
     metadata,
-    sa.Column("dead_letter_id", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("job", Name, nullable=False),
-    sa.Column("run_id", Name, nullable=False),
-    sa.Column("task_id", Name, nullable=False),
-    sa.Column("step", Name, nullable=False),
+    sa.Column("dead_letter_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("job", NameType, nullable=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("task_id", NameType, nullable=False),
+    sa.Column("step", NameType, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("last_error", sa.Text),
     sa.Column("input", sa.LargeBinary),
-    sa.Column("first_attempt_at", Instant, nullable=False),
-    sa.Column("last_attempt_at", Instant, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
-    sa.Column("resolved_at", Instant),
+    sa.Column("first_attempt_at", InstantType, nullable=False),
+    sa.Column("last_attempt_at", InstantType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("resolved_at", InstantType),
     sa.Column("resolved_by", sa.Text),
-    sa.Column("replayed_by", Name),
+    sa.Column("replayed_by", NameType),
     sa.Index("dead_letter_listed", "tenant", "dead_letter_id"),
-    sa.Index("dead_letter_of_job", "tenant", "job", "dead_letter_id"),
-    partial_index("dead_letter_unresolved", "tenant", "dead_letter_id", where="resolved_at IS NULL"),
+    sa.Index("dead_letter_newest", "tenant", "created_at", "dead_letter_id"),
+    sa.Index("dead_letter_newest_of_job", "tenant", "job", "created_at", "dead_letter_id"),
+    partial_index("dead_letter_newest_open", "tenant", "created_at", "dead_letter_id", where="resolved_at IS NULL"),
+)
+
+announcement = sa.Table(
+    "announcement",
+    metadata,
+    sa.Column("announcement_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("job", NameType, nullable=False),
+    sa.Column("run_id", NameType),
+    sa.Column("schedule_uid", NameType),
+    sa.Column("planned_at", InstantType, nullable=False),
+    sa.Column("moment", sa.Text, nullable=False),
+    sa.Column("channel", NameType, nullable=False),
+    sa.Column("recipient", NameType, nullable=False),
+    sa.Column("template", sa.Text),
+    sa.Column("best_effort", sa.Boolean, nullable=False),
+    # As JSON.
+    sa.Column("facts", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("parts_sent", sa.Integer, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("next_at", InstantType, nullable=False),
+    sa.Column("since_at", InstantType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("ended_at", InstantType),
+    sa.Column("note", sa.Text),
+    # ---- the claim of the process that sends it
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("claimed_by", NameType),
+    sa.Column("claimed_until", InstantType, nullable=False, server_default="0"),
+    sa.Index("announcement_of_run", "run_id"),
+    partial_index("announcement_of_tick", "schedule_uid", "planned_at", where=OF_TICK),
+    sa.Index("announcement_listed", "tenant", "created_at", "announcement_id"),
+    sa.Index("announcement_of_job", "tenant", "job", "created_at", "announcement_id"),
+    partial_index("announcement_next", "next_at", where=TO_ANNOUNCE),
+    partial_index("announcement_due", "tenant", "channel", "next_at", "announcement_id", where=TO_ANNOUNCE),
+    partial_index("announcement_again", "tenant", "channel", "recipient", "job", where=TO_ANNOUNCE_AGAIN),
+)
+
+#: How many runs of a job have failed in a row, if its announcements depend on it.
+failure_streak = sa.Table(
+    "failure_streak",
+    metadata,
+    # The uid of the schedule, or tenant and workflow of runs without one.
+    sa.Column("uid", NameType, primary_key=True),
+    sa.Column("failures", sa.Integer, nullable=False),
 )
 
 event = sa.Table(
     "event",
     metadata,
-    sa.Column("event_id", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("name", Name, nullable=False),
+    sa.Column("event_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("name", NameType, nullable=False),
     sa.Column("key", sa.Text),
     sa.Column("body", sa.LargeBinary, nullable=False),
-    sa.Column("emitted_at", Instant, nullable=False),
+    sa.Column("emitted_at", InstantType, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Index("event_listed", "tenant", "emitted_at", "event_id"),
     sa.Index("event_of_name", "tenant", "name", "emitted_at", "event_id"),
@@ -278,22 +344,22 @@ event = sa.Table(
 event_entry = sa.Table(
     "event_entry",
     metadata,
-    sa.Column("event_id", Name, primary_key=True),
-    sa.Column("schedule_uid", Name, primary_key=True),
-    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("event_id", NameType, primary_key=True),
+    sa.Column("schedule_uid", NameType, primary_key=True),
+    sa.Column("schedule_id", NameType, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("run_id", Name),
-    sa.Column("decided_at", Instant, nullable=False),
+    sa.Column("run_id", NameType),
+    sa.Column("decided_at", InstantType, nullable=False),
     partial_index("event_gathered", "schedule_uid", where=GATHERED),
 )
 
 gathering = sa.Table(
     "gathering",
     metadata,
-    sa.Column("schedule_uid", Name, primary_key=True),
-    sa.Column("first_at", Instant, nullable=False),
-    sa.Column("due_at", Instant, nullable=False),
+    sa.Column("schedule_uid", NameType, primary_key=True),
+    sa.Column("first_at", InstantType, nullable=False),
+    sa.Column("due_at", InstantType, nullable=False),
     sa.Column("count", sa.Integer, nullable=False),
     sa.Index("gathering_due", "due_at", "schedule_uid"),
 )
@@ -301,20 +367,20 @@ gathering = sa.Table(
 backfill = sa.Table(
     "backfill",
     metadata,
-    sa.Column("backfill_id", Name, primary_key=True),
-    sa.Column("tenant", Name, nullable=False),
-    sa.Column("schedule_uid", Name, nullable=False),
-    sa.Column("schedule_id", Name, nullable=False),
+    sa.Column("backfill_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("schedule_uid", NameType, nullable=False),
+    sa.Column("schedule_id", NameType, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
-    sa.Column("from_at", Instant, nullable=False),
-    sa.Column("until_at", Instant, nullable=False),
+    sa.Column("from_at", InstantType, nullable=False),
+    sa.Column("until_at", InstantType, nullable=False),
     sa.Column("max_parallel", sa.Integer, nullable=False),
     sa.Column("again", sa.Boolean, nullable=False),
     sa.Column("planned", sa.Integer, nullable=False),
-    sa.Column("mark_at", Instant, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("mark_at", InstantType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
-    sa.Column("ended_at", Instant),
+    sa.Column("ended_at", InstantType),
     sa.Column("cancelled", sa.Boolean, nullable=False),
     partial_index("backfill_open", "backfill_id", where=OPEN),
     sa.Index("backfill_listed", "tenant", "created_at", "backfill_id"),
@@ -323,20 +389,20 @@ backfill = sa.Table(
 backfill_tick = sa.Table(
     "backfill_tick",
     metadata,
-    sa.Column("backfill_id", Name, primary_key=True),
-    sa.Column("planned_at", Instant, primary_key=True),
-    sa.Column("schedule_uid", Name, nullable=False),
+    sa.Column("backfill_id", NameType, primary_key=True),
+    sa.Column("planned_at", InstantType, primary_key=True),
+    sa.Column("schedule_uid", NameType, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("run_id", Name),
-    sa.Column("decided_at", Instant, nullable=False),
+    sa.Column("run_id", NameType),
+    sa.Column("decided_at", InstantType, nullable=False),
     sa.Index("backfill_tick_of_schedule", "schedule_uid", "planned_at"),
 )
 
 payload = sa.Table(
     "payload",
     metadata,
-    sa.Column("owner_id", Name, primary_key=True),
+    sa.Column("owner_id", NameType, primary_key=True),
     sa.Column("kind", sa.Text, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
@@ -344,12 +410,12 @@ payload = sa.Table(
 workflow = sa.Table(
     "workflow",
     metadata,
-    sa.Column("tenant", Name, primary_key=True),
-    sa.Column("workflow_id", Name, primary_key=True),
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("workflow_id", NameType, primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True),
     sa.Column("definition", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
 )
 
@@ -360,12 +426,12 @@ UNSEALED = "seq IS NULL"
 worker = sa.Table(
     "worker",
     metadata,
-    sa.Column("worker", Name, primary_key=True),
-    sa.Column("pool", Name, nullable=False),
+    sa.Column("worker", NameType, primary_key=True),
+    sa.Column("pool", NameType, nullable=False),
     sa.Column("functions", sa.Text, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("started_at", Instant, nullable=False),
-    sa.Column("seen_until", Instant, nullable=False),
+    sa.Column("started_at", InstantType, nullable=False),
+    sa.Column("seen_until", InstantType, nullable=False),
     sa.Column("labels", sa.Text, nullable=False, server_default="{}"),
     sa.Column("capabilities", sa.Text, nullable=False, server_default="[]"),
     sa.Column("in_hand", sa.Integer, nullable=False, server_default="0"),
@@ -373,7 +439,7 @@ worker = sa.Table(
     sa.Column("cpu", sa.Integer),
     sa.Column("gpu", sa.Integer),
     sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("seen_at", Instant, nullable=False, server_default="0"),
+    sa.Column("seen_at", InstantType, nullable=False, server_default="0"),
 )
 
 shard = sa.Table(
@@ -381,24 +447,33 @@ shard = sa.Table(
     metadata,
     sa.Column("shard", sa.SmallInteger, primary_key=True, autoincrement=False),
     sa.Column("term", sa.BigInteger, nullable=False),
-    sa.Column("holder", Name),
-    sa.Column("lease_until", Instant, nullable=False),
+    sa.Column("holder", NameType),
+    sa.Column("lease_until", InstantType, nullable=False),
 )
 
 node = sa.Table(
     "node",
     metadata,
-    sa.Column("holder", Name, primary_key=True),
-    sa.Column("seen_until", Instant, nullable=False),
+    sa.Column("holder", NameType, primary_key=True),
+    sa.Column("seen_until", InstantType, nullable=False),
 )
 
 singleton_lease = sa.Table(
     "turn",
     metadata,
-    sa.Column("name", Name, primary_key=True),
-    sa.Column("holder", Name, nullable=False),
-    sa.Column("until_at", Instant, nullable=False),
+    sa.Column("name", NameType, primary_key=True),
+    sa.Column("holder", NameType, nullable=False),
+    sa.Column("until_at", InstantType, nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+#: The commits of processes that serve no metrics, until a server has counted them.
+metrics_outbox = sa.Table(
+    "metrics_outbox",
+    metadata,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("changes", sa.LargeBinary, nullable=False),
 )
 
 gnomon_meta = sa.Table(
@@ -408,16 +483,41 @@ gnomon_meta = sa.Table(
     sa.Column("value", sa.Text, nullable=False),
 )
 
+token = sa.Table(
+    "token",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("token_id", NameType, primary_key=True),
+    sa.Column("subject", NameType, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("issued_at", InstantType),
+    sa.Column("issued_by", NameType, nullable=False),
+    sa.Column("expires_at", InstantType, nullable=False),
+    sa.Column("revoked_at", InstantType),
+    sa.Column("revoked_by", NameType, nullable=False),
+    # Servers look at it every few seconds.
+    partial_index("token_revoked", "revoked_at", where=REVOKED),
+    sqlite_with_rowid=False,
+)
+
+#: The tokens of a tenant that were issued before an instant are revoked.
+token_cutoff = sa.Table(
+    "token_cutoff",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("issued_before", InstantType, nullable=False),
+)
+
 audit = sa.Table(
     "audit",
     metadata,
     sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("at", Instant, nullable=False),
-    sa.Column("actor", Name, nullable=False),
-    sa.Column("tenant", Name, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("actor", NameType, nullable=False),
+    sa.Column("tenant", NameType, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("name", Name, nullable=False),
+    sa.Column("name", NameType, nullable=False),
     sa.Column("before", sa.Text),
     sa.Column("after", sa.Text),
     sa.Column("details", sa.Text, nullable=False),
@@ -429,4 +529,62 @@ audit = sa.Table(
     sa.Index("audit_of_subject", "tenant", "kind", "name", "number"),
     partial_index("audit_sealed", "seq", where=SEALED, unique=True),
     partial_index("audit_unsealed", "number", where=UNSEALED),
+)
+
+#: The signed end of the audit trail, by the key that has signed it.
+audit_checkpoint = sa.Table(
+    "audit_checkpoint",
+    metadata,
+    sa.Column("kid", NameType, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("signature", sa.Text, nullable=False),
+)
+
+#: The servers whose callers follow changes.
+change_follower = sa.Table(
+    "change_follower",
+    metadata,
+    sa.Column("server", NameType, primary_key=True),
+    sa.Column("until_at", InstantType, nullable=False),
+)
+
+#: The changes of other processes that these servers tell, for a minute.
+change_log = sa.Table(
+    "change_log",
+    metadata,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("origin", NameType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
+    sa.Column("changes", sa.LargeBinary, nullable=False),
+)
+
+#: The approvals of definitions, revoked ones included.
+approval = sa.Table(
+    "approval",
+    metadata,
+    sa.Column("approval_id", NameType, primary_key=True),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("subject", NameType, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("granted_by", NameType, nullable=False),
+    sa.Column("granted_at", InstantType, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("revoked_at", InstantType),
+    sa.Column("revoked_by", NameType),
+    partial_index("approval_standing", "tenant", "kind", "subject", "digest", where=STANDING, unique=True),
+)
+
+#: The actions that count towards the hourly budgets of tenants: for a command its task, and the number of its attempt.
+action = sa.Table(
+    "action",
+    metadata,
+    sa.Column("action_id", NameType, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Index("action_of_tenant", "tenant", "at"),
+    sqlite_with_rowid=False,
 )

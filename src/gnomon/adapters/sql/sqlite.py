@@ -20,7 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from gnomon.adapters.sql.database_file import (
+    LockRecord,
+    OpenDatabaseFile,
+    identify,
+    lock_path,
+    read_mounts,
+    touch_database_id,
+)
 from gnomon.adapters.sql.errors import lost_transaction_error, translate_error
+from gnomon.adapters.sql.payloads import CIPHER
 from gnomon.adapters.sql.transactions import (
     MAX_BATCH,
     TransactionBody,
@@ -29,7 +38,7 @@ from gnomon.adapters.sql.transactions import (
     run_batch,
 )
 from gnomon.errors import StoreUnavailable, UsageError
-from gnomon.ports.runtime import Events
+from gnomon.ports.payloads import PayloadCipher
 
 T = TypeVar("T")
 READERS = 4
@@ -118,11 +127,19 @@ class SqliteTransactions:
         self.commits = 0
         #: Rows that the writer's connection has changed, in total and at the last checkpoint.
         self._changed = self._checkpointed = 0
+        #: The same when the id of the database was last written; None before the first transaction.
+        self._id_touched: int | None = None
         self._writing = engine_for(path, begin="BEGIN IMMEDIATE", connections=1, cache=_WRITERS_CACHE)
         self._reading = engine_for(path, begin="BEGIN", connections=READERS)
+        self._file = OpenDatabaseFile(path)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gnomon-read")
         self._writer = threading.Thread(target=self._writer_loop, name="gnomon-write", daemon=True)
         self._writer.start()
+
+    def use_cipher(self, cipher: PayloadCipher) -> None:
+        """Encrypt payloads from now on."""
+        for engine in (self._writing, self._reading):
+            engine.update_execution_options(**{CIPHER: cipher})
 
     def now(self, conn: sa.Connection) -> int:  # noqa: ARG002 - PostgreSQL needs the connection
         """See Transactions.now."""
@@ -136,6 +153,7 @@ class SqliteTransactions:
 
     def _read(self, body: TransactionBody[T]) -> T:
         try:
+            self._file.check()
             with self._reading.connect() as conn:
                 return body(conn)
         except Exception as error:
@@ -215,16 +233,28 @@ class SqliteTransactions:
 
     def _run(self, batch: list[_SqliteWrite]) -> list[TransactionResult]:
         try:
+            self._file.check_with_log()
             with self._writing.connect() as conn:
-                outcomes = run_batch(conn, [write.body for write in batch])
+                outcomes = run_batch(conn, [write.body for write in batch], self._touch_id)
                 self.commits += 1
                 self._note_changes(conn)
                 if all(isinstance(outcome.error, StoreUnavailable) for outcome in outcomes):
                     # Start over with a new connection, whatever the error was.
+                    self._file.forget_log()
                     conn.invalidate()
-                return outcomes
+                    return outcomes
+            # If the file was taken away during the commit, nothing may follow from what was written.
+            self._file.check_with_log()
+            self._file.remember_log()
         except Exception as error:  # noqa: BLE001 - the callers get it
             return [TransactionResult(error=lost_transaction_error(error)) for _ in batch]
+        return outcomes
+
+    def _touch_id(self, conn: sa.Connection, _: int) -> None:
+        """Write the id of the database again after many changes: a checkpoint may have begun the log anew."""
+        if self._id_touched is None or self._changed - self._id_touched >= _CHECKPOINT_ROWS:
+            touch_database_id(conn)
+            self._id_touched = self._changed
 
     def _note_changes(self, conn: sa.Connection) -> None:
         driver = conn.connection.dbapi_connection
@@ -232,6 +262,7 @@ class SqliteTransactions:
             self._changed = driver.total_changes
             # A new connection starts to count at 0.
             self._checkpointed = min(self._checkpointed, self._changed)
+            self._id_touched = min(self._id_touched or 0, self._changed)
 
 
 def _deliver_results(batch: list[_SqliteWrite], outcomes: list[TransactionResult]) -> None:
@@ -252,8 +283,8 @@ class FileLock:
     """The right to schedule for a database file. The kernel releases it when the process ends, however it ends."""
 
     def __init__(self, path: str) -> None:
-        # All symbolic links to the database lead to one lock.
-        self.path = os.path.realpath(path) + ".lock"
+        self._database = path
+        self.path = lock_path(path)
         refuse_network_disk(self.path)
         self._file: int | None = None
         _LOCKS.add(self)
@@ -272,7 +303,15 @@ class FileLock:
             os.close(file)
             return False
         self._file = file
+        self._write_record(file)
         return True
+
+    def _write_record(self, file: int) -> None:
+        """Note which database this process schedules on; the lock holds without the note."""
+        record = LockRecord(os.getpid(), identify(self._database)).encode()
+        with suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, record, 0)
 
     def release(self) -> None:
         """Release the lock. The lock file stays: removing it could remove one that another process has just locked."""
@@ -295,22 +334,27 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 
 def refuse_network_disk(path: str, mounts: str = "/proc/mounts") -> None:
     """UsageError if the file is on a network file system, where neither locks nor WAL are reliable."""
-    try:
-        lines = Path(mounts).read_text().splitlines()
-    except OSError:
-        return
-    folder = os.path.realpath(path)
-    kinds = {place.encode().decode("unicode_escape"): kind for _, place, kind, *_ in map(str.split, lines)}
-    within = [place for place in kinds if os.path.commonpath([place, folder]) == place]
+    folder, kinds = os.path.realpath(path), read_mounts(mounts)
+    within = [place for place in kinds if place[:1] == "/" and os.path.commonpath([place, folder]) == place]
     kind = kinds[max(within, key=len)] if within else ""
     if kind in _NETWORK_DISKS:
         raise UsageError(f"{path} is on a network file system ({kind}), where SQLite is not safe: use a local disk")
 
 
+def refuse_read_only(path: str) -> None:
+    """UsageError if this process may not write the file, its folder, or the logs beside it.
+
+    SQLite opens such a file without an error, so a scheduler would start and never decide a tick.
+    """
+    file = Path(path).resolve()
+    for needed in (file.parent, file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+        if needed.exists() and not os.access(needed, os.W_OK):
+            reason = "is read-only for this user; a scheduler or worker writes the database, its folder and its logs"
+            raise UsageError(f"{needed} {reason}")
+
+
 #: How often to check for commits of other processes.
 _POLL_SECONDS = 0.1
-#: How often to check that the file still exists.
-_CHECK_SECONDS = 1.0
 
 
 class CommitWatcher:
@@ -369,33 +413,3 @@ class CommitWatcher:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
-
-
-class DatabaseFileMonitor:
-    """Emits an event when the path no longer leads to the file that it led to at first, and again if that recurs.
-
-    A process that has such a file open goes on writing to a file that has no name any more.
-    """
-
-    def __init__(self, path: str, events: Events) -> None:
-        self._path = os.path.realpath(path)
-        self._events = events
-        self._first = _identity(self._path)
-        self._gone = False
-
-    async def step(self) -> float:
-        """Check once; return the seconds until the next check."""
-        gone = _identity(self._path) != self._first
-        if gone and not self._gone:
-            self._events.emit("database_gone", path=self._path)
-        self._gone = gone
-        return _CHECK_SECONDS
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """The identity of the file at the path; None if there is none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - once per second; a Path would only cost
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -6,13 +6,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import bulk, marks, schema
 from gnomon.adapters.sql.migrator import schema_numbers
 from gnomon.adapters.sql.rows import load_workflow
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.model import Overlap, RunId
+from gnomon.core.model import Overlap, RunId, ScheduleUid
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.maintenance import JobStats, StoreStats
+from gnomon.ports.maintenance import MAX_COUNTED_TASKS, NEWEST_RUNS, JobStats, MarksAhead, StoreStats
 
 _schedule, _shard = schema.schedule.c, schema.shard.c
 _JOBS = sa.select(sa.func.count()).select_from(schema.schedule).where(_schedule.deleted_at.is_(None))
@@ -20,6 +20,32 @@ _DUE = sa.select(sa.func.count(), sa.func.min(_schedule.next_fire_at)).where(
     _schedule.next_fire_at.is_not(None), _schedule.next_fire_at <= sa.bindparam("now")
 )
 _READY = sa.select(schema.task.c.available_at).where(sa.text(schema.SCHEDULED)).order_by("available_at").limit(1)
+_DUE_TASK = (
+    sa.select(schema.task.c.available_at, schema.task.c.created_at)
+    .where(sa.text(schema.WAITS), schema.task.c.available_at <= sa.bindparam("now"))
+    .order_by("available_at", schema.task.c.task_id)
+    .limit(1)
+)
+_UNROUTABLE = (
+    sa.select(schema.task.c.unroutable_since, schema.task.c.note)
+    .where(sa.text(schema.UNROUTABLE))
+    .order_by("unroutable_since", schema.task.c.task_id)
+    .limit(1)
+)
+
+
+_TO_ANNOUNCE = sa.select(sa.literal(1)).where(sa.text(schema.TO_ANNOUNCE)).select_from(schema.announcement).limit(1)
+
+
+def _count_rows(table: sa.Table, condition: str) -> sa.Select[int]:
+    some = sa.select(sa.literal(1)).select_from(table).where(sa.text(condition)).limit(MAX_COUNTED_TASKS)
+    return sa.select(sa.func.count()).select_from(some.subquery())
+
+
+_COUNT_SCHEDULED, _COUNT_UNROUTABLE = (
+    _count_rows(schema.task, condition) for condition in (schema.SCHEDULED, schema.UNROUTABLE)
+)
+_COUNT_TO_ANNOUNCE = _count_rows(schema.announcement, schema.TO_ANNOUNCE)
 _WORKERS = sa.select(sa.func.count()).where(schema.worker.c.seen_until > sa.bindparam("now"))
 _SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).where(
     _shard.holder.is_not(None), _shard.lease_until > sa.bindparam("now")
@@ -29,6 +55,7 @@ _UNRESOLVED = (
 )
 _CARDS = (
     sa.select(
+        _schedule.uid,
         _schedule.tenant,
         _schedule.schedule_id,
         _schedule.next_fire_at,
@@ -42,6 +69,16 @@ _CARDS = (
     .limit(sa.bindparam("limit"))
 )
 _STEPS = bulk.statement("SELECT run_id, step, state FROM task WHERE run_id IN KEYS AND parent IS NULL")
+_LAST_SUCCESS = f"""
+SELECT schedules.uid, (SELECT max(completed_at) FROM (
+    SELECT status, completed_at FROM run WHERE schedule_uid = schedules.uid
+    ORDER BY planned_at DESC, run_id DESC LIMIT {NEWEST_RUNS}
+) AS newest WHERE status = 'completed') FROM {{schedules}}
+"""  # noqa: S608 - our own names
+_LAST_SUCCESSES = bulk.Statement(
+    _LAST_SUCCESS.format(schedules="(SELECT value AS uid FROM json_each(?)) AS schedules"),
+    _LAST_SUCCESS.format(schedules="unnest($1::text[]) AS schedules (uid)"),
+)
 #: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
@@ -57,6 +94,11 @@ class SqlStoreStats:
         engine = self._transactions
         return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, cards))
 
+    async def marks_ahead(self) -> MarksAhead:
+        """See StoreStatsReader.marks_ahead."""
+        engine = self._transactions
+        return await engine.read(lambda conn: marks.marks_ahead(conn, engine.now(conn)))
+
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """See StoreStatsReader.steps."""
         found: dict[RunId, list[tuple[str, str]]] = {}
@@ -65,6 +107,11 @@ class SqlStoreStats:
             for run, step, state in await self._transactions.read(partial(_steps, page)):
                 found.setdefault(run, []).append((step, state))
         return {run: steps for run, steps in found.items() if [name for name, _ in steps] != [ONLY_STEP]}
+
+    async def last_successes(self, uids: Sequence[ScheduleUid]) -> Mapping[ScheduleUid, int]:
+        """See StoreStatsReader.last_successes."""
+        rows = await self._transactions.read(lambda conn: bulk.fetch_rows(conn, _LAST_SUCCESSES, list(uids)))
+        return {uid: at for uid, at in rows if at is not None}
 
 
 def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
@@ -75,6 +122,9 @@ def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int
     """See StoreStatsReader.read."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
+    scheduled_at, due_task = conn.scalar(_READY), conn.execute(_DUE_TASK, {"now": now}).one_or_none()
+    unroutable_since, reason = conn.execute(_UNROUTABLE).one_or_none() or (None, None)
+    waits = scheduled_at, unroutable_since, None if due_task is None else max(due_task)
     return StoreStats(
         store_at=store_at,
         schema=schema_numbers(conn)[0],
@@ -82,19 +132,24 @@ def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int
         due=due,
         oldest_due_at=oldest_due_at,
         overdue=conn.execute(_DUE, {"now": overdue_before}).one()[0] if due else 0,
-        ready_since_at=conn.scalar(_READY),
+        ready_since_at=min((at for at in waits if at is not None), default=None),
+        scheduled=0 if scheduled_at is None else conn.scalar(_COUNT_SCHEDULED) or 0,
+        unroutable=0 if unroutable_since is None else conn.scalar(_COUNT_UNROUTABLE) or 0,
+        unroutable_since_at=unroutable_since,
+        unroutable_reason=reason or "",
         workers=conn.scalar(_WORKERS, {"now": store_at}) or 0,
         shards=shards,
         holders=holders,
         unresolved=conn.scalar(_UNRESOLVED) or 0,
+        unannounced=0 if conn.scalar(_TO_ANNOUNCE) is None else conn.scalar(_COUNT_TO_ANNOUNCE) or 0,
         cards=tuple(_job_stats(conn, row) for row in conn.execute(_CARDS, {"limit": cards})) if cards else (),
     )
 
 
 def _job_stats(conn: sa.Connection, row: sa.Row[*tuple[Any, ...]]) -> JobStats:
-    tenant, job, next_fire_at, active, overlap, workflow, version = row
+    uid, tenant, job, next_fire_at, active, overlap, workflow, version = row
     locked = False
     if active and overlap == Overlap.SKIP:
         found = load_workflow(conn, tenant, workflow, version)
         locked = found is not None and found.lock
-    return JobStats(job=job, next_fire_at=next_fire_at, locked=locked)
+    return JobStats(uid=uid, job=job, next_fire_at=next_fire_at, locked=locked)

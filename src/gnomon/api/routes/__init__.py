@@ -1,16 +1,30 @@
 """All routes of the API: one module per resource, each with a table of its routes."""
 
 from gnomon.api.route import ApiRoute
-from gnomon.api.routes import audit, backfills, executions, jobs, schedules, system, why
+from gnomon.api.routes import (
+    announcements,
+    audit,
+    backfills,
+    bulk_jobs,
+    executions,
+    jobs,
+    schedules,
+    system,
+    tick_exceptions,
+    tokens,
+    why,
+)
 
 ROUTES: tuple[ApiRoute, ...] = (
-    *jobs.JOB_ROUTES,
-    *jobs.TICK_ROUTES,
-    *jobs.BULK_ROUTES,
+    *jobs.ROUTES,
+    *tick_exceptions.ROUTES,
+    *bulk_jobs.ROUTES,
     *backfills.ROUTES,
     *executions.ROUTES,
+    *announcements.ROUTES,
     *schedules.ROUTES,
     *system.ROUTES,
     *why.ROUTES,
     *audit.ROUTES,
+    *tokens.ROUTES,
 )

@@ -1,10 +1,11 @@
 """The audit trail: which actor changed which object."""
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import make_page, parse_instant, read_cursor
+from gnomon.api.requests import CursorName, concealed_number, make_page, parse_instant, read_cursor, revealed_number
 from gnomon.api.route import ApiCall, ApiRoute, Cursor, Instant, Limit, Name, Permission, Reply
 from gnomon.core.responses import AuditRecord, Page
 from gnomon.ports.audit import AuditQuery
@@ -51,12 +52,13 @@ async def list_entries(call: ApiCall) -> Reply:
         name=query.name,
         since_at=parse_instant("since", query.since),
         until_at=parse_instant("until", query.until),
-        before=read_cursor(call, int),
+        before=await revealed_number(call, await read_cursor(call, CursorName)),
         limit=query.limit,
     )
     found = await call.services.audit.page(filters)
-    more = found[-1].number if len(found) == query.limit else None
-    return Reply(body=make_page(call, [audit_record(kept) for kept in found], more))
+    # Numbers count the entries of all tenants: the cursor does not show them.
+    more = await concealed_number(call, found[-1].number) if len(found) == query.limit else None
+    return Reply(body=await make_page(call, partial(audit_record, place=call.caller.is_operator), found, more))
 
 
 ROUTES = (

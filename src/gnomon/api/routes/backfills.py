@@ -1,11 +1,11 @@
 """Backfills: runs for past planned times that had none."""
 
-import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     READ_DEFAULTS,
@@ -62,7 +62,7 @@ async def preview(call: ApiCall) -> Reply:
     again = fields.flag("again", default=False)
     found = await call.services.backfills.preview(name, *_bounds(fields), again=again, tenant=call.tenant)
     # In a thread: a long list takes too long to build on the event loop, which the ticker shares.
-    return Reply(body=await asyncio.to_thread(backfill_preview, name, found))
+    return Reply(body=await call.services.compute.run_in_thread(partial(backfill_preview, name, found)))
 
 
 async def start(call: ApiCall) -> Reply:
@@ -95,11 +95,11 @@ def _bounds(fields: FieldReader) -> tuple[int, int]:
 async def list_backfills(call: ApiCall) -> Reply:
     """List backfills and their progress, newest first."""
     query: BackfillsQuery = call.query
-    after = read_cursor(call, tuple[int, str])
+    after = await read_cursor(call, tuple[CursorNumber, CursorName])
     found = await call.services.backfills.page(job=query.job, after=after, limit=query.limit, tenant=call.tenant)
     last = found[-1].backfill if len(found) == query.limit else None
     more = None if last is None else (last.created_at, last.backfill_id)
-    return Reply(body=make_page(call, [backfill_detail(one) for one in found], more))
+    return Reply(body=await make_page(call, backfill_detail, found, more))
 
 
 async def show(call: ApiCall) -> Reply:

@@ -5,7 +5,15 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import DEAD_LETTER, EXECUTION, ITEM, LINE, STARTED, TASK
-from gnomon.api.requests import body_fields, make_page, parse_instant, read_cursor
+from gnomon.api.requests import (
+    CursorName,
+    CursorNumber,
+    body_fields,
+    make_page,
+    parse_instant,
+    read_cursor,
+    refuse_other_filters,
+)
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     LIST_DEFAULTS,
@@ -17,13 +25,14 @@ from gnomon.api.route import (
     Limit,
     Name,
     Permission,
+    Prefix,
     Reply,
     RequestBody,
 )
-from gnomon.api.routes.jobs import JOB_SCHEMA
+from gnomon.api.routes.jobs import JOB_SCHEMA, tick_query, ticks_page
 from gnomon.core import responses
 from gnomon.core.jobs.fields import schedule_name
-from gnomon.core.model import RunStatus, Source
+from gnomon.core.model import ExecutionStatus, RunStatus, Source, TickStatus
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
@@ -42,9 +51,15 @@ class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The query of the list of executions."""
 
     job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
-    status: Annotated[RunStatus | None, Meta(description="Only executions with this status.")] = None
+    status: Annotated[
+        ExecutionStatus | None,
+        Meta(description="Only executions with this status; `skipped` lists the ticks that had none, job by job."),
+    ] = None
     trigger: Annotated[Source | None, Meta(description="Only executions started this way.")] = None
     tag: Annotated[Name | None, Meta(description="Only executions of jobs with this tag.")] = None
+    prefix: Annotated[
+        Prefix | None, Meta(description="Only executions whose ids begin so, by id; not with another filter.")
+    ] = None
     since: Instant | None = None
     until: Instant | None = None
     limit: Limit = 100
@@ -72,6 +87,10 @@ class DeadLettersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
     resolved: Annotated[bool, Meta(description="Include resolved dead letters.")] = False
+    prefix: Annotated[
+        Prefix | None,
+        Meta(description="Only dead letters whose ids begin so, by id, resolved or not; not with another filter."),
+    ] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
@@ -87,18 +106,33 @@ class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 async def list_executions(call: ApiCall) -> Reply:
     """List executions, newest first. A page may have fewer items than `limit` and still have a `next`."""
     query: ExecutionsQuery = call.query
+    if query.prefix is not None:
+        refuse_other_filters(call)
+        some = await call.services.search.executions_by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
+        return Reply(body=await make_page(call, presenters.listed_execution, some, None))
+    if query.status is ExecutionStatus.SKIPPED:
+        return await _list_skipped(call, query)
     filters = RunQuery(
         tenant=schedule_name("tenant", call.tenant),
         schedule_id=None if query.job is None else schedule_name("job", query.job),
-        status=query.status,
+        status=None if query.status is None else RunStatus(query.status),
         source=query.trigger,
         since=parse_instant("since", query.since),
         until=parse_instant("until", query.until),
-        after=read_cursor(call, tuple[int, str]),
+        after=await read_cursor(call, tuple[CursorNumber, CursorName]),
         limit=query.limit,
     )
     found = await call.services.search.executions(filters, tag=query.tag)
-    return Reply(body=make_page(call, [presenters.execution_summary(run) for run in found.items], found.after))
+    return Reply(body=await make_page(call, presenters.listed_execution, found.items, found.after))
+
+
+async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
+    """List skipped ticks as executions: each job's newest first."""
+    if query.trigger not in (None, Source.CRON):
+        # Only a schedule has ticks.
+        return Reply(body=await make_page(call, presenters.skipped_execution, (), None))
+    filters = tick_query(since=query.since, until=query.until, limit=query.limit, status=TickStatus.SKIPPED)
+    return Reply(body=await ticks_page(call, presenters.skipped_execution, filters, job=query.job, tag=query.tag))
 
 
 async def show(call: ApiCall) -> Reply:
@@ -120,28 +154,22 @@ async def logs(call: ApiCall) -> Reply:
     query: LogsQuery = call.query
     found = await call.services.executions.logs(
         call.path["id"],
-        after=read_cursor(call, tuple[int, str, int]),
+        after=await read_cursor(call, tuple[CursorNumber, CursorName, CursorNumber]),
         since=parse_instant("since", query.since),
         limit=query.limit,
         tenant=call.tenant,
     )
-    return Reply(body=make_page(call, [presenters.log_entry(one) for one in found.lines], found.after))
+    return Reply(body=await make_page(call, presenters.log_entry, found.lines, found.after))
 
 
 async def list_items(call: ApiCall) -> Reply:
     """List the items of a `foreach` step, in order."""
     query: ItemsQuery = call.query
-    view, after = await call.services.executions.get(call.path["id"], tenant=call.tenant), read_cursor(call, int)
-    found = [
-        one
-        for one in view.steps
-        if one.task.parent is not None and one.task.step == call.path["step"] and query.state in (None, one.task.state)
-    ]
-    found.sort(key=lambda one: one.task.item or 0)
-    ahead = [one for one in found if after is None or (one.task.item or 0) > after]
-    shown = ahead[: query.limit]
-    more = shown[-1].task.item if len(ahead) > len(shown) else None
-    return Reply(body=make_page(call, [presenters.item_detail(one) for one in shown], more))
+    after = await read_cursor(call, CursorNumber)
+    found = await call.services.executions.items(
+        call.path["id"], call.path["step"], state=query.state, after=after, limit=query.limit, tenant=call.tenant
+    )
+    return Reply(body=await make_page(call, presenters.item_detail, found.items, found.after))
 
 
 async def submit(call: ApiCall) -> Reply:
@@ -152,17 +180,21 @@ async def submit(call: ApiCall) -> Reply:
 
 
 async def list_letters(call: ApiCall) -> Reply:
-    """List unresolved dead letters; with `resolved`, all of them."""
+    """List unresolved dead letters, newest first; with `resolved`, all of them."""
     query: DeadLettersQuery = call.query
+    if query.prefix is not None:
+        refuse_other_filters(call)
+        some = await call.services.dead_letters.by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
+        return Reply(body=await make_page(call, presenters.dead_letter_summary, some, None))
     found = await call.services.dead_letters.page(
         job=query.job,
         unresolved=not query.resolved,
-        after=read_cursor(call, str) or "",
+        after=await read_cursor(call, tuple[CursorNumber, CursorName]),
         limit=query.limit,
         tenant=call.tenant,
     )
-    after = found[-1].dead_letter_id if len(found) == query.limit else None
-    return Reply(body=make_page(call, [presenters.dead_letter_summary(letter) for letter in found], after))
+    after = (found[-1].created_at, found[-1].dead_letter_id) if len(found) == query.limit else None
+    return Reply(body=await make_page(call, presenters.dead_letter_summary, found, after))
 
 
 async def show_letter(call: ApiCall) -> Reply:
@@ -179,13 +211,20 @@ async def replay(call: ApiCall) -> Reply:
 
 
 async def replay_all(call: ApiCall) -> Reply:
-    """Replay unresolved dead letters and return the result of each; requesting `next` replays more."""
+    """Replay the executions of unresolved dead letters: each once, and after each other where they may not overlap.
+
+    The result of each letter is returned; requesting `next` replays more.
+    """
     query: ReplayQuery = call.query
     done = await call.services.dead_letters.replay_all(
-        actor=call.actor, job=query.job, after=read_cursor(call, tuple[str, int]), limit=query.limit, tenant=call.tenant
+        actor=call.actor,
+        job=query.job,
+        after=await read_cursor(call, tuple[CursorNumber, CursorName, CursorNumber]),
+        limit=query.limit,
+        tenant=call.tenant,
     )
     call.services.changed()
-    return Reply(body=make_page(call, [presenters.replay_response(one) for one in done.items], done.after))
+    return Reply(body=await make_page(call, presenters.replay_response, done.items, done.after))
 
 
 async def resolve(call: ApiCall) -> Reply:
@@ -203,7 +242,9 @@ def _task_schema() -> dict[str, object]:
 
 
 _REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
-_NO_MORE: dict[str, object] = {"input": {}, "parent_task": None, "cancel_requested_at": None, "steps": []}
+_NO_MORE: dict[str, object] = {
+    "input": {}, "parent_task": None, "cancel_requested_at": None, "steps": [], "announcements": [],
+}  # fmt: skip
 ROUTES = (
     ApiRoute(
         path="/v1/executions",

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import SCHEDULE, SCHEDULE_REQUEST, WORKFLOW, WORKFLOW_LINE
-from gnomon.api.requests import body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, body_fields, make_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     LIST_DEFAULTS,
@@ -18,10 +18,15 @@ from gnomon.api.route import (
     RequestBody,
 )
 from gnomon.core import responses
-from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.model import Catchup, Overlap
 from gnomon.errors import FieldError
-from gnomon.services.operations.presenters import optional_instant, schedule_detail, workflow_deployed, workflow_summary
+from gnomon.services.operations.presenters import (
+    optional_instant,
+    schedule_detail,
+    workflow_definition,
+    workflow_deployed,
+    workflow_summary,
+)
 
 _TEXT = {"type": "string", "maxLength": 1000}
 _NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$"}
@@ -71,7 +76,7 @@ START_SCHEMA: dict[str, Any] = {
     "properties": {
         "workflow_id": _NAME,
         "version": _VERSION,
-        "user_id": _TEXT,
+        "user_id": {**_TEXT, "description": "The user on whose behalf it runs; the caller by default."},
         "scheduled_for": {"type": ["string", "integer"], "description": "The instant that the run is planned for."},
         "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
     },
@@ -105,7 +110,10 @@ class WorkflowVersionQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 async def upsert(call: ApiCall) -> Reply:
     """Create or update a schedule. Idempotent; a paused schedule stays paused."""
-    done = await call.services.registrar.upsert(call.body, actor=call.actor, tenant=call.tenant)
+    registrar, origin = call.services.registrar, call.origin.value
+    workflow, version = registrar.requested_workflow(call.body)
+    await call.services.command_policy.refuse_timing_open_commands(workflow, version, origin=origin, tenant=call.tenant)
+    done = await registrar.upsert(call.body, actor=call.actor, tenant=call.tenant, origin=origin)
     call.services.changed()
     coming = optional_instant(done.next_run_at)
     return Reply(body=responses.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
@@ -149,6 +157,7 @@ async def start(call: ApiCall) -> Reply:
         fields.text("user_id", call.actor),
         scheduled_for,
         fields.text("idempotency_key", call.key),
+        actor=call.actor,
         tenant=call.tenant,
     )
     call.services.changed()
@@ -157,7 +166,9 @@ async def start(call: ApiCall) -> Reply:
 
 async def deploy(call: ApiCall) -> Reply:
     """Store a workflow definition as a new version and register its triggers. Idempotent."""
-    done = await call.services.workflows.deploy(call.body, actor=call.actor, tenant=call.tenant)
+    done = await call.services.workflows.deploy(
+        call.body, actor=call.actor, tenant=call.tenant, origin=call.origin.value
+    )
     call.services.changed()
     return Reply(body=workflow_deployed(done), status=201 if done.new else 200)
 
@@ -166,17 +177,17 @@ async def list_workflows(call: ApiCall) -> Reply:
     """List the newest version of every workflow, by name."""
     query: WorkflowsQuery = call.query
     found = await call.services.workflows.page(
-        after=read_cursor(call, str) or "", limit=query.limit, tenant=call.tenant
+        after=await read_cursor(call, CursorName) or "", limit=query.limit, tenant=call.tenant
     )
     after = found[-1].workflow_id if len(found) == query.limit else None
-    return Reply(body=make_page(call, [workflow_summary(one) for one in found], after))
+    return Reply(body=await make_page(call, workflow_summary, found, after))
 
 
 async def show_workflow(call: ApiCall) -> Reply:
     """Show a version of a workflow."""
     query: WorkflowVersionQuery = call.query
     found = await call.services.workflows.get(call.path["id"], query.version, tenant=call.tenant)
-    return Reply(body=workflow_as_data(found))
+    return Reply(body=workflow_definition(found))
 
 
 _DEPLOYED = {"workflow_id": "etl", "version": 1, "new": True, "schedules": ["etl.nightly"], "removed": []}

@@ -1,13 +1,13 @@
-"""Events, workers, the stream of changes, and health."""
+"""Events, workers, the policy of commands, the stream of changes, and health."""
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gnomon.api.examples import EVENT, EXTERNAL_EVENT, HEALTH, WORKER
-from gnomon.api.requests import body_fields, make_page, read_cursor
+from gnomon.api.examples import EVENT, EXTERNAL_EVENT, HEALTH, SECURITY, WORKER
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     LIST_DEFAULTS,
@@ -24,7 +24,7 @@ from gnomon.api.route import (
 from gnomon.core import responses
 from gnomon.core.responses import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
-from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.ports.tasks import WorkerInfo, as_seen_by_tenant
 from gnomon.services.operations import presenters
 from gnomon.services.operations.presenters import health_report
 
@@ -68,11 +68,11 @@ async def emit(call: ApiCall) -> Reply:
 async def list_events(call: ApiCall) -> Reply:
     """List events and their effects, newest first."""
     query: EventsQuery = call.query
-    after = read_cursor(call, tuple[int, str])
+    after = await read_cursor(call, tuple[CursorNumber, CursorName])
     found = await call.services.events.page(name=query.name, after=after, limit=query.limit, tenant=call.tenant)
     last = found[-1].event if len(found) == query.limit else None
     more = None if last is None else (last.emitted_at, last.event_id)
-    return Reply(body=make_page(call, [presenters.event_detail(one) for one in found], more))
+    return Reply(body=await make_page(call, presenters.event_detail, found, more))
 
 
 async def show_event(call: ApiCall) -> Reply:
@@ -82,31 +82,92 @@ async def show_event(call: ApiCall) -> Reply:
 
 async def list_workers(call: ApiCall) -> Reply:
     """List live workers, their load and their functions."""
-    found = await call.services.workers.alive()
+    workers = call.services.workers
+    found: Sequence[WorkerInfo] = await workers.alive()
+    if not call.caller.is_operator:
+        in_hand = await workers.in_hand_of(call.tenant)
+        found = [as_seen_by_tenant(worker, in_hand.get(worker.worker, 0)) for worker in found]
     return Reply(body=responses.Page(items=[presenters.worker_detail(worker) for worker in found]))
+
+
+async def security(call: ApiCall) -> Reply:
+    """Show whether changes are refused, and how many guarded commands may still start within the hour."""
+    policy = call.services.command_policy
+    budget = await policy.budget(tenant=call.tenant)
+    return Reply(body=presenters.security_status(budget, read_only=policy.read_only))
 
 
 async def stream(call: ApiCall) -> Reply:
     """Stream changes of ticks, executions, tasks and dead letters as server-sent events."""
-    change_stream = call.services.change_stream
-    change_stream.reject_if_full()
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Reply(stream=_event_stream(change_stream, call.tenant), headers=headers)
+    headers = {"X-Accel-Buffering": "no"}
+    # Subscribe before the status is sent: a caller for which there is no place gets an error, not a broken stream.
+    return Reply(stream=EventStream(call), headers=headers)
 
 
-async def _event_stream(change_stream: ChangeStream, tenant: str) -> AsyncIterator[bytes]:
-    # Subscribe on the first read: a client that disconnects earlier is never reported, and would keep its place.
-    subscriber = change_stream.subscribe(tenant)
-    try:
+class EventStream:
+    """The server-sent events of one caller, from now until its token expires or is refused.
+
+    It has a place from the beginning. `aclose` releases the place, also if nothing was read.
+    """
+
+    def __init__(self, call: ApiCall) -> None:
+        self._call = call
+        self._change_stream = call.services.change_stream
+        self._subscriber = self._change_stream.subscribe(call.caller)
+        self._check_at = call.services.clock.elapsed() + _KEEPALIVE_SECONDS
+        self._chunks = self._generate()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """End the subscription."""
+        self._change_stream.unsubscribe(self._subscriber)
+        await self._chunks.aclose()
+
+    async def _generate(self) -> AsyncGenerator[bytes]:
+        await self._change_stream.complete()
         yield b": listening\n\n"
-        async for change in subscriber.changes(_KEEPALIVE_SECONDS):
+        async for change in self._subscriber.changes(self._quiet_seconds):
+            refused = await self._refusal()
+            if refused is not None:
+                yield _event("end", msgspec.json.encode({"reason": "token", "error": refused}))
+                return
             if change is None:
                 yield b": still here\n\n"
             else:
-                facts = msgspec.json.encode(change.facts).decode()
-                yield f"id: {change.number}\nevent: {change.kind}\ndata: {facts}\n\n".encode()
-    finally:
-        change_stream.unsubscribe(subscriber)
+                yield f"id: {change.number}\n".encode() + _event(change.kind, msgspec.json.encode(change.facts))
+
+    def _quiet_seconds(self) -> float:
+        """How long to wait for a change: until the next sign of life, or until the token expires."""
+        expires_at = self._call.caller.expires_at
+        left = _KEEPALIVE_SECONDS if expires_at is None else self._call.services.clock.until(expires_at)
+        return min(_KEEPALIVE_SECONDS, max(0.0, left))
+
+    async def _refusal(self) -> str | None:
+        """The reason why the token counts no longer; None while it counts. It is verified again once in a while."""
+        clock, expires_at = self._call.services.clock, self._call.caller.expires_at
+        if expires_at is not None and clock.now() >= expires_at:
+            return "the token has expired"
+        if clock.elapsed() < self._check_at:
+            return None
+        self._check_at = clock.elapsed() + _KEEPALIVE_SECONDS
+        try:
+            caller = await self._call.authenticate()
+        except Unauthenticated as error:
+            return str(error)
+        except Unavailable:
+            # The issuer cannot be asked: the token was valid before.
+            return None
+        may_read = caller.tenant == self._call.tenant and caller.roles & Permission.READ.value
+        return None if may_read else "the caller may not read any more"
+
+
+def _event(kind: str, data: bytes) -> bytes:
+    return f"event: {kind}\ndata: ".encode() + data + b"\n\n"
 
 
 async def health(call: ApiCall) -> Reply:
@@ -120,13 +181,13 @@ async def _report(call: ApiCall) -> HealthReport:
 
 
 async def _may_read(call: ApiCall) -> bool:
-    """Whether the caller, who may be anonymous, has a role that may read."""
+    """Whether the caller, who may be anonymous, has a role of the operator's tenant that may read."""
     scheme, _, token = call.headers.get("authorization", "").partition(" ")
     try:
         caller = await call.services.tokens.caller(token.strip() if scheme.lower() == "bearer" else "")
     except (Unauthenticated, Unavailable):
         return False
-    return bool(caller.roles & Permission.READ.value)
+    return caller.is_operator and bool(caller.roles & Permission.READ.value)
 
 
 async def ready(call: ApiCall) -> Reply:
@@ -187,6 +248,14 @@ ROUTES = (
         answer=responses.Page[responses.WorkerDetail],
         example={"items": [WORKER], "next": None},
         **LIST_DEFAULTS,
+    ),
+    ApiRoute(
+        path="/v1/security",
+        name="show_security",
+        handle=security,
+        answer=responses.SecurityStatus,
+        example=SECURITY,
+        **READ_DEFAULTS,
     ),
     ApiRoute(
         path="/v1/stream",

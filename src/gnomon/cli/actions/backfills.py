@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gnomon.app.gateway import Gateway
-from gnomon.cli.inputs import parse_start
+from gnomon.cli.inputs import parse_end, parse_start
 from gnomon.cli.output import Format, format_instant, print_data, print_list
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.responses import BackfillDetail, BackfillPreview
+from gnomon.errors import NotFound
 
 #: The interval between two polls of the progress.
 _POLL_SECONDS = 0.3
@@ -33,7 +35,7 @@ class BackfillOptions(NamedTuple):
         """The bounds as instants, and the job's time zone, in which they were read."""
         zone = (await gateway.send(requests.job(self.job, coming=0, last=0))).timezone
         first = parse_start(self.first, timezone=zone, option="--from")
-        return first, parse_start(self.last, timezone=zone, option="--to"), zone
+        return first, parse_end(self.last, timezone=zone), zone
 
 
 def preview(options: BackfillOptions, target: Target, form: Format) -> None:
@@ -63,7 +65,7 @@ def backfill(options: BackfillOptions, target: Target, form: Format, *, parallel
             requests.backfill(options.job, first, last, max_parallel=parallel, again=options.again, key=options.key)
         )
         if form is Format.TABLE:
-            echo(f"{started.backfill_id} has {_times(started.planned)} to run")
+            echo(f"{started.backfill_id} has {pluralized(started.planned, 'planned time')} to run")
             sys.stdout.flush()
         if detach:
             return started
@@ -120,20 +122,30 @@ def cancel(backfill_id: str, target: Target, form: Format) -> None:
 def list_backfills(job: str | None, limit: int, target: Target, form: Format) -> None:
     """Print backfills, newest first."""
 
-    async def work(gateway: Gateway) -> list[BackfillDetail]:
-        return await list_all(gateway, requests.backfills(job=job, page=page_size(limit)), limit)
+    async def work(gateway: Gateway) -> tuple[list[BackfillDetail], dict[str, str]]:
+        found = await list_all(gateway, requests.backfills(job=job, page=page_size(limit)), limit)
+        names = dict.fromkeys(one.job for one in found) if form is Format.TABLE else ()
+        return found, {name: await _zone_of(gateway, name) for name in names}
 
-    found = with_gateway(target, work)
+    found, zones = with_gateway(target, work)
     columns = ["backfill", "job", "from", "to", "state", "done", "ran", "skipped", "failed"]
-    print_list(found, form, columns, _row, none="no backfills")
+    print_list(found, form, columns, lambda one: _row(one, zones[one.job]), none="no backfills")
 
 
-def _row(one: BackfillDetail) -> list[str]:
+async def _zone_of(gateway: Gateway, name: str) -> str:
+    """The time zone of a job; UTC if it is deleted."""
+    try:
+        return (await gateway.send(requests.job(name, coming=0, last=0))).timezone
+    except NotFound:
+        return "UTC"
+
+
+def _row(one: BackfillDetail, zone: str) -> list[str]:
     return [
         one.backfill_id,
         one.job,
-        format_instant(one.from_at),
-        format_instant(one.until_at),
+        format_instant(one.from_at, zone),
+        format_instant(one.until_at, zone),
         one.state,
         f"{_completed_count(one)}/{one.planned}",
         str(one.fired),
@@ -150,7 +162,3 @@ def _summary(one: BackfillDetail) -> str:
 
 def _completed_count(one: BackfillDetail) -> int:
     return one.fired + one.skipped - one.under_way
-
-
-def _times(count: int) -> str:
-    return "1 planned time" if count == 1 else f"{count} planned times"

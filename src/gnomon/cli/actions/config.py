@@ -8,14 +8,18 @@ from msgspec import Struct, to_builtins
 from gnomon.app.settings import database_url, read_settings_with_origins, redact_password
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target
+from gnomon.config.channels import ChannelSettings, channel_as_shown
 from gnomon.config.settings import Settings
 from gnomon.config.sources import REDACTED, unknown_setting_reason
 from gnomon.core.durations import duration_text
 from gnomon.errors import FieldError
 
-#: Settings whose values are never printed.
-_SECRET = ("password",)
+#: Settings whose values are never printed, except the name of the file that holds one.
+_SECRET = ("password", "secret_access_key", "session_token")
+#: Keys of payloads: those in files are shown by the name of the file.
+_KEYS = "payload.keys"
 _USUAL = "default"
+_CHANNELS = "channels"
 
 
 class SettingRow(Struct, frozen=True, kw_only=True):
@@ -30,7 +34,9 @@ def show(section: str | None, target: Target, form: Format) -> None:
     """Print the settings of one section or of all."""
     flags = {"database.url": database_url(target.database)} if target.database else {}
     settings, origins = read_settings_with_origins(target.config, flags=flags, environment=os.environ)
-    sections = [name for name in Settings.__struct_fields__ if isinstance(getattr(settings, name), Struct)]
+    sections = [
+        name for name in Settings.__struct_fields__ if isinstance(getattr(settings, name), Struct) or name == _CHANNELS
+    ]
     if section is not None and section not in sections:
         raise FieldError("section", section, unknown_setting_reason(section, sections))
     found = [one for one in _all(settings, origins) if section is None or one.setting.startswith(f"{section}.")]
@@ -43,11 +49,21 @@ def show(section: str | None, target: Target, form: Format) -> None:
 def _all(settings: Settings, origins: Mapping[str, str]) -> Iterator[SettingRow]:
     for name in Settings.__struct_fields__:
         value = getattr(settings, name)
+        if name == _CHANNELS:
+            yield from _channels(settings.channels, origins.get(name, _USUAL))
+            continue
         if not isinstance(value, Struct):
             yield _shown(name, value, origins)
             continue
         for key in value.__struct_fields__:
             yield _shown(f"{name}.{key}", getattr(value, key), origins)
+
+
+def _channels(channels: Mapping[str, ChannelSettings], origin: str) -> Iterator[SettingRow]:
+    """The settings of all channels that have a value."""
+    for name, channel in channels.items():
+        for key, value in channel_as_shown(channel).items():
+            yield SettingRow(setting=f"{_CHANNELS}.{name}.{key}", value=to_builtins(value), origin=origin)
 
 
 def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:
@@ -56,7 +72,9 @@ def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:
     if name.endswith("_ms") and isinstance(value, int):
         name, value = name.removesuffix("_ms"), duration_text(value)
     elif name.rpartition(".")[2] in _SECRET:
-        value = repr(REDACTED) if value else ""
+        value = repr(REDACTED) if value and not str(value).startswith("file:") else value
+    elif name == _KEYS and isinstance(value, tuple):
+        value = [one if one.startswith("file:") else repr(REDACTED) for one in value]
     elif isinstance(value, str) and "://" in value:
         address, mark, _ = redact_password(value).partition("?")
         value = f"{address}{mark}{REDACTED!r}" if mark else address
@@ -66,4 +84,4 @@ def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -3,7 +3,8 @@
 import msgspec
 
 from gnomon.app.gateway import Gateway
-from gnomon.cli.actions.executions import attempt_took
+from gnomon.cli.actions.executions import accepted_text, attempt_took, became_text
+from gnomon.cli.ids import dead_letter_of
 from gnomon.cli.output import (
     Format,
     first_line,
@@ -14,44 +15,48 @@ from gnomon.cli.output import (
     print_table,
     progress_spinner,
 )
-from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
+from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
-from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary
+from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary, Replay
 from gnomon.errors import UsageError
 
 
 def list_letters(job: str | None, limit: int, target: Target, form: Format, *, unresolved: bool) -> None:
     """Print dead letters."""
 
-    async def work(gateway: Gateway) -> list[DeadLetterSummary]:
-        return await list_all(
-            gateway, requests.dead_letters(job=job, resolved=not unresolved, page=page_size(limit)), limit
-        )
+    async def work(gateway: Gateway) -> tuple[list[DeadLetterSummary], str | None]:
+        wanted = requests.dead_letters(job=job, resolved=not unresolved, page=page_size(limit))
+        return await list_all(gateway, wanted, limit), await zone_of_job(gateway, job)
 
-    found = with_gateway(target, work)
+    found, zone = with_gateway(target, work)
     columns = ["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"]
-    print_list(found, form, columns, _row, none="no dead letters")
+    print_list(found, form, columns, lambda letter: _row(letter, zone), none="no dead letters")
 
 
-def _row(letter: DeadLetterSummary) -> list[str]:
+def _row(letter: DeadLetterSummary, zone: str | None) -> list[str]:
     return [
         letter.dead_letter_id,
         letter.job,
         _state(letter),
         letter.reason.replace("_", " "),
         str(letter.attempts),
-        format_instant(letter.last_attempt_at),
+        format_instant(letter.last_attempt_at, zone),
         first_line(letter.last_error),
     ]
 
 
 def show(dead_letter_id: str, target: Target, form: Format) -> None:
     """Print a dead letter and its attempts."""
-    letter = send(target, requests.dead_letter(dead_letter_id))
+
+    async def work(gateway: Gateway) -> tuple[DeadLetterDetail, str | None]:
+        found = await gateway.send(requests.dead_letter(await dead_letter_of(gateway, dead_letter_id)))
+        return found, await zone_of_job(gateway, found.job) if form is Format.TABLE else None
+
+    letter, zone = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(letter, form)
         return
-    echo("\n".join(format_fields(_fields(letter))))
+    echo("\n".join(format_fields(_fields(letter, zone))))
     if not letter.kept:
         return
     echo("")
@@ -59,7 +64,7 @@ def show(dead_letter_id: str, target: Target, form: Format) -> None:
         [
             str(one.attempt),
             one.worker,
-            format_instant(one.started_at),
+            format_instant(one.started_at, zone),
             attempt_took(one),
             one.result or "",
             first_line(one.error),
@@ -82,11 +87,12 @@ def selected_letter(dead_letter_id: str | None, job: str | None, key: str | None
 
 def replay(dead_letter_id: str, key: str | None, target: Target, form: Format) -> None:
     """Replay one dead letter."""
-    done = send(target, requests.replay(dead_letter_id, key=key))
-    if form is Format.TABLE:
-        echo(f"{done.execution_id} {done.became}")
-    else:
-        print_data(done, form)
+
+    async def work(gateway: Gateway) -> None:
+        done = await gateway.send(requests.replay(await dead_letter_of(gateway, dead_letter_id), key=key))
+        echo(await accepted_text(gateway, done)) if form is Format.TABLE else print_data(done, form)
+
+    with_gateway(target, work)
 
 
 def replay_all(job: str | None, target: Target, form: Format) -> bool:
@@ -96,25 +102,30 @@ def replay_all(job: str | None, target: Target, form: Format) -> bool:
     if form is not Format.TABLE:
         print_data(done, form)
     elif done:
-        rows = [[one.dead_letter_id, one.job, one.refused or one.became or "", one.execution_id or ""] for one in done]
+        rows = [[one.dead_letter_id, one.job, _became(one), one.execution_id or ""] for one in done]
         print_table(["dead letter", "job", "became", "execution"], rows)
     else:
         echo("no dead letters to replay")
     return all(one.refused is None for one in done)
 
 
+def _became(one: Replay) -> str:
+    return one.refused or became_text(one.became or "")
+
+
 def resolve(dead_letter_id: str, target: Target, form: Format) -> None:
     """Mark a dead letter as resolved."""
 
     async def work(gateway: Gateway) -> tuple[bool, DeadLetterDetail]:
-        before = await gateway.send(requests.dead_letter(dead_letter_id))
-        return before.resolved, await gateway.send(requests.resolve(dead_letter_id))
+        name = await dead_letter_of(gateway, dead_letter_id)
+        before = await gateway.send(requests.dead_letter(name))
+        return before.resolved, await gateway.send(requests.resolve(name))
 
     before, done = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(done, form)
     else:
-        echo(f"{dead_letter_id} was resolved before" if before else f"{dead_letter_id} is resolved")
+        echo(f"{done.dead_letter_id} was resolved before" if before else f"{done.dead_letter_id} is resolved")
 
 
 def _state(letter: DeadLetterSummary) -> str:
@@ -123,7 +134,7 @@ def _state(letter: DeadLetterSummary) -> str:
     return "open" if letter.replayed_by is None else "replayed"
 
 
-def _fields(letter: DeadLetterDetail) -> list[tuple[str, str]]:
+def _fields(letter: DeadLetterDetail, zone: str | None) -> list[tuple[str, str]]:
     given = "" if letter.input is None else msgspec.json.encode(letter.input).decode()
     return [
         ("dead letter", letter.dead_letter_id),
@@ -134,7 +145,10 @@ def _fields(letter: DeadLetterDetail) -> list[tuple[str, str]]:
         ("attempts", "" if letter.kept else str(letter.attempts)),
         ("last error", letter.last_error or ""),
         ("input", first_line(given, 200) or "the job's own"),
-        ("created", format_instant(letter.created_at)),
+        ("created", format_instant(letter.created_at, zone)),
         ("replayed by", letter.replayed_by or ""),
-        ("resolved", f"{format_instant(letter.resolved_at)} by {letter.resolved_by}" if letter.resolved_at else ""),
+        (
+            "resolved",
+            f"{format_instant(letter.resolved_at, zone)} by {letter.resolved_by}" if letter.resolved_at else "",
+        ),
     ]

@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 
 from gnomon.app.gateway import Gateway
+from gnomon.cli.actions.announcements import announced_text, announcement_line
 from gnomon.cli.actions.graph_drawing import draw, state_of
+from gnomon.cli.ids import execution_of
+from gnomon.cli.inputs import parse_bounds
 from gnomon.cli.output import (
     Format,
     first_line,
@@ -20,24 +23,27 @@ from gnomon.cli.output import (
     print_table,
     printable,
 )
-from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
+from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
 from gnomon.client.transport import poll_until_done
-from gnomon.core.model import ENGINE, TickStatus
+from gnomon.core.model import ENGINE, Source, TickStatus
 from gnomon.core.responses import (
     AttemptDetail,
+    Ended,
     Execution,
     ExecutionDetail,
     ItemDetail,
     LedgerTick,
     LogEntry,
+    Started,
     StepDetail,
     WhyAttempt,
     WorkDetail,
 )
-from gnomon.core.runs.launch import CancelOutcome
+from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
 from gnomon.errors import UsageError
 
+NO_WORKER = "no worker is alive: gnomon up starts one"
 _SKIPPED = "skipped"
 #: The number of failed steps and items whose attempts are printed below the graph.
 _MOST_FAILURES = 20
@@ -51,61 +57,71 @@ def list_executions(filters: Mapping[str, str | None], limit: int, target: Targe
         _list_skipped(filters, limit, target, form)
         return
 
-    async def work(gateway: Gateway) -> list[Execution]:
-        return await list_all(gateway, requests.executions(page=page_size(limit), **filters), limit)
+    async def work(gateway: Gateway) -> tuple[list[Execution], str | None]:
+        zone = await zone_of_job(gateway, filters["job"])
+        bounded = {**filters, **parse_bounds(filters, zone)}
+        return await list_all(gateway, requests.executions(page=page_size(limit), **bounded), limit), zone
 
-    runs = with_gateway(target, work)
+    runs, zone = with_gateway(target, work)
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
-    print_list(runs, form, columns, _row, none="no executions")
+    told = any(run.announced is not None for run in runs)
+    columns += ["announced"] if told else []
+    print_list(runs, form, columns, lambda run: _row(run, zone, told=told), none="no executions")
 
 
-def _row(run: Execution) -> list[str]:
+def _row(run: Execution, zone: str | None, *, told: bool) -> list[str]:
     return [
         run.execution_id,
         run.job,
-        run.trigger,
+        trigger_text(run.trigger),
         run.status,
-        format_instant(run.planned_at),
+        format_instant(run.planned_at, zone),
         format_duration(run.duration_ms),
         first_line(run.error),
+        *([announced_text(run.announced)] if told else []),
     ]
 
 
 def _list_skipped(filters: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
-    job, period = filters["job"], {field: filters[field] for field in ("since", "until")}
+    job = filters["job"]
     if job is None:
         raise UsageError("--status skipped lists the ticks of one job that had no execution: name the job with --job")
     if filters["trigger"] is not None or filters["tag"] is not None:
         raise UsageError("--status skipped lists ticks: it cannot be used with --trigger or --tag")
 
-    async def work(gateway: Gateway) -> list[LedgerTick]:
-        return await list_all(
-            gateway, requests.ticks(job, status=TickStatus.SKIPPED, page=page_size(limit), **period), limit
-        )
+    async def work(gateway: Gateway) -> tuple[list[LedgerTick], str | None]:
+        zone = await zone_of_job(gateway, job)
+        wanted = requests.ticks(job, status=TickStatus.SKIPPED, page=page_size(limit), **parse_bounds(filters, zone))
+        return await list_all(gateway, wanted, limit), zone
 
-    ticks = with_gateway(target, work)
+    ticks, zone = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data([_skipped_data(tick) for tick in ticks], form)
         return
     if not ticks:
         echo("no ticks without an execution")
         return
-    rows = [[format_instant(t.planned_at), str(t.count), t.kind, t.reason.replace("_", " ")] for t in ticks]
+    rows = [[format_instant(t.planned_at, zone), str(t.count), t.kind, t.reason.replace("_", " ")] for t in ticks]
     print_table(["planned", "count", "became", "why"], rows)
 
 
-def show(execution_id: str, target: Target, form: Format) -> None:
+def show(given: str | None, job: str | None, target: Target, form: Format) -> None:
     """Print an execution with its steps and attempts."""
-    found = send(target, requests.execution(execution_id))
+
+    async def work(gateway: Gateway) -> tuple[ExecutionDetail, str | None]:
+        found = await gateway.send(requests.execution(await execution_of(gateway, given, job=job)))
+        return found, await zone_of_job(gateway, found.job) if form is Format.TABLE else None
+
+    found, zone = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(found, form)
         return
-    echo("\n".join(format_fields(_fields(found))))
+    echo("\n".join(format_fields(_fields(found, zone))))
     echo("")
     # A step without `when` belongs to a workflow version that is gone: the order of the steps is unknown.
     drawn = [one for one in found.steps if one.when is not None]
     if len(drawn) < len(found.steps) or (len(drawn) == 1 and drawn[0].items is None):
-        _print_attempts(found.steps)
+        _print_attempts(found.steps, zone)
         return
     draw(drawn)
     # The graph has the number of attempts; the table below it has the errors of steps that were retried.
@@ -113,39 +129,47 @@ def show(execution_id: str, target: Target, form: Format) -> None:
     failed = [(name, one) for name, one in tried if any(a.error and a.worker != ENGINE for a in one.attempts)]
     if failed:
         echo("")
-        _print_rows(failed[:_MOST_FAILURES])
+        _print_rows(failed[:_MOST_FAILURES], zone)
 
 
-def _print_attempts(steps: Sequence[StepDetail]) -> None:
-    _print_rows([(step.step, step) for step in steps])
+def _print_attempts(steps: Sequence[StepDetail], zone: str | None) -> None:
+    _print_rows([(step.step, step) for step in steps], zone)
 
 
-def _print_rows(tried: Sequence[tuple[str, WorkDetail]]) -> None:
-    rows = [row for name, one in tried for row in _step_rows(name, one)]
+def _print_rows(tried: Sequence[tuple[str, WorkDetail]], zone: str | None) -> None:
+    rows = [row for name, one in tried for row in _step_rows(name, one, zone)]
     print_table(["step", "state", "attempt", "worker", "started", "took", "ended", "error"], rows)
 
 
-def cancel(execution_id: str, target: Target, form: Format) -> None:
+def cancel(given: str | None, job: str | None, target: Target, form: Format) -> None:
     """Cancel an execution."""
-    done = send(target, requests.cancel(execution_id))
+
+    async def work(gateway: Gateway) -> Ended:
+        return await gateway.send(requests.cancel(await execution_of(gateway, given, job=job)))
+
+    done = with_gateway(target, work)
     if form is not Format.TABLE:
         print_data(done, form)
     elif done.became == CancelOutcome.CANCELLED:
-        echo(f"{execution_id} is cancelled")
+        echo(f"{done.execution_id} is cancelled")
     else:
-        echo(f"{execution_id} is stopping")
+        echo(f"{done.execution_id} is stopping")
 
 
-def logs(execution_id: str, target: Target, form: Format, *, follow: bool) -> None:
+def logs(given: str | None, job: str | None, target: Target, form: Format, *, follow: bool) -> None:
     """Print the log of an execution; with `follow`, until it has completed."""
     if follow and form is not Format.TABLE:
         raise UsageError("--follow prints lines: it cannot be used with -o")
     if follow:
-        with_gateway(target, lambda gateway: _follow(gateway, execution_id))
+        with_gateway(target, lambda gateway: _follow(gateway, given, job))
         return
 
     async def work(gateway: Gateway) -> list[LogEntry]:
-        return await list_all(gateway, requests.logs(execution_id))
+        execution_id = await execution_of(gateway, given, job=job)
+        entries = await list_all(gateway, requests.logs(execution_id))
+        if form is not Format.TABLE:
+            return entries
+        return sorted([*entries, *_error_lines(await gateway.send(requests.execution(execution_id)))], key=_logged_at)
 
     entries = with_gateway(target, work)
     if form is not Format.TABLE:
@@ -154,15 +178,40 @@ def logs(execution_id: str, target: Target, form: Format, *, follow: bool) -> No
         _print_log_lines(entries)
 
 
-async def _follow(gateway: Gateway, execution_id: str) -> None:
+def _error_lines(run: ExecutionDetail) -> list[LogEntry]:
+    """The errors of its attempts as lines of its log."""
+    tried = [(step.step, one) for step in run.steps for one in (step, *(step.items or []))]
+    return [
+        LogEntry(at=attempt.ended_at, level="error", step=step, item=_item_of(one), line=0, text=text)
+        for step, one in tried
+        for attempt in one.attempts
+        if attempt.error and attempt.ended_at is not None
+        for text in f"attempt {attempt.attempt} {attempt.result}: {attempt.error}".splitlines()
+    ]
+
+
+def _item_of(one: WorkDetail) -> int | None:
+    """The number of an item; None for a step."""
+    return one.item if isinstance(one, ItemDetail) else None
+
+
+def _logged_at(entry: LogEntry) -> datetime:
+    return entry.at
+
+
+async def _follow(gateway: Gateway, given: str | None, job: str | None) -> None:
+    execution_id = await execution_of(gateway, given, job=job)
     seen: set[tuple[str, int | None, int]] = set()
+    errors = 0
     since: datetime | None = None
-    async for _ in poll_until_done(gateway.send, requests.execution(execution_id)):
+    async for run in poll_until_done(gateway.send, requests.execution(execution_id)):
         entries = await list_all(gateway, requests.logs(execution_id, since=since))
         fresh = [one for one in entries if (one.step, one.item, one.line) not in seen]
         seen.update((one.step, one.item, one.line) for one in fresh)
         since = entries[-1].at - _LATE if entries else since
-        _print_log_lines(fresh)
+        failed = sorted(_error_lines(run), key=_logged_at)
+        _print_log_lines(sorted([*fresh, *failed[errors:]], key=_logged_at))
+        errors = len(failed)
 
 
 def _print_log_lines(entries: Sequence[LogEntry]) -> None:
@@ -171,6 +220,27 @@ def _print_log_lines(entries: Sequence[LogEntry]) -> None:
         clock = one.at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
         echo(printable(f"{clock}  {one.level:<7}  {source}  {one.text}"))
     sys.stdout.flush()
+
+
+async def accepted_text(gateway: Gateway, done: Started) -> str:
+    """The effect of a request for an execution, which begins only when a worker takes it."""
+    text = f"{done.execution_id} {became_text(done.became)}"
+    return text if await any_worker(gateway) else f"{text}; {NO_WORKER}"
+
+
+def became_text(became: str) -> str:
+    """The effect of a request for an execution, in a word."""
+    return "accepted" if became == LaunchOutcome.STARTED else became
+
+
+async def any_worker(gateway: Gateway) -> bool:
+    """Whether a worker is alive."""
+    return bool((await gateway.send(requests.workers())).items)
+
+
+def trigger_text(trigger: str) -> str:
+    """The trigger of an execution in words: the API says `cron` for every kind of schedule."""
+    return "schedule" if trigger == Source.CRON else trigger
 
 
 def summary_text(run: Execution) -> str:
@@ -187,24 +257,31 @@ def attempt_took(attempt: AttemptDetail | WhyAttempt) -> str:
     return format_duration(max(0, round((attempt.ended_at - attempt.started_at) / timedelta(milliseconds=1))))
 
 
-def _fields(run: ExecutionDetail) -> list[tuple[str, str]]:
+def _trigger(run: ExecutionDetail) -> str:
+    by = f" by {run.actor}" if run.actor else ""
+    on_behalf = f" for {run.user_id}" if run.user_id not in ("", run.actor) else ""
+    return f"{trigger_text(run.trigger)}{by}{on_behalf}"
+
+
+def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
     stopping = run.cancel_requested_at is not None and run.completed_at is None
-    stop = f", stop requested {format_instant(run.cancel_requested_at)}" if stopping else ""
+    stop = f", stop requested {format_instant(run.cancel_requested_at, zone)}" if stopping else ""
     given = "" if run.input is None else msgspec.json.encode(run.input).decode()
     fields = [
         ("execution", run.execution_id),
         ("job", f"{run.job} (version {run.version})"),
         ("status", ("waiting in the queue" if run.queued else run.status) + stop),
-        ("trigger", f"{run.trigger} for {run.user_id}" if run.user_id else run.trigger),
-        ("planned", format_instant(run.planned_at)),
-        ("started", format_instant(run.started_at)),
-        ("completed", format_instant(run.completed_at)),
+        ("trigger", _trigger(run)),
+        ("planned", format_instant(run.planned_at, zone)),
+        ("started", format_instant(run.started_at, zone)),
+        ("completed", format_instant(run.completed_at, zone)),
         ("took", format_duration(run.duration_ms)),
         ("error", run.error or ""),
         ("key", run.key or ""),
         ("replay of", run.replay_of or ""),
         ("part of", run.parent_task or ""),
         ("input", first_line(given, 200)),
+        *(("announced", announcement_line(one)) for one in run.announcements),
     ]
     return fields + [
         (f"output {one.step}", first_line(msgspec.json.encode(one.output).decode(), 200))
@@ -213,8 +290,8 @@ def _fields(run: ExecutionDetail) -> list[tuple[str, str]]:
     ]
 
 
-def _step_rows(step: str, one: WorkDetail) -> list[list[str]]:
-    state, item = state_of(one), one.item if isinstance(one, ItemDetail) else None
+def _step_rows(step: str, one: WorkDetail, zone: str | None) -> list[list[str]]:
+    state, item = state_of(one), _item_of(one)
     name = step if item is None else f"{step}[{item}]"
     if not one.attempts:
         return [[name, state, "", "", "", "", "", first_line(one.note)]]
@@ -224,7 +301,7 @@ def _step_rows(step: str, one: WorkDetail) -> list[list[str]]:
             state if index == 0 else "",
             str(attempt.attempt),
             attempt.worker,
-            format_instant(attempt.started_at),
+            format_instant(attempt.started_at, zone),
             attempt_took(attempt),
             attempt.result or "",
             first_line(attempt.error),

@@ -1,6 +1,5 @@
 """`gnomon import`: convert crontabs, systemd timers and CronJobs to a jobs file, with a report on every entry."""
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ import typer
 from gnomon.app.files import read_import_file, read_yaml_documents
 from gnomon.cli.inputs import parse_start
 from gnomon.cli.output import printable
+from gnomon.cli.reader_zone import local_zone
 from gnomon.core.cron import known_zone
 from gnomon.core.importers.crontab import read_crontab
 from gnomon.core.importers.kubernetes import read_cronjobs
@@ -18,7 +18,7 @@ from gnomon.core.importers.report import ImportedEntry, ImportReport, merge_repo
 from gnomon.core.importers.systemd import read_timers, service_of, template_of
 from gnomon.core.importers.writer import jobs_yaml
 from gnomon.core.instants import ms_of
-from gnomon.errors import CronError, FileError, UsageError
+from gnomon.errors import FileError
 
 _STDIN = "-"
 _LARGEST_INPUT = 4 * 2**20
@@ -134,15 +134,4 @@ def _zone(given: str | None) -> str:
     if given is not None:
         known_zone(given)
         return given
-    for name in _host_zone_candidates():
-        try:
-            known_zone(name)
-        except (CronError, UsageError):
-            continue
-        return name
-    return "UTC"
-
-
-def _host_zone_candidates() -> Iterator[str]:
-    yield os.environ.get("TZ", "").removeprefix(":")
-    yield str(Path("/etc/localtime").resolve()).rpartition("/zoneinfo/")[2]
+    return local_zone()

@@ -2,37 +2,46 @@
 
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gnomon.app.files import read_jobs_file, read_jobs_with_source
 from gnomon.app.gateway import Gateway
-from gnomon.cli.actions.executions import summary_text
-from gnomon.cli.inputs import json_option, parse_start
+from gnomon.app.runner import imported_functions
+from gnomon.cli.actions.executions import NO_WORKER, accepted_text, any_worker, summary_text
+from gnomon.cli.inputs import JobsSource, jobs_files, json_option, parse_start
 from gnomon.cli.output import (
     Format,
     first_line,
     format_duration,
     format_fields,
     format_instant,
+    format_instant_in,
     print_data,
     print_list,
     print_table,
     printable,
     progress_spinner,
+    show_errors,
 )
+from gnomon.cli.reader_zone import reader_zone
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.client.transport import ApiRequest, wait_until_done
 from gnomon.core.durations import duration_ms
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.instants import ms_of
+from gnomon.core.jobs.function_check import unknown_functions
 from gnomon.core.jobs.job import Job, warnings
 from gnomon.core.jobs.json_schema import job_file_schema
+from gnomon.core.jobs.origins import origin_text
 from gnomon.core.ledger.edits import ResumePolicy
 from gnomon.core.model import RunStatus
 from gnomon.core.responses import Execution, ExecutionDetail, JobDetail, JobResumed, JobSummary, LedgerTick, TickMoved
-from gnomon.errors import FieldError
+from gnomon.core.runs.http_calls import usual_method
+from gnomon.errors import FieldError, FileError, GnomonError, JobsFileError, UsageError
 from gnomon.services.maintenance.file_sync import reject_duplicate_jobs
 from gnomon.services.operations.job_changes import JobChange, Prune
 from gnomon.services.operations.presenters import timezone_of
@@ -40,28 +49,78 @@ from gnomon.services.operations.presenters import timezone_of
 _CHOICES = "skip, latest, all, since INSTANT or spread SPAN"
 
 
-def validate(file: Path, target: Target, form: Format) -> None:
-    """Check a file and print warnings about fields that may not have the intended effect."""
-    jobs = _read(file, target)
+def validate(files: list[Path], imports: list[str], target: Target, form: Format) -> bool:
+    """Check all files and print warnings about fields that may not have the intended effect.
+
+    The errors of all files are printed; return whether there are none. With `imports`, the functions that jobs call
+    must be those of these modules. With `form`, one file is an object, and several are a list of them.
+    """
+    found, wrong = _read_all(jobs_files(files), target)
+    wrong += _unknown_functions(found, imports)
+    if wrong:
+        show_errors(wrong)
+        return False
     if form is not Format.TABLE:
-        print_data(
-            {"file": str(file), "jobs": [job.name for job in jobs], "warnings": dict(_warnings_by_job(jobs))}, form
-        )
-        return
-    _warn(jobs)
-    echo(f"{file}: {_counted(len(jobs))}, nothing wrong")
+        objects = [
+            {"file": file, "jobs": [job.name for job in jobs], "warnings": dict(_warnings_by_job(jobs))}
+            for file, jobs in found.items()
+        ]
+        print_data(objects[0] if len(objects) == 1 else objects, form)
+        return True
+    for file, jobs in found.items():
+        _warn(jobs)
+        echo(f"{file}: {pluralized(len(jobs), 'job')}, nothing wrong")
+    return True
+
+
+def _read_all(files: list[JobsSource], target: Target) -> tuple[dict[str, list[Job]], list[GnomonError]]:
+    """The jobs by file, and the errors of all files."""
+    found: dict[str, list[Job]] = {}
+    wrong: list[GnomonError] = []
+    settings, now = target.settings(), ms_of(parse_start(None))
+    for file in files:
+        try:
+            found[str(file.path)] = read_jobs_file(file.path, settings, now=now, content=file.content)
+        except JobsFileError as error:
+            wrong += [error, *error.more]
+        except FileError as error:
+            wrong.append(error)
+    try:
+        reject_duplicate_jobs(found)
+    except UsageError as error:
+        wrong.append(error)
+    return found, wrong
+
+
+def _unknown_functions(found: Mapping[str, list[Job]], imports: list[str]) -> list[GnomonError]:
+    """The errors of jobs that call functions which these modules do not register; none without modules."""
+    if not imports:
+        return []
+    known = imported_functions(imports)
+    return [
+        FileError(file, f"the function {one.function!r} of {', '.join(one.jobs)} is not registered{_meant(one.meant)}")
+        for file, jobs in found.items()
+        for one in unknown_functions(jobs, known)
+    ]
+
+
+def _meant(name: str | None) -> str:
+    return f"; did you mean {name}?" if name else ""
 
 
 def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | None = None) -> None:
     """Create or update the jobs of the files."""
-    written = read_definitions(files, target)
+    written = read_definitions(files, target, guarded=True)
     jobs, tag = [job for job, _ in written], prune.tag if prune else None
+    place = target.place()
     request = requests.apply(
         [definition for _, definition in written], prune=prune is not None and tag is None, prune_tag=tag
     )
-    with progress_spinner(f"applying {_counted(len(jobs))}"):
+    with progress_spinner(f"applying {pluralized(len(jobs), 'job')}"):
         done = send(target, request, make=True).items
     _warn(jobs)
+    for one in done:
+        _print_warnings(one.job, one.warnings)
     if form is not Format.TABLE:
         print_data(done, form)
         return
@@ -80,7 +139,8 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     if rows:
         print_table(["job", "change", "version", "cron", "next run"], rows)
     counts = Counter(one.change for one in done)
-    echo(", ".join(f"{counts[change]} {change}" for change in JobChange if counts[change]) or "no jobs")
+    told = ", ".join(f"{counts[change]} {change}" for change in JobChange if counts[change]) or "no jobs"
+    echo(f"{told} {place}")
 
 
 def prune_selection(tag: str | None, *, everything: bool) -> Prune | None:
@@ -93,16 +153,17 @@ def read_files(files: list[Path], target: Target, *, now: int | None = None) -> 
     return [job for job, _ in read_definitions(files, target, now=now)]
 
 
-def read_definitions(files: list[Path], target: Target, *, now: int | None = None) -> list[tuple[Job, dict[str, Any]]]:
-    """The jobs of all files, each with its source definition; see read_files."""
+def read_definitions(
+    files: list[Path], target: Target, *, now: int | None = None, guarded: bool = False
+) -> list[tuple[Job, dict[str, Any]]]:
+    """The jobs of all files, each with its source definition; see read_files and read_jobs_file."""
     at, settings = ms_of(parse_start(None)) if now is None else now, target.settings()
-    found = {str(file): read_jobs_with_source(file, settings, now=at) for file in files}
+    found = {
+        str(file.path): read_jobs_with_source(file.path, settings, now=at, guarded=guarded, content=file.content)
+        for file in jobs_files(files)
+    }
     reject_duplicate_jobs({file: [job for job, _ in written] for file, written in found.items()})
     return [one for written in found.values() for one in written]
-
-
-def _read(file: Path, target: Target) -> list[Job]:
-    return read_jobs_file(file, target.settings(), now=ms_of(parse_start(None)))
 
 
 def _warnings_by_job(jobs: list[Job]) -> list[tuple[str, list[str]]]:
@@ -111,12 +172,12 @@ def _warnings_by_job(jobs: list[Job]) -> list[tuple[str, list[str]]]:
 
 def _warn(jobs: list[Job]) -> None:
     for name, found in _warnings_by_job(jobs):
-        for warning in found:
-            sys.stderr.write(printable(f"warning: {name}: {warning}") + "\n")
+        _print_warnings(name, found)
 
 
-def _counted(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs} jobs"
+def _print_warnings(name: str, found: Sequence[str]) -> None:
+    for warning in found:
+        sys.stderr.write(printable(f"warning: {name}: {warning}") + "\n")
 
 
 def list_jobs(tag: str | None, target: Target, form: Format) -> None:
@@ -127,11 +188,26 @@ def list_jobs(tag: str | None, target: Target, form: Format) -> None:
 
     found = with_gateway(target, work)
     none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
-    print_list(found, form, ["job", "state", "schedule", "next run"], _row, none)
+    print_list(found, form, ["job", "state", "schedule", "next run", "from"], _row, none)
 
 
 def _row(one: JobSummary) -> list[str]:
-    return [one.job, one.state, one.schedule, format_instant(one.next_run_at, one.timezone)]
+    return [one.job, state_text(one), one.schedule, format_instant(one.next_run_at, one.timezone), _from(one)]
+
+
+def _from(one: JobSummary) -> str:
+    """Where the definition comes from, and whether its commands are approved."""
+    return f"{_origin(one)}, approved" if one.approved else _origin(one)
+
+
+def _origin(one: JobSummary) -> str:
+    """Where the definition comes from, and whether it is still there."""
+    return f"{origin_text(one.origin)} (no longer declared)" if one.orphaned else origin_text(one.origin)
+
+
+def state_text(one: JobSummary) -> str:
+    """The state of a job in words: it runs only while one of its executions has started."""
+    return one.state if one.running else one.state.replace("running", "waiting")
 
 
 def show(name: str, target: Target, form: Format) -> None:
@@ -148,13 +224,16 @@ def _show_text(found: JobDetail) -> None:
     fields = [
         ("job", found.job),
         ("about", definition.get("description", "")),
-        ("state", found.state),
+        ("state", state_text(found)),
         ("schedule", found.schedule),
         ("zone", found.timezone),
         ("policies", f"overlap {definition['overlap']}, catch-up {definition['catchup']}" if definition else ""),
         ("functions", ", ".join(found.functions) if definition else "not registered"),
         ("commands", "\n".join(_commands(definition))),
+        ("calls", "\n".join(_calls(definition))),
         ("version", f"{found.version} (revision {found.revision} of the schedule)"),
+        ("from", _origin(found)),
+        ("approved", _approval(found)),
         ("tags", ", ".join(found.tags)),
         ("under way", ", ".join(found.executions)),
         ("exceptions", "\n".join(exception_text(one, found.timezone) for one in found.exceptions)),
@@ -173,9 +252,25 @@ def _show_text(found: JobDetail) -> None:
         print_table(["last ticks", "became", "why", "count", "execution"], rows)
 
 
+def _approval(found: JobDetail) -> str:
+    """The approval of the commands of a job in words; empty if they have none."""
+    if found.approval is None:
+        return ""
+    since = format_instant(found.approval.approved_at, found.timezone)
+    return f"by {found.approval.approved_by} since {since}" + (
+        f": {found.approval.reason}" if found.approval.reason else ""
+    )
+
+
 def _commands(definition: dict[str, Any]) -> list[str]:
     """The shell commands of the steps, each truncated to one line."""
     return [first_line(step["command"], 90) for step in definition.get("dag", [definition]) if "command" in step]
+
+
+def _calls(definition: dict[str, Any]) -> list[str]:
+    """The HTTP calls of the steps: method and URL."""
+    calls = [step["http"] for step in definition.get("dag", [definition]) if "http" in step]
+    return [f"{usual_method(call)} {first_line(call['url'], 90)}" for call in calls]
 
 
 def _tick_row(tick: LedgerTick, zone: str) -> list[str]:
@@ -204,9 +299,10 @@ def coming(name: str, count: int, target: Target, form: Format) -> None:
 
 
 def _print_times(title: str, times: list[datetime], zone: str) -> None:
-    rows = [[format_instant(at, zone), format_instant(at)] for at in times]
+    rows = [[format_instant(at, zone), format_instant_in(at, "UTC")] for at in times]
     # In UTC the second column would repeat the first.
-    print_table([title], [row[:1] for row in rows]) if zone == "UTC" else print_table([title, "utc"], rows)
+    in_utc = reader_zone(zone) == "UTC"
+    print_table([title], [row[:1] for row in rows]) if in_utc else print_table([title, "utc"], rows)
 
 
 def trigger(
@@ -218,10 +314,12 @@ def trigger(
     async def work(gateway: Gateway) -> ExecutionDetail | None:
         done = await gateway.send(requests.trigger(name, job_input, key=key, force=force))
         if form is Format.TABLE:
-            echo(f"{done.execution_id} {done.became}")
+            echo(await accepted_text(gateway, done))
             sys.stdout.flush()
         elif not wait:
             print_data(done, form)
+        elif not await any_worker(gateway):
+            sys.stderr.write(f"{NO_WORKER}\n")
         return await wait_until_done(gateway.send, requests.execution(done.execution_id)) if wait else None
 
     run = with_gateway(target, work)
@@ -238,6 +336,19 @@ def pause(name: str, target: Target, form: Format) -> None:
     """Pause a job."""
     done = send(target, requests.pause(name))
     echo(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
+
+
+def approve(name: str, target: Target, form: Format, *, reason: str | None, revoke: bool) -> None:
+    """Approve the commands of a job, or revoke its approvals."""
+    if revoke and reason is not None:
+        raise UsageError("--reason belongs to an approval, and --revoke ends them: give one of the two")
+    done = send(target, requests.approve(name, reason=reason, revoke=revoke))
+    if form is not Format.TABLE:
+        print_data(done, form)
+    elif done.approved:
+        echo(f"{done.job} may run its commands as they are now, until they change (definition {done.digest[:12]})")
+    else:
+        echo(f"{done.job} has no approval any more")
 
 
 def resume(name: str, missed: str, value: str | None, target: Target, form: Format) -> None:
@@ -276,8 +387,10 @@ def _print_missed(name: str, done: JobResumed) -> None:
     if missed.first_at is None or missed.last_at is None:
         return
     first, last = format_instant(missed.first_at, zone), format_instant(missed.last_at, zone)
-    runs = "1 run" if missed.count == 1 else f"{missed.count} runs"
-    echo(f"{runs} missed during the pause" + (f", from {first} to {last}" if missed.count > 1 else f", at {first}"))
+    echo(
+        f"{pluralized(missed.count, 'run')} missed during the pause"
+        + (f", from {first} to {last}" if missed.count > 1 else f", at {first}")
+    )
     if done.runs:
         left = missed.count - done.runs
         echo(f"{done.runs} of them will run" + (f"; {left} will not" if left else ""))

@@ -7,23 +7,31 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gnomon.app.gateway import RequestActor, open_empty
+from gnomon.app.local_user import local_user
 from gnomon.cli.actions.jobs import read_definitions
 from gnomon.cli.output import Format, format_instant, print_data, printable, progress_spinner
-from gnomon.cli.target import Target, current_user, echo, send
+from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.ledger.forecast import FireChangeKind
 from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
 from gnomon.errors import FieldError, NoDatabase
-from gnomon.services.operations.job_changes import JobChange, Prune
+from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange, Prune
 
 #: The default number of fires per job in the text output.
 _MAX_LISTED = 5
 #: The exit code if the plan has something that `--fail-on` names.
 EXIT_FOUND = 3
-_JOB_WORDS = frozenset(change.value for change in JobChange) - {JobChange.UNCHANGED.value}
+_JOB_WORDS = frozenset(change.value for change in PLANNED_CHANGES) - {JobChange.UNCHANGED.value}
 _WORDS = sorted(_JOB_WORDS | {fate.value for fate in FireChangeKind})
-_SIGNS = {JobChange.CREATED: "+", JobChange.CHANGED: "~", JobChange.UNCHANGED: "=", JobChange.REMOVED: "-"}
+_SIGNS = {
+    JobChange.CREATED: "+",
+    JobChange.CHANGED: "~",
+    JobChange.UNCHANGED: "=",
+    JobChange.REMOVED: "-",
+    JobChange.FINISHED: "=",
+}
 _CHANGE_TEXT = {FireChangeKind.ADDED: "added", FireChangeKind.REMOVED: "gone", FireChangeKind.MOVED: "moved"}
 
 
@@ -51,7 +59,7 @@ def plan(
     everything = prune is not None and tag is None
     definitions = [definition for _, definition in written]
     request = requests.plan(definitions, days=days, prune=everything, prune_tag=tag, fires=shown)
-    with progress_spinner(f"planning {len(definitions)} jobs"):
+    with progress_spinner(f"planning {pluralized(len(definitions), 'job')}"):
         planned = _planned(request, target)
     if form is Format.TABLE:
         _print_plan(planned, days=days)
@@ -68,7 +76,7 @@ def _planned(request: ApiRequest[JobsPlanned], target: Target) -> JobsPlanned:
         sys.stderr.write("there is no database yet: every job would be new\n")
 
     async def new() -> JobsPlanned:
-        async with open_empty(RequestActor(current_user())) as gateway:
+        async with open_empty(target.settings(), RequestActor(local_user())) as gateway:
             return await gateway.send(request)
 
     return asyncio.run(new())
@@ -78,7 +86,7 @@ def _print_plan(planned: JobsPlanned, *, days: int) -> None:
     for one in planned.plan:
         if one.change != JobChange.UNCHANGED or one.stays_paused:
             echo("\n".join(printable(line) for line in _lines(one, planned)))
-    changes = [f"{planned.jobs[change]} {change}" for change in JobChange if planned.jobs[change]]
+    changes = [f"{planned.jobs[change]} {change}" for change in PLANNED_CHANGES if planned.jobs[change]]
     echo(", ".join(changes) or "no jobs")
     fires = [f"{planned.fires[fate]} {_CHANGE_TEXT[fate]}" for fate in FireChangeKind if planned.fires[fate]]
     fires.append(f"{planned.fires['same']} as before")

@@ -8,11 +8,12 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 
-from gnomon.app.files import read_jobs_file
+from gnomon.app.files import read_schedules_of_file
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests
 from gnomon.core.cron import Cron
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.instants import in_zone, instant_of, ms_of
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.ticks import Ticks
@@ -31,7 +32,7 @@ class UpcomingFires:
 
 def upcoming(file: Path, *, now: datetime, hours: int, limit: int) -> UpcomingFires:
     """The fires of the next hours, `limit` at most."""
-    jobs = read_jobs_file(file, now=ms_of(now), only_fires=True)
+    jobs = read_schedules_of_file(file, now=ms_of(now))
     until = _later(now, hours)
     lines = [[(fire, job) for fire in islice(_fires(job, now, until), limit + 1)] for job in jobs]
     fires = tuple(islice(merge(*lines, key=lambda line: line[0]), limit + 1))
@@ -44,7 +45,9 @@ def show(found: UpcomingFires, form: Format) -> None:
         print_data([_as_data(fire, job) for fire, job in found.fires], form)
         return
     if not found.fires:
-        sys.stdout.write(f"{found.jobs} jobs, none of which fires before {found.until:%Y-%m-%d %H:%M UTC}\n")
+        sys.stdout.write(
+            f"{pluralized(found.jobs, 'job')}, none of which fires before {found.until:%Y-%m-%d %H:%M UTC}\n"
+        )
         return
     rows = [
         [f"{fire:%a %Y-%m-%d %H:%M:%S}", _local(fire, job), job.name, job.spec.trigger.describe()]

@@ -5,14 +5,31 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gnomon.app.node import Node
 from gnomon.app.observability import console_events
-from gnomon.app.server import ServerOptions, serve, stop_on_signals, tune_gc, tune_thread_switching
+from gnomon.app.server import (
+    ServerOptions,
+    protect_process,
+    raise_limits,
+    serve,
+    stop_on_signals,
+    tune_gc,
+    tune_thread_switching,
+)
 from gnomon.app.settings import database_url, load_settings, redact_password
 from gnomon.cli.output import flush_or_discard_output
 from gnomon.ports.runtime import Events
 from gnomon.version import __version__
+
+
+class ServerMode(NamedTuple):
+    """The parts of a scheduler process, as the flags choose them."""
+
+    api: bool = True
+    executes: bool = True
+    prune: bool = False
 
 
 def up(
@@ -22,23 +39,25 @@ def up(
     jobs: Sequence[Path],
     imports: Sequence[str] = (),
     quiet: bool = False,
-    api: bool = True,
-    executes: bool = True,
+    mode: ServerMode,
 ) -> None:
-    """Run the scheduler, and a worker if `executes`, until a signal stops the process."""
+    """Run the scheduler, and a worker if it executes, until a signal stops the process."""
     settings = load_settings(config, flags=flags, environment=os.environ)
     files = tuple(jobs) or ((Path(settings.jobs_file),) if settings.jobs_file else ())
     lines = console_events(sys.stdout, quiet=quiet)
     options = ServerOptions(
         settings=settings,
         jobs_files=files,
-        imports=tuple(imports),
+        imports=(tuple(imports) or settings.imports) if mode.executes else (),
         events=lines,
         strict=True,
-        api=api,
-        executes=executes,
+        api=mode.api,
+        executes=mode.executes,
+        prune=mode.prune,
     )
+    protect_process()
     tune_thread_switching()
+    raise_limits()
     asyncio.run(_serve(options, lines))
     flush_or_discard_output()
 

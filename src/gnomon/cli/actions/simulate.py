@@ -29,6 +29,7 @@ from gnomon.config.settings import Settings
 from gnomon.core.cron import Cron, known_zone
 from gnomon.core.cron.clock_changes import clock_changes
 from gnomon.core.durations import duration_ms, duration_text
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.instants import EPOCH, in_zone, instant_of, ms_of
 from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, Reason, RunStatus, TickKind
@@ -175,7 +176,8 @@ def print_report(found: SimulationReport) -> None:
     loads = found.loads
     runs = sum(job.runs for job in loads.jobs.values())
     days = round((found.until_at - found.from_at) / 86_400_000)
-    echo(f"{days} days from {format_instant(found.from_at, loads.zone)}: {len(loads.jobs)} jobs, {runs} runs")
+    counts = f"{pluralized(len(loads.jobs), 'job')}, {pluralized(runs, 'run')}"
+    echo(f"{pluralized(days, 'day')} from {format_instant(found.from_at, loads.zone)}: {counts}")
     if found.disabled_jobs:
         echo(printable(f"not enabled: {', '.join(found.disabled_jobs)}"))
     if runs:
@@ -211,7 +213,8 @@ def _print_heat(found: SimulationReport) -> None:
         date_shown = EPOCH.date() + timedelta(days=day)
         echo(f"{date_shown:%a %Y-%m-%d} {'*' if date_shown in odd else ' '}{text}  {sum(hours):>6}")
     shades = _SHADES if supports_unicode() else _PLAIN_SHADES
-    echo(f"{'':<16}{shades[0]} up to {max(1, most // 5)} runs in an hour, {shades[-1]} up to {most}; {loads.zone}")
+    few = pluralized(max(1, most // 5), "run")
+    echo(f"{'':<16}{shades[0]} up to {few} in an hour, {shades[-1]} up to {most}; {loads.zone}")
 
 
 def _shade(count: int, most: int) -> str:
@@ -273,11 +276,11 @@ def _overlaps(loads: LoadReport) -> Iterable[str]:
 def _overlap_words(job: JobLoad) -> list[str]:
     skipped = job.ticks[TickKind.SKIPPED, Reason.OVERLAP]
     full, waited = job.ticks[TickKind.SKIPPED, Reason.QUEUE_FULL], job.ticks[TickKind.QUEUED, Reason.BEHIND_A_RUN]
-    effects = [f"{skipped} ticks skipped"] if skipped else []
+    effects = [f"{pluralized(skipped, 'tick')} skipped"] if skipped else []
     effects += [f"{waited} queued, at most {job.most_waiting} at once"] if waited else []
     effects += [f"{full} skipped because the queue was full"] if full else []
-    effects += [f"{job.replaced} runs replaced"] if job.replaced else []
-    effects += [f"{job.beside} runs in parallel with another"] if job.beside else []
+    effects += [f"{pluralized(job.replaced, 'run')} replaced"] if job.replaced else []
+    effects += [f"{pluralized(job.beside, 'run')} in parallel with another"] if job.beside else []
     return effects
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gnomon.app.observability import console_events
 from gnomon.app.remote_worker import RemoteWorkerOptions, run_remote_worker
-from gnomon.app.server import stop_on_signals, tune_gc, tune_thread_switching
+from gnomon.app.server import protect_process, raise_limits, stop_on_signals, tune_gc, tune_thread_switching
 from gnomon.app.settings import read_settings_with_origins, redact_password
 from gnomon.app.worker import WorkerOptions, WorkerProcess, run_worker
 from gnomon.cli.output import flush_or_discard_output
@@ -28,19 +28,16 @@ def worker(
 ) -> None:
     """Execute tasks until a signal stops the process; serve metrics if a flag names a port."""
     settings, origins = read_settings_with_origins(config, flags=flags, environment=os.environ)
+    imports = tuple(imports) or settings.imports
     lines, metrics = console_events(sys.stdout, quiet=quiet), "metrics.port" in flags
+    protect_process()
     tune_thread_switching()
+    raise_limits()
     if _uses_nats(flags, origins):
-        if metrics:
-            raise FieldError(
-                "--metrics-port",
-                flags["metrics.port"],
-                "is for a worker on a database: this worker receives its tasks over NATS",
-            )
-        remote = RemoteWorkerOptions(settings=settings, imports=tuple(imports), events=lines)
+        remote = RemoteWorkerOptions(settings=settings, imports=imports, events=lines, metrics=metrics)
         asyncio.run(_run_remote(remote, lines))
     else:
-        options = WorkerOptions(settings=settings, imports=tuple(imports), events=lines, metrics=metrics)
+        options = WorkerOptions(settings=settings, imports=imports, events=lines, metrics=metrics)
         asyncio.run(_run_local(options, lines, origins))
     flush_or_discard_output()
 

@@ -1,11 +1,12 @@
 """`gnomon workflows`: deploy and show workflows defined in JSON."""
 
+import sys
 from pathlib import Path
 
 from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.graph_drawing import draw_definition
 from gnomon.cli.inputs import json_file
-from gnomon.cli.output import Format, format_fields, print_data, print_list
+from gnomon.cli.output import Format, format_fields, print_data, print_list, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.responses import WorkflowSummary
@@ -18,6 +19,8 @@ def deploy(file: Path, target: Target, form: Format) -> None:
     if not isinstance(definition, dict):
         raise FieldError("--file", str(file), "contains no JSON object")
     done = send(target, requests.deploy(definition), make=True)
+    for warning in done.warnings:
+        sys.stderr.write(printable(f"warning: {done.workflow_id}: {warning}") + "\n")
     if form is not Format.TABLE:
         print_data(done, form)
         return

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli.commands import admin, events, executions, imports, jobs, planning, server
+from gnomon.cli.command_names import CommandGroup
+from gnomon.cli.commands import admin, cron, events, executions, imports, jobs, planning, security, server
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="gnomon",
     help="Predict, prove and explain every fire.",
     no_args_is_help=True,
@@ -22,19 +24,22 @@ for group in (
     executions.executions,
     events.events,
     events.workflows,
+    executions.announcements,
     executions.dead_letters,
+    cron.cron,
     imports.imports,
     admin.token,
     admin.audit,
     admin.config,
     admin.profiles,
+    security.security,
     server.database,
+    server.worker,
 ):
     app.add_typer(group)
 for command in (
     server.up,
     server.server,
-    server.worker,
     server.workers,
     server.doctor,
     planning.explain,

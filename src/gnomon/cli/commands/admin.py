@@ -5,13 +5,20 @@ from typing import Annotated, Literal
 
 import typer
 
+from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.options import Config, Database, Output, Since, Until
 from gnomon.cli.output import Format
 
-token = typer.Typer(name="token", help="Create and inspect API tokens.", no_args_is_help=True)
-audit = typer.Typer(name="audit", help="List and verify the audit trail.", no_args_is_help=True)
-config = typer.Typer(name="config", help="Show the effective settings.", no_args_is_help=True)
-profiles = typer.Typer(name="profiles", help="Name remote servers for --profile.", no_args_is_help=True)
+token = typer.Typer(
+    cls=CommandGroup, name="token", help="Create, inspect, list and revoke API tokens.", no_args_is_help=True
+)
+audit = typer.Typer(cls=CommandGroup, name="audit", help="List and verify the audit trail.", no_args_is_help=True)
+config = typer.Typer(
+    cls=CommandGroup, name="config", help="Show the effective settings, and where each was set.", no_args_is_help=True
+)
+profiles = typer.Typer(
+    cls=CommandGroup, name="profiles", help="Name remote servers for --profile.", no_args_is_help=True
+)
 
 RoleName = Literal["viewer", "operator", "admin"]
 
@@ -53,6 +60,48 @@ def inspect_token(
 
     if not inspect(shown, file, Target(database, config), output):
         raise typer.Exit(1)
+
+
+@token.command("list")
+def list_tokens(
+    *,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Tenant (local database only).")
+    ] = None,
+    limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of tokens.")] = 50,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the tokens that were issued or revoked and have not expired, newest first."""
+    from gnomon.cli.actions.tokens import list_tokens as run
+    from gnomon.cli.target import Target
+
+    run(limit, tenant, Target(database, config), output)
+
+
+@token.command("revoke")
+def revoke_token(
+    token_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Id of the token: its claim jti, or as token inspect shows it.")
+    ] = None,
+    *,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="File that contains the token.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Revoke every token that was issued until now.")] = False,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Only in this tenant (local database only).")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Revoke a token, or all of them. Every server refuses them within two seconds."""
+    from gnomon.cli.actions.tokens import RevokeOptions, revoke
+    from gnomon.cli.target import Target
+
+    if [token_id is not None, file is not None, everything].count(True) != 1:
+        raise typer.BadParameter("name a token by its id or with --file, or use --all: one of them")
+    revoke(RevokeOptions(token_id, file, everything, tenant), Target(database, config), output)
 
 
 @audit.command("list")
@@ -97,16 +146,22 @@ def verify_audit(
         Path | None,
         typer.Option("--head", metavar="FILE", help="Check against the hash in this file, then store the new one."),
     ] = None,
+    accept_chain: Annotated[
+        bool,
+        typer.Option("--accept", help="First sign the chain as it is: after restoring a backup or replacing the key."),
+    ] = False,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Verify the hash chain of the audit trail; exit with 1 if an entry was changed, removed, added or moved."""
-    from gnomon.cli.actions.audit import verify
+    from gnomon.cli.actions.audit import accept, verify
     from gnomon.cli.target import Target
 
     if expect is not None and head is not None:
         raise typer.BadParameter("--expect and --head both name a hash: use one of them")
+    if accept_chain:
+        accept(Target(database, config))
     if not verify(expect, head, Target(database, config), output):
         raise typer.Exit(1)
 

@@ -5,11 +5,19 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli.options import Config, Database, Limit, Output
+from gnomon.cli.command_names import CommandGroup
+from gnomon.cli.options import Config, Database, MaxEntries, Output
 from gnomon.cli.output import Format
 
-events = typer.Typer(name="events", help="Emit events and see which jobs they started.", no_args_is_help=True)
-workflows = typer.Typer(name="workflows", help="Deploy and inspect workflows.", no_args_is_help=True)
+events = typer.Typer(
+    cls=CommandGroup, name="events", help="Emit events and see which jobs they started.", no_args_is_help=True
+)
+workflows = typer.Typer(
+    cls=CommandGroup,
+    name="workflows",
+    help="Deploy workflows as JSON, and inspect their versions.",
+    no_args_is_help=True,
+)
 
 
 @events.command("emit")
@@ -37,7 +45,7 @@ def emit_event(
 def list_events(
     *,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only events with this name.")] = None,
-    limit: Limit = 20,
+    limit: MaxEntries = 20,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,

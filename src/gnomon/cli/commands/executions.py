@@ -1,19 +1,46 @@
-"""`gnomon executions` and `gnomon dead-letters`: runs, and tasks that failed for good."""
+"""`gnomon executions`, `gnomon announcements` and `gnomon dead-letters`: runs, and what follows from their ends."""
 
 from typing import Annotated, Literal
 
 import typer
 
-from gnomon.cli.options import Config, Database, Key, Limit, OfJob, OfTag, Output, Since, Until
+from gnomon.cli.command_names import CommandGroup
+from gnomon.cli.options import Config, Database, Key, MaxEntries, OfJob, OfTag, Output, Since, Until, job_names
 from gnomon.cli.output import Format
 
-executions = typer.Typer(name="executions", help="Inspect and cancel executions.", no_args_is_help=True)
+executions = typer.Typer(
+    cls=CommandGroup,
+    name="executions",
+    help="Inspect and cancel executions (runs of jobs); also: gnomon runs.",
+    no_args_is_help=True,
+)
 dead_letters = typer.Typer(
-    name="dead-letters", help="Inspect, replay and resolve tasks that failed for good.", no_args_is_help=True
+    cls=CommandGroup,
+    name="dead-letters",
+    help="Inspect, replay and resolve tasks that failed for good; also: gnomon dlq.",
+    no_args_is_help=True,
+)
+announcements = typer.Typer(
+    cls=CommandGroup,
+    name="announcements",
+    help="Inspect announcements to channels, and retry those that were given up.",
+    no_args_is_help=True,
 )
 
-ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="ID of an execution.")]
-LetterId = Annotated[str, typer.Argument(metavar="ID", help="ID of a dead letter.")]
+ExecutionId = Annotated[
+    str | None, typer.Argument(metavar="ID", help="ID of an execution, or as much of its beginning as only one has.")
+]
+LastJob = Annotated[
+    str | None, typer.Option("--job", metavar="NAME", help="With --last, instead of an ID.", autocompletion=job_names)
+]
+LastExecution = Annotated[bool, typer.Option("--last", help="The last execution of the job.")]
+LetterId = Annotated[
+    str, typer.Argument(metavar="ID", help="ID of a dead letter, or as much of its beginning as only one has.")
+]
+AnnouncementId = Annotated[
+    str, typer.Argument(metavar="ID", help="ID of an announcement, or as much of its beginning as only one has.")
+]
+AnnouncedState = Literal["pending", "sent", "silent", "given_up"]
 Status = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
 Trigger = Literal["cron", "manual", "api", "event", "backfill"]
 
@@ -27,7 +54,7 @@ def list_executions(
     tag: OfTag = None,
     since: Since = None,
     until: Until = None,
-    limit: Limit = 20,
+    limit: MaxEntries = 20,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -42,30 +69,48 @@ def list_executions(
 
 @executions.command("show")
 def show_execution(
-    execution: ExecutionId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+    execution: ExecutionId = None,
+    *,
+    job: LastJob = None,
+    last: LastExecution = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show the input, steps, attempts and result of an execution."""
     from gnomon.cli.actions.executions import show
+    from gnomon.cli.ids import selected_execution
     from gnomon.cli.target import Target
 
-    show(execution, Target(database, config), output)
+    selected_execution(execution, job, last=last)
+    show(execution, job, Target(database, config), output)
 
 
 @executions.command("cancel")
 def cancel_execution(
-    execution: ExecutionId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+    execution: ExecutionId = None,
+    *,
+    job: LastJob = None,
+    last: LastExecution = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Cancel an execution: pending steps at once, running steps as soon as they stop."""
     from gnomon.cli.actions.executions import cancel
+    from gnomon.cli.ids import selected_execution
     from gnomon.cli.target import Target
 
-    cancel(execution, Target(database, config), output)
+    selected_execution(execution, job, last=last)
+    cancel(execution, job, Target(database, config), output)
 
 
 @executions.command("logs")
 def execution_logs(
-    execution: ExecutionId,
+    execution: ExecutionId = None,
     *,
+    job: LastJob = None,
+    last: LastExecution = False,
     follow: Annotated[bool, typer.Option("--follow", help="Print new lines until the execution ends.")] = False,
     database: Database = None,
     config: Config = None,
@@ -73,9 +118,50 @@ def execution_logs(
 ) -> None:
     """Print the log of an execution."""
     from gnomon.cli.actions.executions import logs
+    from gnomon.cli.ids import selected_execution
     from gnomon.cli.target import Target
 
-    logs(execution, Target(database, config), output, follow=follow)
+    selected_execution(execution, job, last=last)
+    logs(execution, job, Target(database, config), output, follow=follow)
+
+
+@announcements.command("list")
+def list_announcements(
+    *,
+    job: OfJob = None,
+    state: Annotated[AnnouncedState | None, typer.Option(help="Only announcements in this state.")] = None,
+    limit: MaxEntries = 20,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List announcements, newest first."""
+    from gnomon.cli.actions.announcements import list_announcements as run
+    from gnomon.cli.target import Target
+
+    run(job, state, limit, Target(database, config), output)
+
+
+@announcements.command("show")
+def show_announcement(
+    announcement: AnnouncementId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Show an announcement: who is told, when, and what became of it."""
+    from gnomon.cli.actions.announcements import show
+    from gnomon.cli.target import Target
+
+    show(announcement, Target(database, config), output)
+
+
+@announcements.command("retry")
+def retry_announcement(
+    announcement: AnnouncementId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Try an announcement again that was given up, from the part where it stopped."""
+    from gnomon.cli.actions.announcements import retry
+    from gnomon.cli.target import Target
+
+    retry(announcement, Target(database, config), output)
 
 
 @dead_letters.command("list")
@@ -83,12 +169,12 @@ def list_dead_letters(
     *,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only unresolved dead letters.")] = False,
     job: OfJob = None,
-    limit: Limit = 100,
+    limit: MaxEntries = 100,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List dead letters."""
+    """List dead letters, newest first."""
     from gnomon.cli.actions.dead_letters import list_letters
     from gnomon.cli.target import Target
 

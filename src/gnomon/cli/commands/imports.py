@@ -5,8 +5,13 @@ from typing import Annotated
 
 import typer
 
+from gnomon.cli.command_names import CommandGroup
+
 imports = typer.Typer(
-    name="import", help="Convert the configuration of other schedulers to jobs files.", no_args_is_help=True
+    cls=CommandGroup,
+    name="import",
+    help="Convert the configuration of other schedulers to jobs files.",
+    no_args_is_help=True,
 )
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="File or folder; - reads standard input.")]
@@ -16,7 +21,7 @@ Out = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything could not be converted.")]
-Zone = Annotated[
+SourceZone = Annotated[
     str | None,
     typer.Option("--tz", metavar="ZONE", help="IANA time zone of the source (default: the local zone)."),
 ]
@@ -30,7 +35,7 @@ def import_crontab(
     system: Annotated[
         bool, typer.Option("--system", help="Read the sixth column as a user, as in /etc/crontab and /etc/cron.d.")
     ] = False,
-    tz: Zone = None,
+    tz: SourceZone = None,
     force: Force = False,
     strict: Strict = False,
 ) -> None:
@@ -42,7 +47,7 @@ def import_crontab(
 
 @imports.command("systemd")
 def import_systemd(
-    files: Files, *, output: Out = None, tz: Zone = None, force: Force = False, strict: Strict = False
+    files: Files, *, output: Out = None, tz: SourceZone = None, force: Force = False, strict: Strict = False
 ) -> None:
     """Convert systemd timers and their services, from unit files or folders."""
     from gnomon.cli.actions.imports import timers, write_import

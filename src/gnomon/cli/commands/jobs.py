@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.options import (
     Config,
     Database,
-    JobsFile,
     JobsFiles,
     Key,
     OfTag,
@@ -17,9 +17,9 @@ from gnomon.cli.options import (
 )
 from gnomon.cli.output import Format
 
-jobs = typer.Typer(name="jobs", help="Define, run, pause and inspect jobs.", no_args_is_help=True)
+jobs = typer.Typer(cls=CommandGroup, name="jobs", help="Define, run, pause and inspect jobs.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a job.", autocompletion=job_names)]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a job.", autocompletion=job_names)]
 FailOn = Annotated[
     list[str] | None,
     typer.Option(
@@ -31,8 +31,11 @@ FailOn = Annotated[
 First = Annotated[
     str | None, typer.Option("--from", metavar="INSTANT", help="First planned time to run, an ISO 8601 instant.")
 ]
-Last = Annotated[
-    str | None, typer.Option("--to", metavar="INSTANT", help="Last planned time to run, an ISO 8601 instant.")
+LastPlannedAt = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="INSTANT", help="Last planned time to run: an ISO 8601 instant, or a date (that whole day)."
+    ),
 ]
 Parallel = Annotated[
     int, typer.Option("--max-parallel", min=1, max=1000, help="Maximum number of runs of this backfill at a time.")
@@ -44,13 +47,22 @@ Cancel = Annotated[
 
 @jobs.command("validate")
 def validate_jobs(
-    file: JobsFile, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+    file: JobsFiles,
+    *,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Check that these modules register the functions; repeatable."),
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Check a jobs file without applying it."""
+    """Check jobs files without applying them, and print all mistakes."""
     from gnomon.cli.actions.jobs import validate
     from gnomon.cli.target import Target
 
-    validate(file, Target(database, config), output)
+    if not validate(file, imports or [], Target(database, config), output):
+        raise typer.Exit(2)
 
 
 @jobs.command("plan")
@@ -109,7 +121,7 @@ def list_jobs(
 
 
 @jobs.command("show")
-def show_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+def show_job(name: JobName, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Show the policies, next runs, last ticks and active executions of a job."""
     from gnomon.cli.actions.jobs import show
     from gnomon.cli.target import Target
@@ -119,7 +131,7 @@ def show_job(name: Name, *, database: Database = None, config: Config = None, ou
 
 @jobs.command("next")
 def next_runs(
-    name: Name,
+    name: JobName,
     *,
     count: Annotated[int, typer.Option("-n", min=1, max=1000, help="Number of planned times to show.")] = 5,
     database: Database = None,
@@ -135,7 +147,7 @@ def next_runs(
 
 @jobs.command("trigger")
 def trigger_job(
-    name: Name,
+    name: JobName,
     *,
     given: Annotated[
         str | None,
@@ -157,7 +169,9 @@ def trigger_job(
 
 
 @jobs.command("pause")
-def pause_job(name: Name, *, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+def pause_job(
+    name: JobName, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
     """Pause a job: no tick fires until the job is resumed."""
     from gnomon.cli.actions.jobs import pause
     from gnomon.cli.target import Target
@@ -165,9 +179,28 @@ def pause_job(name: Name, *, database: Database = None, config: Config = None, o
     pause(name, Target(database, config), output)
 
 
+@jobs.command("approve")
+def approve_job(
+    name: JobName,
+    *,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why the commands may run; for the audit trail.")
+    ] = None,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all approvals of the job instead.")] = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let a job run commands of medium risk, until its commands change."""
+    from gnomon.cli.actions.jobs import approve
+    from gnomon.cli.target import Target
+
+    approve(name, Target(database, config), output, reason=reason, revoke=revoke)
+
+
 @jobs.command("resume")
 def resume_job(
-    name: Name,
+    name: JobName,
     value: Annotated[
         str | None, typer.Argument(metavar="[INSTANT|SPAN]", help="Argument of --missed since or spread.")
     ] = None,
@@ -191,7 +224,7 @@ def resume_job(
 
 @jobs.command("skip")
 def skip_tick(
-    name: Name,
+    name: JobName,
     *,
     at: Annotated[str, typer.Option("--at", metavar="INSTANT", help="Planned time of the run.")],
     move_to: Annotated[
@@ -217,7 +250,7 @@ def backfill_job(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a job.")] = None,
     *,
     first: First = None,
-    last: Last = None,
+    last: LastPlannedAt = None,
     parallel: Parallel = 1,
     again: Annotated[bool, typer.Option("--again", help="Also run planned times that already had a run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned times and start nothing.")] = False,
@@ -275,7 +308,7 @@ def list_backfills(
 
 @jobs.command("delete")
 def delete_job(
-    name: Name,
+    name: JobName,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     database: Database = None,

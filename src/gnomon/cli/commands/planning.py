@@ -9,7 +9,7 @@ from gnomon.cli.options import Config, Database, From, JobsFiles, Output, job_na
 from gnomon.cli.output import Format
 from gnomon.core.cron import Dialect
 
-Zone = Annotated[
+ReportZone = Annotated[
     str, typer.Option("--tz", metavar="ZONE", help="IANA time zone of the report and of --outage and --from.")
 ]
 Durations = Annotated[
@@ -85,7 +85,7 @@ def simulate(
     *,
     days: Annotated[int, typer.Option(min=1, max=366, help="Days to simulate.")] = 30,
     start: From = None,
-    tz: Zone = "UTC",
+    tz: ReportZone = "UTC",
     durations: Durations = None,
     durations_from: Recorded = None,
     outages: Outages = None,

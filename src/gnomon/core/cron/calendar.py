@@ -20,6 +20,8 @@ from gnomon.core.cron.fields import Field, Fields
 from gnomon.core.instants import DAY_SECONDS
 
 BLOCK = 128
+#: The blocks that a rule remembers: of seven centuries, so that the farthest questions do not fill the memory.
+_MOST_BLOCKS = 2048
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 FIRST_DAY = date.min.toordinal() - _EPOCH_ORDINAL
 LAST_DAY = date.max.toordinal() - _EPOCH_ORDINAL
@@ -116,7 +118,10 @@ class DayBlocks(dict[int, bytes]):
             place = BLOCK - 1 - offset if self._mirrored else offset
             distance = 0 if matching >> place & 1 else distance + 1
             distances[offset] = distance
-        block = self[number] = bytes(distances)
+        block = bytes(distances)
+        if len(self) >= _MOST_BLOCKS:
+            self.clear()
+        self[number] = block
         return block
 
     def _matching(self, number: int) -> int:

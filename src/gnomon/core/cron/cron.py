@@ -32,7 +32,8 @@ from gnomon.errors import CronError, Position
 Dialect = Literal["standard", "posix"]
 _AS_DEBIAN = Dst()
 _PARSERS = {"standard": dialect_standard.parse, "posix": dialect_posix.parse}
-_LONGEST = 1000
+#: Lists in POSIX expressions name every value, so they may be long.
+_LONGEST = {"standard": 1000, "posix": 10_000}
 _MAX_CORRECTIONS = 6
 #: The calendar repeats after 400 years: an expression that did not fire in that time never will.
 _CYCLE = 146_097 * DAY_SECONDS
@@ -183,11 +184,11 @@ class Cron:
 def _parsed(expression: str, dialect: str) -> Fields:
     if not isinstance(expression, str):
         raise CronError(repr(expression), field="expression", reason="must be a text")
-    if len(expression) > _LONGEST:
-        reason = f"has {len(expression)} characters; {_LONGEST} are enough for any schedule"
-        raise CronError(expression, field="expression", reason=reason)
     if not isinstance(dialect, str) or dialect not in _PARSERS:
         raise CronError(str(dialect), field="dialect", reason=f"must be {' or '.join(_PARSERS)}")
+    if len(expression) > _LONGEST[dialect]:
+        reason = f"has {len(expression)} characters; {_LONGEST[dialect]} are enough for any schedule"
+        raise CronError(expression, field="expression", reason=reason)
     try:
         fields = _PARSERS[dialect](expression)
     except CronParseError as error:

@@ -243,7 +243,7 @@ def _days(statement: ScheduleStatement, tree: "Node") -> None:
             _check_every(statement, part, place_in(tree))
         _DAY_LISTS[str(part.data)](statement, part)
     if len(parts) == 2:
-        statement.either = "OR" in types_in(tree)
+        statement.join_days(either="OR" in types_in(tree))
 
 
 def _check_every(statement: ScheduleStatement, tree: "Node", place: Position) -> None:

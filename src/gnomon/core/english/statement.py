@@ -100,6 +100,10 @@ class ScheduleStatement:
         setattr(self, slot, value)
         self.places[slot] = place
 
+    def join_days(self, *, either: bool) -> None:
+        """Join the days of the month and the weekdays: either of them suffices, or both are needed."""
+        self.either = either
+
     def _without(self, place: Position) -> str:
         """The first of two schedules: the text without the words at `place`, and without the rest if that has times."""
         before, after = self.text[: place.start], self.text[place.end :]

@@ -41,6 +41,10 @@ _ABBREVIATIONS = frozenset(
 )
 #: Words that may be left out: they say that something is to be done, not when.
 _FILLERS = frozenset("run runs please remind me do execute trigger fire job task should must i want need my".split())
+#: The number of unknown words that are compared with known ones: each takes a millisecond.
+_MOST_WORDS = 8
+#: Two words written as one: "everyday", "atnoon".
+_JOINED = re.compile(r"(?P<first>every|each|on|at)(?P<rest>\w{3,})")
 _AROUND = "\"'!?;[]<>{}"
 _WEEKDAY = rf"(?:{'|'.join(name[:3] for name in WEEKDAYS)})[a-z]*"
 _DAYS = rf"(?:{_WEEKDAY}|weekends?|weekdays?)"
@@ -131,7 +135,7 @@ def unknown_words(text: str) -> Iterator[re.Match[str]]:
 
 def corrections(text: str) -> Iterator[str]:
     """The text with its unknown words replaced by similar ones and without filler words."""
-    unknown = list(islice(unknown_words(text), 8))
+    unknown = list(islice(unknown_words(text), _MOST_WORDS))
     for choice in range(3 if unknown else 0):
         corrected = text
         for word in reversed(unknown):
@@ -139,7 +143,7 @@ def corrections(text: str) -> Iterator[str]:
             if not near:
                 return
             new = near[min(choice, len(near) - 1)]
-            proper = new.title() if word[0][:1].isupper() else new
+            proper = new.capitalize() if word[0][:1].isupper() else new
             corrected = corrected[: word.start()] + proper + corrected[word.end() :]
         yield corrected
 
@@ -151,6 +155,9 @@ def _near(word: str) -> list[str]:
         return [""]
     if _known(bare):
         return [bare]
+    joined = _JOINED.fullmatch(bare)
+    if joined is not None and _known(joined["rest"]):
+        return [f"{joined['first']} {joined['rest']}"]
     return sorted(get_close_matches(bare, _VOCABULARY, n=3, cutoff=0.7), key=lambda near: near[0] != word[0])
 
 
@@ -189,7 +196,7 @@ def misnamed_zone(text: str) -> tuple[Position, str] | None:
 
 def _misnamed_places(text: str) -> Iterator[tuple[Position, str]]:
     """The places that unknown words name; three words are tried first, then two, then one."""
-    for word in unknown_words(text):
+    for word in islice(unknown_words(text), _MOST_WORDS):
         before = text[: word.start()].lower().rstrip(" (").split()[-1:]
         if not before or (before[0] != "in" and before[0] in _LIGHT):
             # "Every christmas" does not name Christmas Island.

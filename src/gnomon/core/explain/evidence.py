@@ -6,6 +6,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gnomon.core.instants import FOREVER
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
+from gnomon.core.ledger.restored import StoreRestore
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Attempt, Decision, Run, RunId, Schedule, Spec, Task, TaskId, Tick
 from gnomon.core.retention import RetentionHorizons
@@ -52,6 +54,8 @@ class ScheduleTimeline(Struct, frozen=True, kw_only=True):
     pause_intervals: tuple[PauseInterval, ...] = ()
     deleted_at: int | None = None
     deleted_by: str = ""
+    #: How many of its overdue ticks start at once.
+    catchup_limit: CatchupLimit = DEFAULT_LIMIT
 
     @property
     def paused(self) -> bool:
@@ -198,6 +202,8 @@ class JobEvidence(Struct, frozen=True, kw_only=True):
     placements: Mapping[TaskId, Placement] = {}
     #: The times from which runs and ticks are retained; None if all requested ones are.
     horizons: RetentionHorizons | None = None
+    #: The restorations of backups of this store, newest first.
+    restores: tuple[StoreRestore, ...] = ()
 
 
 # ---- explanations --------------------------------------------------------------------------------

@@ -77,7 +77,35 @@ def _tick_explanation(
     else:
         kind, reason = ExplanationKind(decision.kind.value), decision.reason.value
         sentence = explain_decision(evidence, subject, decision, clocks, now=now)
-    return kind, reason, sentence + _made_up_for(evidence, subject) + _schedule_text(evidence, subject)
+    remarks = _in_doubt(evidence, subject, clocks) + _made_up_for(evidence, subject)
+    remarks += _mark_text(evidence, subject, clocks) + _schedule_text(evidence, subject)
+    return kind, reason, sentence + remarks
+
+
+def _in_doubt(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter) -> str:
+    """A remark if the tick may have run before a backup was restored; empty if it was not decided to run."""
+    entry = subject.entry
+    if entry is None or not entry.decision.starts_run:
+        return ""
+    for one in evidence.restores:
+        if one.in_doubt(entry.decision.planned_at, entry.decided_at):
+            since = "" if one.backup_at is None else f" of {clocks(one.backup_at)}"
+            restored = clocks(one.restored_at)
+            why = f"a backup{since} was restored at {restored}, and the job runs at least once"
+            return f" It may have run before, too: {why}."
+    return ""
+
+
+def _mark_text(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter) -> str:
+    """A remark if the tick, or others around it, had been decided by a clock that was ahead."""
+    correction = evidence.timeline.schedule.mark_correction
+    if correction is None or not correction.corrected_at < subject.at <= correction.from_at:
+        return ""
+    ahead = "A clock that was ahead had decided the ticks"
+    until = f"{ahead} up to {clocks(correction.from_at)}; it was right again at {clocks(correction.corrected_at)}"
+    if subject.at in correction.decided:
+        return f" {until}. This one had run by then, and does not run again."
+    return f" {until}, and the decisions on ticks that had not run were withdrawn."
 
 
 def _schedule_text(evidence: JobEvidence, subject: ExplainedSubject) -> str:
@@ -104,7 +132,7 @@ def _made_up_for(evidence: JobEvidence, subject: ExplainedSubject) -> str:
 #: The sentence about a run without a tick, by its source.
 START_SENTENCES: Mapping[Source, str] = {
     Source.MANUAL: "{who} triggered it.",
-    Source.API: "It was started through the API, for {who}.",
+    Source.API: "It was started through the API, by {who}.",
     Source.EVENT: "Events started it.",
     Source.CRON: "A tick started it.",
     Source.BACKFILL: "It is a backfill of a past planned time, requested by {who}.",
@@ -137,9 +165,13 @@ _KINDS = {
 
 def explain_start(run: Run) -> tuple[str, str]:
     """The reason and the sentence of a run without a tick."""
-    who = run.user_id or "someone"
+    # Runs of older programs have no actor; in those that a caller requested, the user is the caller.
+    who = run.actor or run.user_id or "someone"
     if run.replay_of is not None:
         return "replay", f"{who} replayed the dead letter {run.replay_of}."
+    if run.source is Source.CRON and run.actor:
+        behalf = f", on behalf of {run.user_id}" if run.user_id not in ("", run.actor) else ""
+        return run.source.value, f"{run.actor} started it with the run launcher{behalf}."
     return run.source.value, START_SENTENCES[run.source].format(who=who)
 
 

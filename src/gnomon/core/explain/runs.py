@@ -5,6 +5,7 @@ from gnomon.core.explain.evidence import JobEvidence, RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, one_line
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Run, RunStatus, Tick
+from gnomon.core.runs.states import TERMINAL
 
 
 def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: int) -> str:
@@ -18,10 +19,21 @@ def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: i
             how = f"{'ended' if run.error else 'was cancelled'}{_ended(run, clocks)}{_because(run)}"
         case RunStatus.RUNNING:
             since = "" if run.started_at is None else f" since {clocks(run.started_at)}"
-            how = f"has been running{since}{_asked_to_stop(run, clocks)}"
+            waits = ", and has only to be announced" if _awaits_announcement(details) else ""
+            how = f"has been running{since}{waits}{_asked_to_stop(run, clocks)}"
         case RunStatus.PENDING:
             how = _not_begun(run, clocks, now)
     return f"Its run {run.run_id} {how}."
+
+
+def _awaits_announcement(details: RunEvidence) -> bool:
+    """Whether all steps are over, and the run goes on until that is announced."""
+    rules = () if details.workflow is None else details.workflow.announce
+    return (
+        any(not rule.best_effort for rule in rules)
+        and bool(details.tasks)
+        and all(task.state in TERMINAL for task in details.tasks)
+    )
 
 
 def _not_begun(run: Run, clocks: TimeFormatter, now: int) -> str:

@@ -99,7 +99,7 @@ def pending_decisions(timeline: ScheduleTimeline, *, now: int) -> Sequence[Decis
         return ()
     if timeline.paused:
         return paused_range(timeline.schedule, until=now)
-    return plan(timeline.schedule, now=now).decisions
+    return plan(timeline.schedule, now=now, limit=timeline.catchup_limit).decisions
 
 
 def _tick_subject(evidence: JobEvidence, entry: Tick) -> ExplainedSubject:

@@ -49,6 +49,10 @@ TICK_SENTENCES: Mapping[tuple[TickKind, Reason], str] = {
         "It was missed: it was not decided before {tick.decided}, {tick.late} late;"
         " catch-up is {tick.catchup}, but only for the last {tick.window}."
     ),
+    (TickKind.MISSED, Reason.STORE_UNCERTAIN): (
+        "It was not run: a backup was restored at {tick.decided}, which does not say whether it had run before,"
+        " and the job runs at most once."
+    ),
 }
 #: The sentences for ticks that were planned during a pause and run because the operator chose so when resuming.
 RESUMED_SENTENCES: Mapping[TickKind, str] = {
@@ -68,8 +72,8 @@ class TickFacts:
         self._decision = decision
         self._clocks = clocks
         self._decided_at = now if subject.entry is None else subject.entry.decided_at
-        revision = evidence.timeline.schedule.revision if subject.entry is None else subject.entry.revision
-        self._spec: Spec = evidence.timeline.version(revision).spec
+        self._revision = evidence.timeline.schedule.revision if subject.entry is None else subject.entry.revision
+        self._spec: Spec = evidence.timeline.version(self._revision).spec
 
     @property
     def decided(self) -> str:
@@ -138,9 +142,8 @@ class TickFacts:
     @property
     def excepted_by(self) -> str:
         """The operator who skipped or moved the tick."""
-        versions = self._evidence.timeline.versions
-        first = next((version for version in versions if self._exception(version.spec) is not None), None)
-        return "someone" if first is None else first.by or "someone"
+        found = self._exception(self._spec)
+        return "someone" if found is None else _author_of(self._evidence, found, until_revision=self._revision)
 
     @property
     def moved_to(self) -> str:
@@ -233,9 +236,32 @@ def explain_undecided(
         paused = explain_pause(evidence, subject.at, clocks)
         return ExplanationKind.HELD, "paused", f"It will not fire: {paused}."
     fire_at = Ticks(timeline.schedule.schedule_id, timeline.schedule.spec).fire_at(subject.at)
+    excepted = next((one for one in timeline.schedule.spec.exceptions if one.planned_at == subject.at), None)
+    if excepted is not None and fire_at > now:
+        return ExplanationKind.HELD, *_excepted(evidence, excepted, clocks)
     if fire_at > now:
         return ExplanationKind.COMING, "planned", _coming(evidence, subject, clocks, fire_at, now)
     return ExplanationKind.OVERDUE, "undecided", _overdue(subject, clocks, fire_at, now)
+
+
+def _excepted(evidence: JobEvidence, excepted: TickException, clocks: TimeFormatter) -> tuple[str, str]:
+    """The reason and the sentence of a coming tick that an operator skipped or moved."""
+    who = _author_of(evidence, excepted, until_revision=evidence.timeline.schedule.revision)
+    if excepted.moved_to is None:
+        return Reason.SKIPPED_ONCE.value, f"It will not fire: {who} skipped this tick only."
+    return Reason.MOVED.value, f"It will not fire: {who} moved this tick only, to {clocks(excepted.moved_to)}."
+
+
+def _author_of(evidence: JobEvidence, excepted: TickException, *, until_revision: int) -> str:
+    """The operator who made an exception that this revision has. An earlier one may have been undone."""
+    author = "someone"
+    for version in reversed(evidence.timeline.versions):
+        if version.revision > until_revision:
+            continue
+        if excepted not in version.spec.exceptions:
+            break
+        author = version.by or "someone"
+    return author
 
 
 def _forgotten(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter) -> tuple[str, str]:
@@ -252,6 +278,10 @@ def _coming(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormat
     sentence = f"It will fire in {span_text(fire_at - now)}"
     sentence += "." if fire_at == subject.at else f": its jitter moves it to {clocks(fire_at)}."
     spec = evidence.timeline.schedule.spec
+    moved = next((one for one in spec.exceptions if one.moved_to == subject.at), None)
+    if moved is not None:
+        who = _author_of(evidence, moved, until_revision=evidence.timeline.schedule.revision)
+        sentence += f" {who} moved it there from {clocks(moved.planned_at)}."
     open_runs = [run for run in evidence.runs if not run.over]
     if not open_runs or spec.overlap is Overlap.ALLOW:
         return sentence

@@ -53,6 +53,8 @@ class _Crontab:
         self._system = system
         self._variables: dict[str, str] = {}
         self.comments: list[str] = []
+        #: Remarks about those who were mailed.
+        self.mails: list[str] = []
         self.entries: list[ImportedEntry] = []
 
     def line(self, number: int, text: str) -> None:
@@ -113,7 +115,7 @@ class _Crontab:
         """The fields that follow from variables for cron itself."""
         mail = self._variables.get("MAILTO")
         if mail:
-            notes.append(ImportNote(f"MAILTO {shown(mail)}: nothing is mailed; the output of a command is in its log"))
+            self.mails.append(f"MAILTO {shown(mail)}: nothing is mailed; the output of a command is in its log")
         delay = self._variables.get("RANDOM_DELAY")
         if not delay:
             return {}
@@ -132,7 +134,8 @@ def read_crontab(text: str, *, place: str, timezone: str, system: bool = False) 
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         crontab.line(number, line)
     zone = f"times of day are those of {timezone}, unless CRON_TZ is set"
-    return ImportReport(entries=tuple(crontab.entries), remarks=(*REMARKS, zone), comments=tuple(crontab.comments))
+    remarks = (*REMARKS, zone, *dict.fromkeys(crontab.mails))
+    return ImportReport(entries=tuple(crontab.entries), remarks=remarks, comments=tuple(crontab.comments))
 
 
 def split_percents(rest: str) -> tuple[str, str]:

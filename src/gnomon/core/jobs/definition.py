@@ -16,7 +16,7 @@ from gnomon.errors import CronError, FieldError
 
 #: The fields that a definition shares with a job, besides its name, steps and triggers.
 _SHARED_FIELDS = tuple(
-    field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "dag", "lock")
+    field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "http", "dag", "lock")
 )
 DEFINITION_FIELDS = ("workflow_id", "version", "steps", "triggers", *_SHARED_FIELDS)
 _OTHER_NAMES = {"id": "workflow_id", "nodes": "steps"}
@@ -33,6 +33,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     #: The version that the definition names, if any.
     version: int | None
     schedules: Mapping[str, Spec]
+    #: The name under which it has its steps.
+    list_field: str = "steps"
 
 
 def read_definition(definition: Mapping[str, Any], defaults: Defaults, *, now: int) -> Definition:
@@ -54,6 +56,7 @@ def read_definition(definition: Mapping[str, Any], defaults: Defaults, *, now: i
         workflow=workflow,
         version=fields.whole("version", 1, low=1, high=_LAST_VERSION) if "version" in fields else None,
         schedules=dict(_schedules(fields, workflow, defaults, now)),
+        list_field=list_field,
     )
 
 

@@ -4,20 +4,24 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.announce_fields import announcements_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
-from gnomon.core.jobs.steps import COMMAND_FIELDS, ping_as_data
+from gnomon.core.jobs.steps import COMMAND_FIELDS, SANDBOX_FIELDS, ping_as_data
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import At, Every, OnEvent
 
 _MS = timedelta(milliseconds=1)
 #: The fields in which a job with one function describes its only step.
-_STEP_FIELDS = ("function", *COMMAND_FIELDS, "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS)
+_STEP_FIELDS = (
+    "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS
+)  # fmt: skip
 
 
 def job_as_data(job: Job) -> dict[str, Any]:
@@ -95,9 +99,11 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
         yield "delivery", workflow.delivery.value
     yield from _unless("lock", workflow.lock, False).items()
     yield from _unless("dead_letter", workflow.dead_letter, False).items()
-    yield from _unless("retention", workflow.retention_days, None).items()
+    yield from _unless("retention", _retention(workflow), None).items()
     if workflow.ping is not None:
         yield "ping", ping_as_data(workflow.ping)
+    if workflow.announce:
+        yield "announce", announcements_as_data(workflow.announce)
     yield from _unless("tags", list(workflow.tags), []).items()
 
 
@@ -107,7 +113,9 @@ def _is_a_graph(workflow: Workflow) -> bool:
         name=ONLY_STEP,
         function=first.function,
         command=first.command,
-        input=first.input if first.command else {},
+        sandbox=first.sandbox,
+        network=first.network,
+        input=first.input if first.command or first.is_http_call else {},
         timeout_ms=first.timeout_ms,
         retry=first.retry,
         isolation=first.isolation,
@@ -120,6 +128,11 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     if step.command:
         yield "command", step.command
         yield from step.input.items()
+        if step.sandbox is not SandboxMode.AUTO:
+            yield "sandbox", step.sandbox.value
+        yield from _unless("network", step.network, True).items()
+    elif step.is_http_call:
+        yield "http", step.input
     else:
         yield from _unless("function", step.function, "").items()
         yield from _unless("input", step.input, {}).items()
@@ -140,11 +153,18 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     yield from route_as_data(step.route)
 
 
+def _retention(workflow: Workflow) -> int | dict[str, int] | None:
+    if workflow.retention_runs is None:
+        return workflow.retention_days
+    days = {} if workflow.retention_days is None else {"days": workflow.retention_days}
+    return {"runs": workflow.retention_runs, **days}
+
+
 def _retry(retry: RetryPolicy) -> dict[str, Any]:
     return {
         "max_attempts": retry.max_attempts,
         "initial_delay": duration_text(retry.initial_delay_ms),
         "multiplier": retry.multiplier,
         "max_delay": duration_text(retry.max_delay_ms),
-        "jitter": retry.jitter,
+        "jitter": duration_text(retry.jitter_ms) if retry.jitter_ms else retry.jitter,
     }

@@ -3,18 +3,21 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from gnomon.core.durations import LONGEST_MS, duration_ms
 from gnomon.core.instants import FIRST_SECOND, LAST_SECOND, ms_of
+from gnomon.core.jobs.synonyms import unknown_choice, unknown_field
 from gnomon.errors import CronError, FieldError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 LONGEST_TEXT = 1000
 LONGEST_LIST = 1000
 LONGEST_KEY = 80
+#: The reason that refuses other words for a boolean, with and without quotes.
+NO_FLAG = "must be true or false; yes, no, on and off mean different things to different YAML parsers"
+_FLAG_WORDS = ("yes", "no", "on", "off")
 _CHOICE = TypeVar("_CHOICE", bound=StrEnum)
 
 
@@ -36,10 +39,7 @@ class FieldReader:
         for key, value in mapping.items():
             name = other_names.get(key, key)
             if name not in known:
-                near = get_close_matches(str(key), known, n=1)
-                raise FieldError(
-                    self.at(key_text(key)), value, "is no field" + (f"; did you mean {near[0]}?" if near else "")
-                )
+                raise FieldError(self.at(key_text(key)), value, unknown_field(key, known))
             if name in values:
                 raise FieldError(self.at(key_text(key)), value, f"sets {name} a second time")
             values[name] = value
@@ -85,7 +85,7 @@ class FieldReader:
         """A boolean."""
         value = self._values.get(field, default)
         if not isinstance(value, bool):
-            raise self.refused(field, "must be true or false")
+            raise self.refused(field, NO_FLAG if str(value).lower() in _FLAG_WORDS else "must be true or false")
         return value
 
     def whole(self, field: str, default: int, *, low: int, high: int) -> int:
@@ -112,7 +112,7 @@ class FieldReader:
                 return kind((other_names or {}).get(value, value))
             except ValueError:
                 pass
-        raise self.refused(field, f"must be one of {', '.join(kind)}")
+        raise self.refused(field, unknown_choice(str(value), list(kind)))
 
     def duration(self, field: str, default: int, *, low: int = 0, high: int = LONGEST_MS) -> int:
         """A span in milliseconds."""
@@ -156,6 +156,19 @@ def key_text(key: object) -> str:
     """A key of user data, made fit for an error message: short, and on one line."""
     text = str(key)[:LONGEST_KEY]
     return text if text.isprintable() else repr(text)
+
+
+def is_storable(text: str) -> bool:
+    """Whether every store can hold the text: it has no NUL and no lone surrogate."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def schedule_name(field: str, value: object) -> str:

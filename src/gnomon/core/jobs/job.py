@@ -9,10 +9,12 @@ from msgspec import Struct
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.fields import FieldReader
+from gnomon.core.jobs.inputs import read_schema
 from gnomon.core.jobs.schedule_fields import (
     MOST_JITTER_MS,
     OTHER_CHOICES,
     Defaults,
+    check_zone,
     read_active_window,
     read_dst,
     read_event_trigger,
@@ -77,6 +79,15 @@ def read_job_timing(definition: Mapping[str, Any], defaults: Defaults, *, now: i
     return Job(name=name, spec=spec, workflow=Workflow(workflow_id=name, version=1, steps=()))
 
 
+def load_readers() -> None:
+    """Load what is imported only when a job needs it: the grammar of sentences, and the library for JSON Schema.
+
+    Both take tens of milliseconds, which a server spends in a thread.
+    """
+    parse_schedule("every day at 09:00").describe()
+    read_schema("input_schema", {})
+
+
 def warnings(job: Job) -> list[str]:
     """Warnings about combinations that are allowed but may not do what the author meant."""
     found = []
@@ -93,6 +104,7 @@ def warnings(job: Job) -> list[str]:
 def _spec(fields: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> Spec:
     start, end = read_active_window(fields)
     trigger = _trigger(fields)
+    check_zone(fields, trigger, defaults)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
     delete = fields.flag("delete_after_run", default=False)

@@ -3,9 +3,21 @@
 from itertools import combinations
 from typing import Any, get_args
 
+from gnomon.core.announcements.model import AnnounceMoment
+from gnomon.core.announcements.text import LONGEST_TEMPLATE
+from gnomon.core.commands.sandbox import SandboxMode
+from gnomon.core.commands.syntax import LONGEST_COMMAND
 from gnomon.core.cron import Dialect
 from gnomon.core.cron.dst import Fold, Gap
+from gnomon.core.jobs.announce_fields import LONGEST_CHANNEL, MOST_ANNOUNCEMENTS, MOST_FAILURES
 from gnomon.core.jobs.fields import LONGEST_LIST, LONGEST_TEXT, NAME
+from gnomon.core.jobs.http_fields import (
+    HEADER_NAME,
+    LONGEST_HEADER,
+    LONGEST_URL,
+    MOST_EXPECTED,
+    MOST_HEADERS,
+)
 from gnomon.core.jobs.routing_fields import (
     LONGEST_CAPABILITY,
     LONGEST_LABEL,
@@ -16,19 +28,24 @@ from gnomon.core.jobs.routing_fields import (
 )
 from gnomon.core.jobs.steps import (
     COMMAND_FIELDS,
+    DELAY_FIELDS,
     ENV_NAME,
     FUNCTION,
     LARGEST_MULTIPLIER,
-    LONGEST_COMMAND,
+    LONGEST_DELAY_MS,
     LONGEST_RETENTION_DAYS,
     LONGEST_TAG,
     MOST_ATTEMPTS,
     MOST_PARALLEL,
+    MOST_RETAINED_RUNS,
     MOST_TAGS,
+    SANDBOX_FIELDS,
+    SHORTEST_DELAY_SECONDS,
 )
 from gnomon.core.model import Catchup, Overlap
 from gnomon.core.pings import PingMoment
 from gnomon.core.runs.external_events import LARGEST_BATCH
+from gnomon.core.runs.http_calls import METHODS, MOST_REDIRECTS, STATUS_RANGE
 from gnomon.core.runs.workflow import Delivery, Isolation, Priority, When
 
 _Schema = dict[str, Any]
@@ -59,13 +76,16 @@ def job_schema() -> _Schema:
     return {
         **_mapping("A workflow and its schedule under one name.", _job_fields()),
         "required": ["name"],
-        "oneOf": [{"required": [field]} for field in ("function", "command", "dag")],
+        "oneOf": [{"required": [field]} for field in ("function", "command", "http", "dag")],
         "dependentRequired": _WITH_COMMAND,
         "allOf": [
             *({"not": {"required": list(two)}} for two in combinations(("schedule", "at", "every", "on"), 2)),
             {"not": {"required": ["function", "max_parallel"]}},
             {"not": {"required": ["command", "max_parallel"]}},
             {"not": {"required": ["command", "isolation"]}},
+            {"not": {"required": ["http", "max_parallel"]}},
+            {"not": {"required": ["http", "isolation"]}},
+            *({"not": {"required": ["function", field]}} for field in SANDBOX_FIELDS),
             {
                 "if": {"required": ["lock"], "properties": {"lock": {"const": True}}},
                 "then": {"properties": {"overlap": {"const": "skip"}}},
@@ -97,14 +117,9 @@ def _job_fields() -> _Schema:
         "delivery": _one_of(Delivery, "Whether a lost attempt is retried."),
         "lock": _flag("Runs exclude each other by a lock that other programs can see; implies overlap skip."),
         "dead_letter": _flag("Write a dead letter when a run fails after all its attempts."),
-        "retention": {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": LONGEST_RETENTION_DAYS},
-                _SPAN_TEXT,
-            ],
-            "description": "How long the history of its runs is kept, in days.",
-        },
+        "retention": _retention_schema(),
         "ping": _ping_schema(),
+        "announce": _announce_schema(),
         "tags": {
             "type": "array",
             "maxItems": MOST_TAGS,
@@ -115,12 +130,63 @@ def _job_fields() -> _Schema:
     }
 
 
+def _retention_schema() -> _Schema:
+    days: _Schema = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LONGEST_RETENTION_DAYS}, _SPAN_TEXT]}
+    fields = {
+        "days": {**days, "description": "How long the history of its runs is kept, in days."},
+        "runs": _whole(1, MOST_RETAINED_RUNS, "How many of the newest runs are kept."),
+    }
+    mapping = {**_mapping("How long and how many runs are kept.", fields), "minProperties": 1}
+    return {"anyOf": [*days["anyOf"], mapping], "description": "How long the history of its runs is kept, in days."}
+
+
 def _ping_schema() -> _Schema:
     url = _text("The URL to call; /start is appended when a run starts, /fail when it fails.")
     moments = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"enum": [str(at) for at in PingMoment]}}
     fields = {"url": url, "on": {"anyOf": [_one_of(PingMoment, "When."), moments], "description": "When to call it."}}
     mapping = {**_mapping("The URL to call, and when.", fields), "required": ["url"]}
     return {"anyOf": [url, mapping], "description": "A URL that is called when a run starts and ends."}
+
+
+def _announce_schema() -> _Schema:
+    moments = {
+        "type": "array",
+        "minItems": 1,
+        "uniqueItems": True,
+        "items": {"enum": [str(at) for at in AnnounceMoment]},
+    }
+    channel = {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": LONGEST_CHANNEL,
+        "description": "The name of a channel in the settings.",
+    }
+    fields = {
+        "channel": channel,
+        "to": {"type": ["string", "integer"], "description": "The recipient within the channel."},
+        "on": {"anyOf": [_one_of(AnnounceMoment, "When."), moments], "description": "When to tell the channel."},
+        "after": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_FAILURES,
+            "description": "Failures are told from this one in a row on.",
+        },
+        "best_effort": {"type": "boolean", "description": "Whether a run is over before it is announced."},
+        "text": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_TEMPLATE,
+            "description": "The text, with references; by default the output or the error.",
+        },
+    }
+    one = {
+        "anyOf": [
+            channel,
+            {**_mapping("A channel, when to tell it, and what.", fields), "required": ["channel"]},
+        ]
+    }
+    many = {"type": "array", "minItems": 1, "maxItems": MOST_ANNOUNCEMENTS, "items": one}
+    return {"anyOf": [one, many], "description": "The channels that are told how its runs ended."}
 
 
 def _time_fields() -> _Schema:
@@ -163,6 +229,7 @@ def _work_fields() -> _Schema:
             "description": "The function that a worker calls.",
         },
         **_command_fields(),
+        "http": _http_schema(),
         "input": {"type": "object", "description": "The input of the function; at most 64 KiB as JSON."},
         "timeout": _duration("How long one attempt may take."),
         "retry": _mapping("How often and when a failed attempt is retried.", _retry_fields()),
@@ -214,6 +281,11 @@ def _command_fields() -> _Schema:
         },
         "workdir": _text("The folder of the workspace in which the command runs."),
         "stdin": {"type": "string", "description": "The standard input of the command; empty if not given."},
+        "sandbox": {
+            "enum": [SandboxMode.AUTO.value, SandboxMode.REQUIRED.value],
+            "description": "Whether the command starts only on a worker that can confine it completely.",
+        },
+        "network": _flag("Whether the command may use the network."),
     }
 
 
@@ -243,12 +315,17 @@ def _step_schema() -> _Schema:
     return {
         **_mapping("One step.", _step_fields()),
         "required": ["step"],
-        "anyOf": [{"required": [field]} for field in ("function", "command", "workflow", "delay", "delay_until")],
+        "anyOf": [{"required": [field]} for field in ("function", "command", "http", "workflow", *DELAY_FIELDS)],
         "allOf": [
-            *({"not": {"required": list(two)}} for two in combinations(("function", "command", "workflow"), 2)),
-            *({"not": {"required": ["command", field]}} for field in ("input", "isolation")),
+            *({"not": {"required": list(two)}} for two in combinations(("function", "command", "http", "workflow"), 2)),
+            *({"not": {"required": [kind, field]}} for kind in ("command", "http") for field in ("input", "isolation")),
+            {"not": {"required": ["delay", "delay_sec"]}},
         ],
-        "dependentRequired": {"max_parallel": ["foreach"], **_WITH_COMMAND},
+        "dependentRequired": {
+            "max_parallel": ["foreach"],
+            **_WITH_COMMAND,
+            **{field: ["command"] for field in SANDBOX_FIELDS},
+        },
     }
 
 
@@ -271,7 +348,46 @@ def _step_fields() -> _Schema:
         },
         "max_parallel": _whole(1, MOST_PARALLEL, "How many items run at once."),
         "delay": _duration("How long to wait before it starts."),
+        "delay_sec": _number(
+            SHORTEST_DELAY_SECONDS, LONGEST_DELAY_MS // 1000, "The same as delay, as a number of seconds."
+        ),
         "delay_until": _instant("The instant to wait for, or a reference to one."),
+    }
+
+
+def _http_schema() -> _Schema:
+    statuses = {
+        "anyOf": [
+            {"type": "integer", "minimum": 100, "maximum": 599},
+            {"type": "string", "pattern": f"^{STATUS_RANGE.pattern}$"},
+        ]
+    }
+    fields = {
+        "url": {"type": "string", "maxLength": LONGEST_URL, "description": "The URL to call."},
+        "method": _one_of(METHODS, "GET if not given; POST with a body."),
+        "headers": {
+            "type": "object",
+            "maxProperties": MOST_HEADERS,
+            "propertyNames": {"pattern": f"^{HEADER_NAME.pattern}$"},
+            "additionalProperties": {"type": ["string", "number"], "maxLength": LONGEST_HEADER},
+            "description": "The headers of the request.",
+        },
+        "json": {"description": "The body of the request, as JSON."},
+        "body": {"type": "string", "description": "The body of the request, as text."},
+        "expect": {
+            "anyOf": [
+                *statuses["anyOf"],
+                {"type": "array", "minItems": 1, "maxItems": MOST_EXPECTED, "items": statuses},
+            ],
+            "description": "The statuses that count as success; 200-299 if not given.",
+        },
+        "follow": _whole(0, MOST_REDIRECTS, "How many redirects on the same host are followed."),
+        "timeout": _duration("How long one attempt may take."),
+    }
+    return {
+        **_mapping("A URL that the worker calls.", fields),
+        "required": ["url"],
+        "not": {"required": ["json", "body"]},
     }
 
 
@@ -281,7 +397,10 @@ def _retry_fields() -> _Schema:
         "initial_delay": _duration("The delay after the first attempt."),
         "multiplier": _number(1, LARGEST_MULTIPLIER, "The factor by which each delay is longer than the one before."),
         "max_delay": _duration("The longest delay."),
-        "jitter": _number(0, 1, "The fraction by which a delay may be longer or shorter."),
+        "jitter": {
+            "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _SPAN_TEXT],
+            "description": "The fraction by which a delay may be longer or shorter, or a duration that is added.",
+        },
     }
 
 

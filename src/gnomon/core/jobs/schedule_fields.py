@@ -1,6 +1,6 @@
 """The fields about when a job or a schedule runs: the request for a schedule, and the event trigger of a job."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -44,9 +44,12 @@ class Defaults:
         jitter_ms: int = 0,
         lookahead_ms: int = 60_000,
         catchup_cap: int = 100,
+        zones: Collection[str] = (),
     ) -> None:
+        """`zones` are the time zones that schedules may name; all of them if there are none."""
         self.overlap, self.catchup, self.jitter_ms = overlap, catchup, jitter_ms
         self.lookahead_ms, self.catchup_cap = lookahead_ms, catchup_cap
+        self.zones = frozenset(zones)
 
 
 def read_schedule_request(request: Mapping[str, Any], defaults: Defaults, *, now: int) -> tuple[str | None, Spec]:
@@ -55,6 +58,7 @@ def read_schedule_request(request: Mapping[str, Any], defaults: Defaults, *, now
     name = fields.name("schedule_id") if "schedule_id" in fields and fields["schedule_id"] is not None else None
     start, end = read_active_window(fields)
     trigger = _trigger(fields)
+    check_zone(fields, trigger, defaults)
     if isinstance(trigger, Every):
         trigger = trigger.anchored(instant_of(now if start is None else start))
     spec = Spec(
@@ -74,6 +78,18 @@ def read_schedule_request(request: Mapping[str, Any], defaults: Defaults, *, now
         lookahead_ms=defaults.lookahead_ms,
     )
     return name, spec
+
+
+def check_zone(fields: FieldReader, trigger: object, defaults: Defaults) -> None:
+    """Raise FieldError if the schedule is in a time zone that the settings do not allow."""
+    zone = None
+    if isinstance(trigger, Cron):
+        zone = trigger.timezone
+    elif "timezone" in fields:
+        zone = fields["timezone"]
+    if zone is not None and defaults.zones and zone not in defaults.zones:
+        allowed = ", ".join(sorted(defaults.zones))
+        raise FieldError(fields.at("timezone"), zone, f"is not among the time zones of ticker.zones: {allowed}")
 
 
 def read_active_window(fields: FieldReader) -> tuple[int | None, int | None]:

@@ -1,26 +1,31 @@
-"""The workflow of a job: its steps, their functions or commands, retries, the graph between them, and pings.
+"""The workflow of a job: its steps, their actions, retries, the graph between them, and pings.
 
-A step runs a function, a command or another workflow, or only waits. Data never becomes a part of a command:
-references are allowed in `env`, `workdir` and `stdin` only, and the shell gets the command as it was written.
+A step runs a function, a command, an HTTP call or another workflow, or only waits. Data never becomes a part of a
+command: references are allowed in `env`, `workdir` and `stdin` only, and the shell gets the command as it was written.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
+from gnomon.core.commands.sandbox import SandboxMode
+from gnomon.core.commands.syntax import LONGEST_COMMAND
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.announce_fields import read_announcements
 from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
+from gnomon.core.jobs.http_fields import HTTP_FIELDS, read_http
 from gnomon.core.jobs.inputs import check_input, check_size, read_input, read_json, read_schema
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, read_route
 from gnomon.core.model import DAY_MS
-from gnomon.core.pings import Ping, PingMoment, is_http_url, redacted_url
+from gnomon.core.pings import REDACTED_PATH, Ping, PingMoment, is_http_url, redacted_url
 from gnomon.core.runs.dag import upstream
 from gnomon.core.runs.expressions import ROOTS, SECRET_BEGINS, check_condition, check_references, references
 from gnomon.core.runs.workflow import (
+    HTTP,
     ONLY_STEP,
     SHELL,
     Delivery,
@@ -34,25 +39,30 @@ from gnomon.core.runs.workflow import (
 from gnomon.errors import FieldError
 
 COMMAND_FIELDS = ("command", "env", "workdir", "stdin")
-LONGEST_COMMAND = 16_384
+#: The fields about the sandbox of a command; a job may set them for all of its commands.
+SANDBOX_FIELDS = ("sandbox", "network")
 MOST_VARIABLES = 200
 #: Names that begin with GNOMON_ are reserved.
 ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: The fields about attempts; a job may set them for all of its steps.
 _TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS)
 WORK_FIELDS = (
-    "name", "description", "tags", "function", *COMMAND_FIELDS, "dag", "max_parallel", "input", "input_schema",
-    *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
+    "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "dag", "max_parallel",
+    "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping", "announce",
 )  # fmt: skip
 STEP_FIELDS = (
-    "step", "function", *COMMAND_FIELDS, "workflow", "depends_on", "when", "if", "input", "foreach", "max_parallel",
-    "delay", "delay_until", *_TRY_FIELDS,
+    "step", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "workflow", "depends_on", "when", "if", "input",
+    "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS,
 )  # fmt: skip
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
 LONGEST_DELAY_MS = 366 * DAY_MS
+SHORTEST_DELAY_SECONDS = 0.001
+#: A step with one of these fields may have no action: it only waits.
+DELAY_FIELDS = ("delay", "delay_sec", "delay_until")
 MOST_PARALLEL = 100_000
 LONGEST_RETENTION_DAYS = 36_500
+MOST_RETAINED_RUNS = 100_000
 MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
 MOST_TAGS, LONGEST_TAG = 50, 64
 FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
@@ -65,6 +75,9 @@ class _AttemptPolicy(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
     route: RoutingRequirements | None = None
+    #: Of commands only.
+    sandbox: SandboxMode = SandboxMode.AUTO
+    network: bool = True
 
 
 def read_workflow(fields: FieldReader) -> Workflow:
@@ -90,22 +103,26 @@ def read_workflow(fields: FieldReader) -> Workflow:
         dead_letter=fields.flag("dead_letter", default=False),
         max_parallel=_max_parallel(fields, "dag"),
         lock=fields.flag("lock", default=False),
-        retention_days=_retention_days(fields),
+        **_retention(fields),
         ping=_read_ping(fields),
+        announce=read_announcements(fields, frozenset(step.name for step in steps)),
     )
 
 
 def _steps(fields: FieldReader, name: str, policy: _AttemptPolicy) -> tuple[Step, ...]:
-    named = [field for field in ("function", "command", "dag") if field in fields]
+    named = [field for field in ("function", "command", "http", "dag") if field in fields]
     if len(named) > 1:
         raise fields.refused(named[1], f"cannot be beside {named[0]}: say one of them")
-    _refuse_without_command(fields)
+    _refuse_without_command(fields, COMMAND_FIELDS[1:])
     if "dag" not in fields:
+        _refuse_without_command(fields, SANDBOX_FIELDS)
         return (Step(name=ONLY_STEP, **_read_function_call(fields, policy, alone=True)),)
     steps = tuple(_step(FieldReader(step, STEP_FIELDS, path=path), policy) for path, step in fields.entries("dag"))
     if not steps:
         raise fields.refused("dag", "has no steps")
     check_size(fields.at("dag"), steps)
+    if not any(step.is_command for step in steps):
+        _refuse_without_command(fields, SANDBOX_FIELDS)
     _check_graph(fields.at("dag"), name, steps)
     return steps
 
@@ -120,7 +137,25 @@ def _read_attempt_policy(fields: FieldReader, inherited: _AttemptPolicy) -> _Att
         else inherited.retry,
         isolation=fields.choice("isolation", Isolation, inherited.isolation),
         route=read_route(fields, inherited.route),
+        sandbox=_sandbox(fields, inherited.sandbox),
+        network=_network(fields, inherited=inherited.network),
     )
+
+
+def _sandbox(fields: FieldReader, inherited: SandboxMode) -> SandboxMode:
+    if "sandbox" in fields and fields["sandbox"] in (False, SandboxMode.OFF):
+        raise fields.refused("sandbox", "must be auto or required: a job can only tighten the sandbox of its worker")
+    found = fields.choice("sandbox", SandboxMode, inherited)
+    if found is SandboxMode.AUTO and inherited is SandboxMode.REQUIRED:
+        raise fields.refused("sandbox", "would loosen that of the job, which is required")
+    return found
+
+
+def _network(fields: FieldReader, *, inherited: bool) -> bool:
+    found = fields.flag("network", default=inherited)
+    if found and not inherited:
+        raise fields.refused("network", "would loosen that of the job, which is false")
+    return found
 
 
 def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
@@ -131,31 +166,36 @@ def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
         condition=fields.text("if") if "if" in fields else None,
         foreach=_foreach(fields),
         max_parallel=_max_parallel(fields, "foreach"),
-        delay_ms=fields.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None,
+        delay_ms=_delay_ms(fields),
         delay_until=_delay_until(fields),
         **_read_action(fields, inherited),
     )
 
 
 def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, Any]:
-    """The action of a step: call a function, run a command or another workflow, or only wait.
+    """The action of a step: call a function or a URL, run a command or another workflow, or only wait.
 
     A workflow takes only the retries of the attempt policy, and a step that only waits takes nothing of it.
     """
     policy = _read_attempt_policy(fields, inherited)
     inputs = {"input": read_input(fields.at("input"), fields["input"])} if "input" in fields else {}
-    _refuse_without_command(fields)
+    _refuse_without_command(fields, (*COMMAND_FIELDS[1:], *SANDBOX_FIELDS))
     if "workflow" in fields:
-        for field in ("function", "command"):
+        for field in ("function", "command", "http"):
             _refuse_beside(fields, field, "workflow", "say one of them")
         for field in ("timeout", "isolation", *ROUTE_FIELDS):
             _refuse_beside(fields, field, "workflow", "whose own steps have theirs")
         return {"workflow": fields.name("workflow"), "retry": policy.retry, **inputs}
     if "command" in fields:
-        _refuse_beside(fields, "function", "command", "say one of them")
+        for field in ("function", "http"):
+            _refuse_beside(fields, field, "command", "say one of them")
         _refuse_beside(fields, "input", "command", "give it as env, or as stdin")
         return _read_function_call(fields, policy, alone=False)
-    if "function" not in fields and ("delay" in fields or "delay_until" in fields):
+    if "http" in fields:
+        _refuse_beside(fields, "function", "http", "say one of them")
+        _refuse_beside(fields, "input", "http", "give it as json or body of the call")
+        return _read_function_call(fields, policy, alone=False)
+    if "function" not in fields and any(field in fields for field in DELAY_FIELDS):
         for field in ("input", "foreach", *_TRY_FIELDS):
             if field in fields:
                 raise fields.refused(field, "means nothing for a step that only waits")
@@ -164,12 +204,33 @@ def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, An
 
 
 def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
-    """The function or command of a step and its attempt policy. `alone`: it is a job's only step."""
-    if "command" not in fields:
-        return {"function": _function(fields), **asdict(policy)}
-    _refuse_beside(fields, "isolation", "command", "it has processes of its own in any case")
+    """The function, command or HTTP call of a step and its attempt policy. `alone`: it is a job's only step."""
     tried = {"timeout_ms": policy.timeout_ms, "retry": policy.retry, "route": policy.route}
-    return {**_read_command(fields, alone=alone), **tried}
+    if "command" in fields:
+        _refuse_beside(fields, "isolation", "command", "it has processes of its own in any case")
+        confined = {"sandbox": policy.sandbox, "network": policy.network}
+        return {**_read_command(fields, alone=alone), **confined, **tried}
+    if "http" in fields:
+        _refuse_beside(fields, "isolation", "http", "it needs no process")
+        return {**tried, **_read_http_call(fields, alone=alone)}
+    return {"function": _function(fields), "isolation": policy.isolation, **tried}
+
+
+def _read_http_call(fields: FieldReader, *, alone: bool) -> dict[str, Any]:
+    """The fields of a step that calls a URL. `alone`: it is a job's only step, and refers to no other."""
+    call = FieldReader(fields["http"], HTTP_FIELDS, path=fields.at("http"))
+    inputs = read_http(call)
+    if alone:
+        for field, value in inputs.items():
+            check_references(call.at(field), value, frozenset(), item=False)
+    if "timeout" not in call:
+        return {"function": HTTP, "input": inputs}
+    _refuse_beside(fields, "timeout", "http.timeout", "say one of them")
+    return {
+        "function": HTTP,
+        "input": inputs,
+        "timeout_ms": call.duration("timeout", 0, low=1, high=LONGEST_TIMEOUT_MS),
+    }
 
 
 def _refuse_beside(fields: FieldReader, field: str, other: str, reason: str) -> None:
@@ -204,6 +265,14 @@ def _max_parallel(fields: FieldReader, many: str) -> int | None:
     return fields.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
 
 
+def _delay_ms(fields: FieldReader) -> int | None:
+    """The delay of a step: `delay`, or `delay_sec` as other programs write it."""
+    if "delay_sec" not in fields:
+        return fields.duration("delay", 0, low=1, high=LONGEST_DELAY_MS) or None
+    _refuse_beside(fields, "delay", "delay_sec", "say one of them")
+    return round(1000 * fields.number("delay_sec", 0, low=SHORTEST_DELAY_SECONDS, high=LONGEST_DELAY_MS // 1000))
+
+
 def _delay_until(fields: FieldReader) -> str | None:
     if "delay_until" not in fields:
         return None
@@ -235,8 +304,15 @@ def _retry(fields: FieldReader) -> RetryPolicy:
         initial_delay_ms=initial,
         multiplier=fields.number("multiplier", default.multiplier, low=1, high=LARGEST_MULTIPLIER),
         max_delay_ms=longest,
-        jitter=fields.number("jitter", default.jitter, low=0, high=1),
+        **_jitter(fields, default),
     )
+
+
+def _jitter(fields: FieldReader, default: RetryPolicy) -> dict[str, Any]:
+    """The jitter of a retry: a number is the fraction of the delay, a duration is added to it."""
+    if "jitter" in fields and isinstance(fields["jitter"], str):
+        return {"jitter": 0.0, "jitter_ms": fields.duration("jitter", 0, high=LONGEST_TIMEOUT_MS)}
+    return {"jitter": fields.number("jitter", default.jitter, low=0, high=1)}
 
 
 def _function(fields: FieldReader) -> str:
@@ -245,9 +321,16 @@ def _function(fields: FieldReader) -> str:
         raise fields.refused(
             "function", "must be 1 to 255 of letters, digits, and _ . / : @ -, as in team/app/function"
         )
-    if value == SHELL:
-        raise fields.refused("function", "is reserved for commands: use command instead")
+    if value in _BUILT_IN:
+        raise fields.refused("function", _BUILT_IN[value])
     return value
+
+
+#: Why the names of built-in functions are refused.
+_BUILT_IN = {
+    SHELL: "is reserved for commands: use command instead",
+    HTTP: "is reserved for HTTP calls: use http instead",
+}
 
 
 def _tags(fields: FieldReader) -> tuple[str, ...]:
@@ -262,25 +345,37 @@ def _tags(fields: FieldReader) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def _retention_days(fields: FieldReader) -> int | None:
+def _retention(fields: FieldReader) -> dict[str, Any]:
+    """The field `retention` of a job: days, or a mapping with days and the number of runs."""
     if "retention" not in fields:
-        return None
-    value = fields["retention"]
+        return {}
+    if not isinstance(fields["retention"], Mapping):
+        return {"retention_days": _retention_days(fields, "retention")}
+    retention = FieldReader(fields["retention"], ("days", "runs"), path=fields.at("retention"))
+    if "days" not in retention and "runs" not in retention:
+        raise fields.refused("retention", "names neither days nor runs")
+    days = {"retention_days": _retention_days(retention, "days")} if "days" in retention else {}
+    runs = retention.whole("runs", 1, low=1, high=MOST_RETAINED_RUNS) if "runs" in retention else None
+    return {**days, "retention_runs": runs}
+
+
+def _retention_days(fields: FieldReader, field: str) -> int:
+    value = fields[field]
     if isinstance(value, str):
-        days, rest = divmod(duration_ms(fields.at("retention"), value), DAY_MS)
+        days, rest = divmod(duration_ms(fields.at(field), value), DAY_MS)
     else:
-        days, rest = fields.whole("retention", 1, low=1, high=LONGEST_RETENTION_DAYS), 0
+        days, rest = fields.whole(field, 1, low=1, high=LONGEST_RETENTION_DAYS), 0
     if rest or not 1 <= days <= LONGEST_RETENTION_DAYS:
-        raise fields.refused("retention", f"must be whole days, from 1 to {LONGEST_RETENTION_DAYS}, such as 90 or 90d")
+        raise fields.refused(field, f"must be whole days, from 1 to {LONGEST_RETENTION_DAYS}, such as 90 or 90d")
     return days
 
 
 # ---- commands ------------------------------------------------------------------------------------
 
 
-def _refuse_without_command(fields: FieldReader) -> None:
+def _refuse_without_command(fields: FieldReader, about_commands: Sequence[str]) -> None:
     """Raise FieldError for a field about a command where there is no command."""
-    for field in COMMAND_FIELDS[1:]:
+    for field in about_commands:
         if field in fields and "command" not in fields:
             raise fields.refused(field, "means nothing without command")
 
@@ -432,7 +527,7 @@ def _check_step(field: str, step: Step, graph: Workflow) -> None:
 
 def _values(field: str, step: Step) -> Iterator[tuple[str, object, bool]]:
     """The values of a step that may hold references: path, value, and whether `item` is defined there."""
-    inputs = field if step.command else f"{field}.input"
+    inputs = field if step.command else f"{field}.http" if step.is_http_call else f"{field}.input"
     yield from ((f"{inputs}.{key_text(key)}", value, step.foreach is not None) for key, value in step.input.items())
     yield f"{field}.foreach", step.foreach, False
     yield f"{field}.delay_until", step.delay_until, False
@@ -471,6 +566,20 @@ def ping_as_data(ping: Ping) -> str | dict[str, Any]:
     return {"url": ping.url, "on": [moment.value for moment in ping.on]}
 
 
+def redacted_ping(ping: Ping) -> Ping:
+    """The ping as it is shown. Applied again, it keeps the URL that is stored: see `restored_ping`."""
+    return replace(ping, url=redacted_ping_url(ping.url))
+
+
+def restored_ping(ping: Ping, stored: Ping | None) -> Ping:
+    """The ping with the stored URL, if its own is that URL as it is shown; FieldError if it is shown but not stored."""
+    if not ping.url.endswith(REDACTED_PATH):
+        return ping
+    if stored is None or redacted_ping_url(stored.url) != ping.url:
+        raise FieldError("ping.url", ping.url, "is shown without its secret path: give the whole URL")
+    return replace(ping, url=stored.url)
+
+
 def redacted_ping_url(url: str) -> str:
     """The URL without its secret parts, fit for display; a mere reference to a secret is shown as it is."""
     return url if _ONLY_A_SECRET.fullmatch(url) else redacted_url(url)
@@ -494,6 +603,6 @@ def _moments(fields: FieldReader) -> tuple[PingMoment, ...]:
 def _address(field: str, value: object) -> str:
     url = printable(field, value)
     # The value of a secret is checked when the URL is called.
-    if not url.startswith(_SECRET) and not is_http_url(url):
+    if not url.startswith(_SECRET) and not is_http_url(url.removesuffix(REDACTED_PATH)):
         raise FieldError(field, redacted_url(url), "must be an address such as https://hc-ping.com/your-uuid")
     return url

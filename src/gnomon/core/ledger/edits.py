@@ -9,10 +9,22 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.durations import span_text
 from gnomon.core.ids import shard_of
-from gnomon.core.instants import instant_of
-from gnomon.core.ledger.plan import paused_range, plan_ahead, plan_without_skips, schedule_after, with_skipped
-from gnomon.core.ledger.ticks import Ticks
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.ledger.plan import (
+    DEFAULT_LIMIT,
+    HELD_UP,
+    CatchupLimit,
+    UnskippedPlan,
+    held_up,
+    paused_range,
+    plan_ahead,
+    plan_without_skips,
+    schedule_after,
+    with_skipped,
+)
+from gnomon.core.ledger.ticks import Ticks, ticks_of
 from gnomon.core.model import (
     Catchup,
     Decision,
@@ -25,7 +37,7 @@ from gnomon.core.model import (
     TickKind,
     Verdict,
 )
-from gnomon.core.triggers import Every
+from gnomon.core.triggers import At, Every
 from gnomon.errors import FieldError
 
 #: The actor that deletes a one-shot schedule after its run.
@@ -33,28 +45,83 @@ SYSTEM_ACTOR = "gnomon"
 
 
 def new_schedule(uid: ScheduleUid, tenant: str, schedule_id: str, spec: Spec, *, now: int) -> Schedule:
-    """A schedule that begins now: it has no ticks before."""
+    """A schedule that begins now: it has no ticks before, except a single one that is within its grace."""
+    mark = _mark_before_one_shot(spec, now)
     return Schedule(
         uid=uid,
         tenant=tenant,
         schedule_id=schedule_id,
         spec=spec,
         shard=shard_of(uid),
-        mark_at=now,
-        next_fire_at=Ticks(schedule_id, spec).next_fire_at(now),
+        mark_at=mark,
+        next_fire_at=Ticks(schedule_id, spec).next_fire_at(mark),
         created_at=now,
         updated_at=now,
     )
 
 
+def one_shot_at(spec: Spec) -> int | None:
+    """The only planned time of a one-shot schedule; None for any other schedule."""
+    return ms_of(spec.trigger.instant) if isinstance(spec.trigger, At) else None
+
+
+def is_missed_one_shot(spec: Spec, *, now: int) -> bool:
+    """Whether the only planned time is past by more than the grace, so that a new schedule would never fire."""
+    at = one_shot_at(spec)
+    return at is not None and at < now - spec.misfire_grace_ms
+
+
+def is_one_shot_over(schedule: Schedule) -> bool:
+    """Whether the only planned time of the schedule has been decided. A paused schedule may have lost its time so."""
+    return one_shot_at(schedule.spec) is not None and schedule.next_fire_at is None and schedule.paused_at is None
+
+
+def will_be_missed(schedule: Schedule, *, now: int) -> bool:
+    """Whether the only planned time is past by more than the grace, and the decision on it can be only one.
+
+    It is not decided yet because no scheduler runs.
+    """
+    certain = schedule.spec.catchup is Catchup.NONE and not schedule.spec.exceptions
+    undecided = schedule.next_fire_at is not None and schedule.paused_at is None
+    return certain and undecided and is_missed_one_shot(schedule.spec, now=now)
+
+
+def missed_one_shot_error(spec: Spec, field: str, *, now: int) -> FieldError:
+    """The error for a schedule that would never fire."""
+    at = one_shot_at(spec) or now
+    grace = span_text(spec.misfire_grace_ms)
+    reason = f"was {span_text(now - at)} ago, which is more than misfire_grace ({grace}): it would never run"
+    return FieldError(field, _quoted_instant(at), reason)
+
+
+def _mark_before_one_shot(spec: Spec, now: int) -> int:
+    at = one_shot_at(spec)
+    return now if at is None or at > now or is_missed_one_shot(spec, now=now) else at - 1
+
+
 def same_spec(current: Spec, new: Spec) -> bool:
-    """Whether the new spec changes nothing. An interval with the same period does not move its grid."""
+    """Whether the new spec changes nothing, wherever it comes from. An interval of the same period keeps its grid."""
+    new = replace(new, origin=current.origin, orphaned=current.orphaned)
     return current == keep_interval_anchor(current, new)
+
+
+def redeclared(schedule: Schedule, origin: str, *, orphaned: bool = False) -> tuple[Verdict, Schedule]:
+    """The schedule with another declaration, and the verdict, which decides nothing: its ticks are the same."""
+    verdict = Verdict(
+        schedule=schedule,
+        decisions=(),
+        mark_at=schedule.mark_at,
+        next_fire_at=schedule.next_fire_at,
+        active_runs=schedule.active_runs,
+        queued_runs=schedule.queued_runs,
+        spread_until=schedule.spread_until,
+    )
+    return verdict, replace(schedule, spec=replace(schedule.spec, origin=origin, orphaned=orphaned))
 
 
 def keep_interval_anchor(current: Spec, new: Spec) -> Spec:
     """The new spec, with the grid of an interval that stays the same and the exceptions that are still valid."""
-    new = _with_interval_anchor(current, new)
+    new = _with_interval_anchor(current, replace(new, catchup_cap=current.catchup_cap))
     return replace(new, exceptions=still_valid_exceptions(current, new)) if current.exceptions else new
 
 
@@ -64,33 +131,38 @@ def _with_interval_anchor(current: Spec, new: Spec) -> Spec:
     return replace(new, trigger=old) if same_period and new.start_at == current.start_at else new
 
 
-def verdict_before_edit(schedule: Schedule, *, now: int) -> Verdict:
+def verdict_before_edit(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> Verdict:
     """The verdict on every tick planned up to now, to be carried out before an operator changes the schedule.
 
     It includes a tick whose jitter delays its fire beyond now: its run waits for its time, and a change that comes
-    after the planned time does not undo it.
+    after the planned time does not undo it. Ticks beyond the limit need further verdicts (`has_remaining_due`), with
+    which they are decided now and start later.
     """
     if schedule.paused_at is not None:
         return _paused_verdict(schedule, now)
-    ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = _with_jittered(schedule, ticks.unskipped, now)
-    return with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now)) if ticks.skipped else verdict
+    ticks = ticks_of(schedule)
+    verdict, held_until = _with_jittered(schedule, ticks.unskipped, now, limit)
+    if ticks.skipped:
+        verdict = with_skipped(ticks, verdict, until=max(now, ticks.newest_due(now) or now))
+    return held_up(verdict, held_until)
 
 
-def _with_jittered(schedule: Schedule, ticks: Ticks, now: int) -> Verdict:
-    verdict = plan_without_skips(schedule, ticks, now=now)
+def _with_jittered(schedule: Schedule, ticks: Ticks, now: int, limit: CatchupLimit) -> UnskippedPlan:
+    verdict, held_until = plan_without_skips(schedule, ticks, now=now, limit=limit)
     delayed = ticks.after(verdict.mark_at)
-    if has_remaining_due(verdict, now=now) or delayed is None or delayed > now:
-        return verdict
+    if delayed is None or delayed > now or ticks.fire_at(delayed) <= now:
+        return UnskippedPlan(verdict, held_until)
     if schedule.spec.overlap is Overlap.REPLACE:
         verdict = _without_replaced_run(verdict)
-    later = plan_ahead(schedule_after(verdict), ticks, delayed)
-    return replace(
+    in_turn = max(held_until, schedule.next_fire_at or 0)
+    later = plan_ahead(schedule_after(verdict), ticks, delayed, start_at=in_turn)
+    both = replace(
         later,
         schedule=schedule,
         decisions=verdict.decisions + later.decisions,
         replaces=verdict.replaces or later.replaces,
     )
+    return UnskippedPlan(both, held_until)
 
 
 def _without_replaced_run(verdict: Verdict) -> Verdict:
@@ -132,26 +204,54 @@ def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
         active_runs=schedule.active_runs,
         queued_runs=schedule.queued_runs,
     )
-    ticks = Ticks(schedule.schedule_id, schedule.spec)
+    ticks = ticks_of(schedule)
     return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
 
 
 def has_remaining_due(verdict: Verdict, *, now: int) -> bool:
-    """Whether the catch-up cap left ticks for another pass."""
-    return verdict.next_fire_at is not None and verdict.next_fire_at <= now
+    """Whether the catch-up limit left ticks for another verdict."""
+    coming = _unhindered_fire_at(verdict)
+    return coming is not None and coming <= now
+
+
+def _unhindered_fire_at(verdict: Verdict) -> int | None:
+    """When the next tick is to fire, if the ticks before it do not hold it up."""
+    if verdict.next_fire_at is None or verdict.schedule.spec.catchup not in HELD_UP:
+        return verdict.next_fire_at
+    return ticks_of(verdict.schedule).next_fire_at(verdict.mark_at)
 
 
 def edited_schedule(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
-    """The schedule with a new spec, which counts from now on. A paused schedule stays paused."""
+    """The schedule with a new spec, which counts from now on. A paused schedule stays paused.
+
+    Its ticks start after those that the verdict has put off, if it also catches up on them all.
+    """
     after = schedule_after(verdict)
     mark = max(after.mark_at, now)
+    if _mark_before_one_shot(spec, now) < mark and _is_undecided(verdict, spec):
+        mark = _mark_before_one_shot(spec, now)
+    coming = None if after.paused_at is not None else Ticks(after.schedule_id, spec).next_fire_at(mark)
+    if coming is not None and spec.catchup in HELD_UP and verdict.next_fire_at != _unhindered_fire_at(verdict):
+        coming = max(coming, verdict.next_fire_at or coming)
     return replace(
         after,
         spec=spec,
         revision=after.revision + 1,
         mark_at=mark,
-        next_fire_at=None if after.paused_at is not None else Ticks(after.schedule_id, spec).next_fire_at(mark),
+        next_fire_at=coming,
         updated_at=now,
+    )
+
+
+def _is_undecided(verdict: Verdict, spec: Spec) -> bool:
+    """Whether no tick at the only planned time of the new spec has been decided."""
+    at, before = one_shot_at(spec), verdict.schedule
+    moved = one_shot_at(before.spec) != at
+    return (
+        at is not None
+        and moved
+        and at > before.mark_at
+        and all(not d.planned_at <= at <= d.last_at for d in verdict.decisions)
     )
 
 
@@ -220,7 +320,7 @@ def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Ver
     The chosen ticks run because the operator asked for them: no catch-up window, grace or queue limit holds them back.
     Where the schedule does not allow overlap, they still run one after the other.
     """
-    verdict, ticks = verdict_before_edit(schedule, now=now), Ticks(schedule.schedule_id, schedule.spec)
+    verdict, ticks = verdict_before_edit(schedule, now=now), ticks_of(schedule)
     chosen = _chosen(schedule, ticks.unskipped, choice, now)
     if not chosen:
         return verdict

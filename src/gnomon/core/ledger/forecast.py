@@ -22,6 +22,7 @@ from gnomon.core.durations import duration_text
 from gnomon.core.instants import DAY_SECONDS, instant_of, second_of
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.origins import origin_text
 from gnomon.core.jobs.steps import redacted_ping_url
 from gnomon.core.ledger.edits import keep_interval_anchor
 from gnomon.core.ledger.ticks import Ticks
@@ -270,6 +271,9 @@ def _firing(job: Job | None) -> NamedSpec | None:
 def changed_fields(before: Job, after: Job) -> tuple[FieldChange, ...]:
     """The fields that differ, named as in a jobs file; a field of a step is named `dag.STEP.FIELD`."""
     old, new = dict(_fields(before)), dict(_fields(after))
+    if after.workflow.has_commands and before.workflow.steps:
+        # It decides which policy the commands are under.
+        old["origin"], new["origin"] = origin_text(before.workflow.origin), origin_text(after.workflow.origin)
     return tuple(
         FieldChange(field, _redacted(field, old.get(field)), _redacted(field, new.get(field)))
         for field in dict.fromkeys((*old, *new))
@@ -286,8 +290,7 @@ def _fields(job: Job) -> Iterator[tuple[str, Any]]:
     if job.workflow.steps:
         yield from _flat("", job_as_data(job))
     yield "enabled", job.enabled
-    # These two come from settings; a jobs file cannot set them.
-    yield "settings.catchup_cap", job.spec.catchup_cap
+    # It comes from a setting; a jobs file cannot set it.
     yield "settings.lookahead", duration_text(job.spec.lookahead_ms)
 
 

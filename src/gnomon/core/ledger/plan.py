@@ -13,7 +13,7 @@ from typing import NamedTuple, assert_never
 from msgspec.structs import replace
 
 from gnomon.core.ids import run_id, tick_key
-from gnomon.core.ledger.ticks import Ticks
+from gnomon.core.ledger.ticks import Ticks, ticks_of
 from gnomon.core.model import (
     Catchup,
     Decision,
@@ -28,8 +28,13 @@ from gnomon.core.model import (
     TickStatus,
     Verdict,
 )
+from gnomon.errors import ClockAhead
 
+#: How far the clock of a node that edits or admits may be ahead of the store's: nodes follow that clock so closely.
+NODE_TOLERANCE_MS = 1_000
 _BEFORE_ANY = -(1 << 62)
+#: The policies with which overdue ticks hold up the next one: all of them start, in planned order.
+HELD_UP = (Catchup.ALL, Catchup.SPREAD)
 
 
 class FiringTick(NamedTuple):
@@ -46,23 +51,64 @@ class ClassifiedTicks(NamedTuple):
     not_fired: tuple[Decision, ...]
     firing: tuple[FiringTick, ...]
     mark_at: int
+    #: When the next tick may start; 0 if these do not hold it up.
+    held_until: int = 0
+    #: Until when overdue ticks are spread from now on; None if that does not change.
+    spread_until: int | None = None
 
 
-def plan(schedule: Schedule, *, now: int) -> Verdict:
-    """The verdict on every tick of the schedule that is due at `now`."""
-    ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = plan_without_skips(schedule, ticks.unskipped, now=now)
-    return with_skipped(ticks, verdict, until=ticks.newest_due(now)) if ticks.skipped else verdict
+class CatchupLimit(NamedTuple):
+    """How many ticks of one schedule may start within one interval of the ticker, whatever the number of passes."""
+
+    ticks: int = 100
+    interval_ms: int = 1_000
 
 
-def plan_without_skips(schedule: Schedule, ticks: Ticks, *, now: int) -> Verdict:
+DEFAULT_LIMIT = CatchupLimit()
+
+
+class UnskippedPlan(NamedTuple):
+    """The verdict on ticks that are not skipped, and when the next one may start; 0 if these do not hold it up."""
+
+    verdict: Verdict
+    held_until: int
+
+
+class _Pass(NamedTuple):
+    """The conditions under which due ticks are decided."""
+
+    now: int
+    #: The first start: later than now if earlier ticks have taken the starts up to then.
+    start_at: int
+    limit: CatchupLimit
+
+
+def plan(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> Verdict:
+    """The verdict on every tick of the schedule that is due at `now`; ticks beyond the limit are due again later."""
+    ticks = ticks_of(schedule)
+    verdict, held_until = plan_without_skips(schedule, ticks.unskipped, now=now, limit=limit)
+    if ticks.skipped:
+        verdict = with_skipped(ticks, verdict, until=ticks.newest_due(now))
+    return held_up(verdict, held_until)
+
+
+def held_up(verdict: Verdict, until: int) -> Verdict:
+    """The verdict, after which the next tick is due no sooner."""
+    coming = verdict.next_fire_at
+    return verdict if coming is None or coming >= until else replace(verdict, next_fire_at=until)
+
+
+def plan_without_skips(schedule: Schedule, ticks: Ticks, *, now: int, limit: CatchupLimit) -> UnskippedPlan:
     """The verdict on those of `ticks` that are due at `now`, as if the schedule had no others."""
-    return _verdict(schedule, ticks, _classify(schedule, ticks, now))
+    # A tick that is held up starts in its turn, also if a change decides it sooner.
+    start_at = max(now, schedule.next_fire_at or now) if schedule.spec.catchup in HELD_UP else now
+    classified = _classify(schedule, ticks, _Pass(now, start_at, limit))
+    return UnskippedPlan(_verdict(schedule, ticks, classified), classified.held_until)
 
 
-def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int) -> Verdict:
-    """The verdict on the tick at `planned` alone, before its fire time has come."""
-    firing = FiringTick(planned, ticks.fire_at(planned), Reason.ON_TIME)
+def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int, *, start_at: int = 0) -> Verdict:
+    """The verdict on the tick at `planned` alone, before its fire time; it starts no sooner than `start_at`."""
+    firing = FiringTick(planned, max(ticks.fire_at(planned), start_at), Reason.ON_TIME)
     return _verdict(schedule, ticks, ClassifiedTicks((), (firing,), planned))
 
 
@@ -76,22 +122,23 @@ def _verdict(schedule: Schedule, ticks: Ticks, classified: ClassifiedTicks) -> V
         active_runs=active,
         queued_runs=queued,
         replaces=replaces,
+        spread_until=schedule.spread_until if classified.spread_until is None else classified.spread_until,
     )
 
 
 # ---- catch-up ------------------------------------------------------------------------------------
 
 
-def _classify(schedule: Schedule, ticks: Ticks, now: int) -> ClassifiedTicks:
-    mark, spec = schedule.mark_at, schedule.spec
+def _classify(schedule: Schedule, ticks: Ticks, this: _Pass) -> ClassifiedTicks:
+    mark, spec, now = schedule.mark_at, schedule.spec, this.now
     first = ticks.after(mark)
     if first is None or ticks.fire_at(first) > now:
         return ClassifiedTicks((), (), mark)
     second = ticks.after(first)
-    if second is None or ticks.fire_at(second) > now:
+    if this.start_at <= now and (second is None or ticks.fire_at(second) > now):
         return _one(schedule, ticks, first, now)
     newest = ticks.newest_due(now)
-    assert newest is not None, "two are due"  # noqa: S101 - tells the type checker
+    assert newest is not None, "one is due"  # noqa: S101 - tells the type checker
     match spec.catchup:
         case Catchup.NONE:
             return _none(ticks, mark, newest, now, spec.misfire_grace_ms)
@@ -99,7 +146,7 @@ def _classify(schedule: Schedule, ticks: Ticks, now: int) -> ClassifiedTicks:
             coalesced = _range(ticks, TickKind.COALESCED, Reason.NEWER_TICK, after=mark, until=newest - 1)
             return ClassifiedTicks(coalesced, (_firing(ticks, newest, now, spec.misfire_grace_ms),), newest)
         case Catchup.ALL | Catchup.SPREAD:
-            return _all(schedule, ticks, newest, now)
+            return _all(schedule, ticks, newest, this)
         case _:
             assert_never(spec.catchup)
 
@@ -126,25 +173,49 @@ def _none(ticks: Ticks, mark: int, newest: int, now: int, grace: int) -> Classif
     return ClassifiedTicks(missed + coalesced, (_firing(ticks, newest, now, grace),), newest)
 
 
-def _all(schedule: Schedule, ticks: Ticks, newest: int, now: int) -> ClassifiedTicks:
-    spec = schedule.spec
+def _all(schedule: Schedule, ticks: Ticks, newest: int, this: _Pass) -> ClassifiedTicks:
+    spec, now = schedule.spec, this.now
     too_old = max(schedule.mark_at, _due_before(ticks, now - spec.catchup_window_ms))
     missed = _range(ticks, TickKind.MISSED, Reason.WINDOW, after=schedule.mark_at, until=too_old)
     firing: list[FiringTick] = []
     planned = ticks.after(too_old)
-    while planned is not None and planned <= newest and len(firing) < spec.catchup_cap:
+    while planned is not None and planned <= newest and len(firing) < this.limit.ticks:
         firing.append(_firing(ticks, planned, now, spec.misfire_grace_ms))
         planned = ticks.after(planned)
-    if spec.catchup is Catchup.SPREAD:
-        firing = _spread(firing, now, spec.lookahead_ms)
-    return ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at if firing else too_old)
+    if not firing:
+        return ClassifiedTicks(missed, (), too_old)
+    end = _spread_end(schedule, firing[0], this)
+    if end is not None:
+        return _spread(ticks, ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at), this, end=end)
+    if this.start_at > now:
+        firing = [tick._replace(fire_at=max(tick.fire_at, this.start_at)) for tick in firing]
+    held_until = 0
+    if this.start_at > now or len(firing) == this.limit.ticks:
+        held_until = this.start_at + this.limit.interval_ms
+    return ClassifiedTicks(missed, tuple(firing), firing[-1].planned_at, held_until)
 
 
-def _spread(firing: list[FiringTick], now: int, lookahead: int) -> list[FiringTick]:
-    """The overdue ticks spread evenly from now on; the others keep their fire time."""
-    late = [tick for tick in firing if tick.reason is Reason.CAUGHT_UP]
-    spread = [tick._replace(fire_at=now + i * lookahead // len(late)) for i, tick in enumerate(late)]
-    return spread + firing[len(late) :]
+def _spread_end(schedule: Schedule, oldest: FiringTick, this: _Pass) -> int | None:
+    """Until when due ticks are spread; None if they are not. A tick later than its grace begins it."""
+    if schedule.spec.catchup is not Catchup.SPREAD:
+        return None
+    if schedule.spread_until is not None and schedule.spread_until > this.start_at:
+        return schedule.spread_until
+    return this.start_at + schedule.spec.lookahead_ms if oldest.reason is Reason.CAUGHT_UP else None
+
+
+def _spread(ticks: Ticks, classified: ClassifiedTicks, this: _Pass, *, end: int) -> ClassifiedTicks:
+    """The firing ticks, spread evenly together with those that are due or planned up to `end` and are decided later.
+
+    So each of them starts in planned order, the last one before `end`. If the limit does not let so many start until
+    then, the end is later.
+    """
+    firing, start = classified.firing, this.start_at
+    count = ticks.count(after=firing[0].planned_at - 1, until=max(end, firing[-1].planned_at))
+    span = max(end - start, -(-count * this.limit.interval_ms // this.limit.ticks))
+    spread = [tick._replace(fire_at=start + i * span // count) for i, tick in enumerate(firing)]
+    held_until = start + len(firing) * span // count
+    return classified._replace(firing=tuple(spread), held_until=held_until, spread_until=start + span)
 
 
 def _firing(ticks: Ticks, planned: int, now: int, grace: int) -> FiringTick:
@@ -180,8 +251,14 @@ def _range(ticks: Ticks, kind: TickKind, reason: Reason, *, after: int, until: i
 
 def paused_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
     """The decision on the ticks that a pause suppressed, as one range."""
-    ticks = Ticks(schedule.schedule_id, schedule.spec).unskipped
+    ticks = ticks_of(schedule).unskipped
     return _range(ticks, TickKind.SKIPPED, Reason.PAUSED, after=schedule.mark_at, until=until)
+
+
+def uncertain_range(schedule: Schedule, *, until: int) -> tuple[Decision, ...]:
+    """The decision on the ticks of which a restored store does not know whether they ran, as one range."""
+    ticks = Ticks(schedule.schedule_id, schedule.spec).unskipped
+    return _range(ticks, TickKind.MISSED, Reason.STORE_UNCERTAIN, after=schedule.mark_at, until=until)
 
 
 # ---- overlap -------------------------------------------------------------------------------------
@@ -248,7 +325,10 @@ def _decide(schedule: Schedule, counts: _Counts, firing: FiringTick) -> tuple[Ti
 
 
 def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdict:
-    """The verdict on the unskipped ticks, completed by the skipped ones among them and after them up to `until`."""
+    """The verdict on the unskipped ticks, completed by the skipped ones among them and after them up to `until`.
+
+    Ticks that are decided already get no decision, and split ranges like the skipped ones.
+    """
     mark = verdict.mark_at
     left = ticks.unskipped.after(mark)
     if until is not None:
@@ -264,11 +344,11 @@ def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdic
     )
 
 
-def _merged(ticks: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, Reason]) -> Iterator[Decision]:
+def _merged(ticks: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, Reason | None]) -> Iterator[Decision]:
     rest = dict(skipped)
     for decision in decisions:
         for at in [at for at in rest if at < decision.planned_at]:
-            yield _skip(at, rest.pop(at))
+            yield from _skip(at, rest.pop(at))
         inside = [at for at in rest if at <= decision.last_at]
         for at in inside:
             before = ticks.up_to(at)
@@ -278,14 +358,15 @@ def _merged(ticks: Ticks, decisions: Sequence[Decision], skipped: Mapping[int, R
                 following = ticks.after(at)
                 assert following is not None  # noqa: S101 - the last tick of the range comes after
                 decision = replace(decision, planned_at=following, count=decision.count - count)  # noqa: PLW2901 - its rest
-            yield _skip(at, rest.pop(at))
+            yield from _skip(at, rest.pop(at))
         yield decision
     for at, why in rest.items():
-        yield _skip(at, why)
+        yield from _skip(at, why)
 
 
-def _skip(at: int, why: Reason) -> Decision:
-    return Decision(kind=TickKind.SKIPPED, reason=why, planned_at=at, last_at=at)
+def _skip(at: int, why: Reason | None) -> Iterator[Decision]:
+    if why is not None:
+        yield Decision(kind=TickKind.SKIPPED, reason=why, planned_at=at, last_at=at)
 
 
 # ---- the records of a decision -------------------------------------------------------------------
@@ -338,6 +419,12 @@ def run_record(schedule: Schedule, decision: Decision, *, now: int) -> Run:
 # ---- carrying a verdict out ----------------------------------------------------------------------
 
 
+def refuse_clock_ahead(now: int, store_now: int, *, tolerance_ms: int = 0) -> None:
+    """Raise ClockAhead if a write is for a time that has not come by the clock of the store."""
+    if now > store_now + tolerance_ms:
+        raise ClockAhead(now - store_now)
+
+
 def unchanged(read: Schedule, current: Schedule) -> bool:
     """Whether everything that a verdict depends on is still as it was read."""
     return (
@@ -357,6 +444,7 @@ def schedule_after(verdict: Verdict) -> Schedule:
         next_fire_at=verdict.next_fire_at,
         active_runs=verdict.active_runs,
         queued_runs=verdict.queued_runs,
+        spread_until=verdict.spread_until,
     )
 
 

@@ -1,42 +1,52 @@
 """The ticks of one schedule: the planned times inside its active window, and the fire time of each."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from gnomon.core.ids import hash_fraction, tick_key
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.model import Reason, Spec
+from gnomon.core.model import Reason, Schedule, Spec
 
-_NONE: Mapping[int, Reason] = MappingProxyType({})
+_NONE: Mapping[int, Reason | None] = MappingProxyType({})
+
+
+def ticks_of(schedule: Schedule) -> "Ticks":
+    """The ticks of the schedule, without those after its mark that are decided already."""
+    correction = schedule.mark_correction
+    decided = () if correction is None else [at for at in correction.decided if at > schedule.mark_at]
+    return Ticks(schedule.schedule_id, schedule.spec, decided)
 
 
 class Ticks:
     """Planned times in milliseconds, oldest to newest, from `start_at` up to but without `end_at`.
 
-    They include the times to which ticks were moved, and skipped ticks: these have to be decided, too.
+    They include the times to which ticks were moved, and skipped ticks: these have to be decided, too. They include
+    `decided` ticks, which the mark has yet to pass.
     """
 
-    def __init__(self, schedule_id: str, spec: Spec) -> None:
+    def __init__(self, schedule_id: str, spec: Spec, decided: Collection[int] = ()) -> None:
         self._schedule_id = schedule_id
         self._spec = spec
         #: The last argument of `after` and its result: a plan asks for it twice.
         self._last_after: tuple[int, int | None] | None = None
         #: The times to which ticks were moved.
         self._extras: Sequence[int] = ()
-        #: The ticks that do not fire, oldest first, with the reason.
+        #: The ticks that do not fire, oldest first, with the reason; None if the tick is decided already.
         self.skipped = _NONE
         self._unskipped: Ticks | None = None
-        if spec.exceptions:
-            self._apply_exceptions()
+        if spec.exceptions or decided:
+            self._apply_exceptions(decided)
 
-    def _apply_exceptions(self) -> None:
+    def _apply_exceptions(self, decided: Collection[int]) -> None:
         moves = {exception.planned_at: exception.moved_to for exception in self._spec.exceptions}
         self._extras = sorted(to for to in moves.values() if to is not None)
         reasons = {at: Reason.SKIPPED_ONCE if to is None else Reason.MOVED for at, to in moves.items()}
-        self.skipped = dict(sorted(reasons.items()))
+        # An earlier revision may have planned times that this one does not.
+        planned = dict.fromkeys(at for at in decided if self.up_to(at) == at)
+        self.skipped = dict(sorted((reasons | planned).items()))
         self._unskipped = _UnskippedTicks(self, self._schedule_id, self._spec)
 
     @property

@@ -1,6 +1,7 @@
 """Admission: a PENDING task becomes SCHEDULED if the gate allows it and routing finds a worker, else waits or ends."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, assert_never
@@ -9,6 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.announcements.model import AnnounceRule
+from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
+from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
@@ -16,6 +20,7 @@ from gnomon.core.runs.retry import routing_delay_ms, share_of
 from gnomon.core.runs.routing import Placement, Unroutable
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.errors import CommandRefused
 
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 #: The shortest and the longest time after which a gate may want to be asked again: at once would be a busy loop.
@@ -37,6 +42,13 @@ class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
     #: The attempt (task, fence) whose success creates this task, while that is being written: the admission depends
     #: on it.
     behind: tuple[TaskId, int] | None = None
+
+    def taken_at(self, now: int) -> int:
+        """When it is taken, if the taker's time is `now`: not before the end of its last attempt.
+
+        A taker may have looked at its clock before that end was written.
+        """
+        return max(now, self.task.available_at) if self.task.fence else now
 
 
 class AdmissionRequest(Struct, frozen=True, kw_only=True, gc=False):
@@ -76,6 +88,10 @@ class GateDecision(Struct, frozen=True):
     after_ms: int = 0
     #: The task that the answer is about, if the gate says so; an answer about another task is invalid.
     task_id: TaskId | None = None
+    #: For DENY: the rule that refuses it, for metrics.
+    rule: str = "gate"
+    #: For ALLOW: how many actions of its tenant may count within an hour, this one included; None: it does not count.
+    action_limit: int | None = None
 
 
 class OutputRelease(Struct, frozen=True, kw_only=True):
@@ -110,7 +126,9 @@ def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | 
         return f"it returned a delay of {_shown(answer.after_ms)} ms"
     if answer.task_id not in (None, request.waiting.task.task_id):
         return f"it answered about the task {_shown(answer.task_id)}"
-    return None
+    if answer.action_limit is not None and (type(answer.action_limit) is not int or answer.action_limit < 0):
+        return f"it returned a limit of {_shown(answer.action_limit)} actions"
+    return None if isinstance(answer.rule, str) else f"it returned a rule of type {type(answer.rule).__name__}"
 
 
 def check_release(output: bytes | None, answer: object) -> OutputRelease:
@@ -169,14 +187,22 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     dead_letter: str | None = None
     #: The workflow with which its run continues; None if the run has no other task.
     graph: Workflow | None = None
+    #: The rules by which the end of its run is announced, if that has no other task.
+    announce: tuple[AnnounceRule, ...] = ()
     #: The input of the task itself, to be stored.
     own_input: bytes | None = None
     #: The task does not run.
     skipped: bool = False
+    #: If no worker was found: now. The store keeps the first such time since the last attempt.
+    unroutable_since: int | None = None
     #: Where a SCHEDULED task waits for a worker; None for the default placement.
     placement: Placement | None = None
     #: Its tenant, and how many of its tasks may be in flight at once; None: any number.
     tenant_limit: tuple[str, int] | None = None
+    #: Its tenant, and how many actions of that may count within an hour, this one included; None: it does not count.
+    action_limit: tuple[str, int] | None = None
+    #: The rule that denies it.
+    rule: str | None = None
 
     @property
     def over(self) -> bool:
@@ -219,6 +245,13 @@ def run_input(workflow: Workflow, waiting: ReadyTask) -> dict[str, Any]:
     return own
 
 
+def stored_run_input(given: bytes | None, workflow: Workflow | None) -> bytes | None:
+    """The input of a run as JSON, whatever becomes of its workflow later; None if it has none."""
+    if given is not None or workflow is None or not workflow.input:
+        return given
+    return msgspec.json.encode(workflow.input)
+
+
 def admission_for(
     request: AdmissionRequest,
     decision: GateDecision,
@@ -229,9 +262,9 @@ def admission_for(
 ) -> Admission:
     """The admission of a task by the decision of the gate. `where` is None for the default placement."""
     made = _admission_by_verdict(request, decision, where, now, limits)
-    if request.workflow.is_single_step and request.own_input is None:
+    if request.workflow.is_single_step and request.own_input is None and not request.workflow.announce:
         return made
-    return replace(made, graph=_graph(request.workflow), own_input=request.own_input)
+    return replace(made, **_workflow_fields(request.workflow), own_input=request.own_input)
 
 
 def _admission_by_verdict(
@@ -247,11 +280,15 @@ def _admission_by_verdict(
             if isinstance(where, Unroutable):
                 return _unroutable_admission(waiting, where, now, limits)
             made = _admission(waiting, TaskState.SCHEDULED, now)
+            if decision.action_limit is not None:
+                made = replace(made, action_limit=(waiting.run.tenant, decision.action_limit))
             return made if where is None else replace(made, placement=where)
         case GateVerdict.ASK:
             return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
-            return _admission(waiting, TaskState.DENIED, now, note=f"safety_denied: {decision.reason}")
+            note = refusal_text(decision.reason)
+            denied = _admission(waiting, TaskState.DENIED, now, note=note, dead_letter=CommandRefused.code)
+            return replace(denied, rule=decision.rule)
         case GateVerdict.LATER:
             later = now + decision.after_ms
             return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
@@ -259,27 +296,59 @@ def _admission_by_verdict(
             assert_never(decision.ruling)
 
 
+def exhausted_admission(one: Admission) -> Admission:
+    """The denial of a task whose admission would exceed the budget of its tenant."""
+    return replace(
+        one,
+        state=TaskState.DENIED,
+        note=refusal_text(BUDGET_TEXT),
+        dead_letter=CommandRefused.code,
+        rule=BUDGET_RULE,
+        placement=None,
+        action_limit=None,
+    )
+
+
+def within_action_limits(admissions: Sequence[Admission], spent: Mapping[str, int]) -> list[Admission]:
+    """The admissions in their order, with denials for those beyond the budget of their tenant.
+
+    `spent` is the number of actions of each tenant that count already.
+    """
+    counted = Counter(spent)
+    ruled: list[Admission] = []
+    for one in admissions:
+        if one.action_limit is not None:
+            tenant, limit = one.action_limit
+            if counted[tenant] >= limit:
+                ruled.append(exhausted_admission(one))
+                continue
+            counted[tenant] += 1
+        ruled.append(one)
+    return ruled
+
+
 def delayed_admission(waiting: ReadyTask, workflow: Workflow, until: int) -> Admission:
     """The admission of a task that starts later."""
     made = _admission(waiting, TaskState.PENDING, until, wait_reason=WaitReason.DELAY)
-    return replace(made, graph=_graph(workflow))
+    return replace(made, **_workflow_fields(workflow))
 
 
 def skipped_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """The admission of a task that does not run because its condition does not hold."""
     made = _admission(waiting, TaskState.CANCELLED, now, note=reason)
-    return replace(made, graph=_graph(workflow), skipped=True)
+    return replace(made, **_workflow_fields(workflow), skipped=True)
 
 
 def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """The admission of a task that can never run, because its input cannot be resolved."""
     letter = "bad_input" if workflow.dead_letter else None
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
-    return replace(made, graph=_graph(workflow))
+    return replace(made, **_workflow_fields(workflow))
 
 
-def _graph(workflow: Workflow) -> Workflow | None:
-    return None if workflow.is_single_step else workflow
+def _workflow_fields(workflow: Workflow) -> dict[str, Any]:
+    """The fields of an admission that follow from its workflow."""
+    return {"graph": None if workflow.is_single_step else workflow, "announce": workflow.announce}
 
 
 def launch_failed_admission(
@@ -290,7 +359,7 @@ def launch_failed_admission(
     `workflow` is that of its run, if that can be loaded; if not, the run fails with the task.
     """
     made = _retry_or_fail(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
-    return made if workflow is None else replace(made, graph=_graph(workflow))
+    return made if workflow is None else replace(made, **_workflow_fields(workflow))
 
 
 def _unroutable_admission(waiting: ReadyTask, why: Unroutable, now: int, limits: GiveUpLimits) -> Admission:
@@ -298,7 +367,8 @@ def _unroutable_admission(waiting: ReadyTask, why: Unroutable, now: int, limits:
         # Tasks over a tenant's limit wait; they never fail.
         later = now + why.after_ms
         return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
-    return _retry_or_fail(waiting, str(why), now, most=limits.routings, letter=why.code.value)
+    made = _retry_or_fail(waiting, str(why), now, most=limits.routings, letter=why.code.value)
+    return made if made.over else replace(made, unroutable_since=now)
 
 
 def _retry_or_fail(waiting: ReadyTask, reason: str, now: int, *, most: int, letter: str) -> Admission:

@@ -1,5 +1,6 @@
 """Backfills: planned times of the past are run after all, a few at a time, each with an entry of its own."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -131,6 +132,20 @@ class BackfillProgress(Struct, frozen=True, kw_only=True):
     failed: int = 0
 
 
+#: How many open backfills are looked at, to find those of every tenant.
+MOST_IN_TURNS = 10_000
+
+
+def in_turns(backfills: Iterable[Sequence[str]], limit: int) -> list[str]:
+    """The ids to go on with, of ids and tenants: the first of each tenant, then the second of each, and so on."""
+    counts = Counter[str]()
+    turns: list[tuple[int, str]] = []
+    for backfill_id, tenant in backfills:
+        counts[tenant] += 1
+        turns.append((counts[tenant], backfill_id))
+    return [backfill_id for _, backfill_id in sorted(turns)[:limit]]
+
+
 def planned_times(ticks: Ticks, *, after: int, until: int, limit: int) -> list[int]:
     """The first planned times after `after` and up to `until`."""
     found: list[int] = []
@@ -171,7 +186,9 @@ def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -
     # Unless it repeats runs, every backfill of the schedule computes the same run id for a planned time.
     scope = f"backfill {backfill.backfill_id if backfill.again else schedule.uid}"
     run_id = keyed_run_id(backfill.tenant, scope, str(planned_at))
-    run = new_requested_run(run_id, schedule, source=Source.BACKFILL, now=now, user_id=backfill.actor)
+    run = new_requested_run(
+        run_id, schedule, source=Source.BACKFILL, now=now, actor=backfill.actor, user_id=backfill.actor
+    )
     return LaunchRequest(run=replace(run, planned_at=planned_at), first_steps=schedule.spec.first_steps, force=True)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from gnomon.core.runs.secret_text import TextPart, escape_data, json_parts, parts_of, shown_data, text_of
 from gnomon.errors import FieldError
 
 #: A reference to a secret; the worker replaces it when an attempt starts.
@@ -23,6 +24,8 @@ SECRET = re.compile(r"\$\{secret:([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}")
 SECRET_BEGINS = re.compile(r"\$\{\s*secret\b", re.IGNORECASE)
 #: The first segment of a reference.
 ROOTS = ("steps", "input", "item", "index", "run")
+#: The roots whose values have the form of an input: they mark the places of secrets.
+_INPUTS = ("input", "item")
 _PATH = r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+|\[\d{1,9}\])*"
 _REFERENCE = re.compile(r"\$\{(" + _PATH + r")\}")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
@@ -62,22 +65,78 @@ def _roots(*, item: bool) -> tuple[str, ...]:
     return ROOTS if item else tuple(root for root in ROOTS if root not in ("item", "index"))
 
 
-def resolve_references(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
-    """The value with every reference replaced; raise FieldError for one that cannot be resolved."""
+class DataAllowance:
+    """The bytes of data that references may still put in their places: a definition can repeat them without bound."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self._left = size
+
+    def spend(self, path: str, data: object) -> None:
+        """Count the data of one reference; raise FieldError if it is too much."""
+        self._left -= len(msgspec.json.encode(data))
+        if self._left < 0:
+            reason = f"repeats too much data: references may put {self._size} bytes in their places here"
+            raise FieldError(f"${{{path}}}", None, reason)
+
+
+def replace_references(text: str, by: str) -> str:
+    """The text with each reference replaced by the same text."""
+    return _REFERENCE.sub(by, text)
+
+
+def resolve_references(value: Any, scope: Scope, allowance: DataAllowance) -> Any:  # noqa: ANN401 - any JSON
+    """The value with every reference replaced; raise FieldError for one that cannot be resolved.
+
+    The data is not read again: it neither refers to anything nor marks the place of a secret.
+    """
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole:
-            return lookup_reference(whole[1], scope)
-        return _REFERENCE.sub(lambda found: _spelled(lookup_reference(found[1], scope)), value)
+            return _substitute(whole[1], scope, allowance)
+        return resolve_text(value, scope, allowance, _data_parts) if _REFERENCE.search(value) else value
     if isinstance(value, Mapping):
-        return {key: resolve_references(entry, scope) for key, entry in value.items()}
+        return {key: resolve_references(entry, scope, allowance) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [resolve_references(entry, scope) for entry in value]
+        return [resolve_references(entry, scope, allowance) for entry in value]
     return value
 
 
-def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
-    """The value at a path; raise FieldError if there is none."""
+def resolve_text(
+    text: str, scope: Scope, allowance: DataAllowance, write: Callable[[Any, Sequence[TextPart]], list[TextPart]]
+) -> str:
+    """The text with every reference replaced by the parts that `write` makes of its data, after the parts before it."""
+    parts: list[TextPart] = []
+    end = 0
+    for found in _REFERENCE.finditer(text):
+        data = _substitute(found[1], scope, allowance)
+        parts += parts_of(text[end : found.start()])
+        parts += write(data, parts)
+        end = found.end()
+    return text_of([*parts, *parts_of(text[end:])])
+
+
+def _data_parts(data: Any, _: Sequence[TextPart]) -> list[TextPart]:  # noqa: ANN401 - any JSON
+    return parts_of(data) if isinstance(data, str) else json_parts(data)
+
+
+def _substitute(path: str, scope: Scope, allowance: DataAllowance) -> Any:  # noqa: ANN401 - any JSON
+    """The value at a path as a part of an input. The input of a run has that form already."""
+    found = value_at(path, scope)
+    allowance.spend(path, found)
+    return found if _is_input(path) else escape_data(found)
+
+
+def _is_input(path: str) -> bool:
+    return segments(path)[0] in _INPUTS
+
+
+def fill_references(text: str, text_at: Callable[[str], str]) -> str:
+    """The text with the text that `text_at` returns for each path in the place of its reference."""
+    return _REFERENCE.sub(lambda found: text_at(found[1]), text)
+
+
+def value_at(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
+    """The value at a path; FieldError if there is none."""
     found: Any = scope
     for part in segments(path):
         if isinstance(found, Mapping) and part in found:
@@ -86,26 +145,7 @@ def lookup_reference(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
             found = found[int(part)]
         else:
             raise FieldError(f"${{{path}}}", None, f"cannot be resolved: there is no {part}")
-    if path.startswith("steps"):
-        _refuse_secrets(path, found)
     return found
-
-
-def _refuse_secrets(path: str, value: object) -> None:
-    """Refuse a reference to a secret in the output of a step: otherwise the author of the data could read secrets."""
-    if isinstance(value, str) and SECRET_BEGINS.search(value):
-        raise FieldError(f"${{{path}}}", "[hidden]", "holds a reference to a secret, which only a definition may")
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
-            _refuse_secrets(path, key)
-            _refuse_secrets(path, entry)
-    elif isinstance(value, list | tuple):
-        for entry in value:
-            _refuse_secrets(path, entry)
-
-
-def _spelled(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 # ---- conditions ----------------------------------------------------------------------------------
@@ -132,8 +172,10 @@ def check_condition(field: str, text: str) -> frozenset[str]:
 
 def evaluate_condition(text: str, scope: Scope) -> bool:
     """Whether the condition is true; raise FieldError if a path has no value or two values cannot be compared."""
+    # Escaped texts are unescaped once, not for each path: a condition can name the same large input many times.
+    shown = {**scope, **{root: shown_data(scope[root]) for root in _INPUTS if root in scope}}
     try:
-        return bool(_value(_parsed("if", text), scope))
+        return bool(_value(_parsed("if", text), shown))
     except TypeError as error:
         raise FieldError("if", text, f"cannot be answered: {error}") from None
 
@@ -203,7 +245,7 @@ def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
         case ast.Name(id=name) if name in _NAMES:
             found = _NAMES[name]
         case _:
-            found = lookup_reference(_path("if", node), scope)
+            found = value_at(_path("if", node), scope)
     return found
 
 

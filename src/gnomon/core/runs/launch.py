@@ -36,12 +36,18 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     input: bytes | None = None
     #: Start it in parallel to others, whatever the overlap policy.
     force: bool = False
+    #: Queue it where the overlap policy would refuse it or let it replace others, and beyond the limit of the queue.
+    waits: bool = False
 
 
-def decide_launch(spec: Spec, *, active: int, queued: int, force: bool) -> tuple[LaunchOutcome, bool]:
+def decide_launch(
+    spec: Spec, *, active: int, queued: int, force: bool, waits: bool = False
+) -> tuple[LaunchOutcome, bool]:
     """The outcome of a request while so many runs are active and queued, and whether it replaces them."""
     if force or spec.overlap is Overlap.ALLOW or not active + queued:
         return LaunchOutcome.STARTED, False
+    if waits:
+        return LaunchOutcome.QUEUED, False
     match spec.overlap:
         case Overlap.SKIP:
             return LaunchOutcome.OVERLAP, False
@@ -54,9 +60,16 @@ def decide_launch(spec: Spec, *, active: int, queued: int, force: bool) -> tuple
 
 
 def new_requested_run(
-    run_id: RunId, schedule: Schedule, *, source: Source, now: int, key: str | None = None, user_id: str = ""
+    run_id: RunId,
+    schedule: Schedule,
+    *,
+    source: Source,
+    now: int,
+    actor: str = "",
+    key: str | None = None,
+    user_id: str = "",
 ) -> Run:
-    """A run of a schedule's workflow, requested now."""
+    """A run of a schedule's workflow, requested now by the actor, on behalf of the user."""
     return Run(
         run_id=run_id,
         tenant=schedule.tenant,
@@ -72,6 +85,7 @@ def new_requested_run(
         fire_at=now,
         created_at=now,
         idempotency_key=key,
+        actor=actor,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.model import (
     Attempt,
     DeadLetter,
@@ -30,6 +31,8 @@ from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
 _AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
 
 
+#: The results that count as attempts.
+FAILURES = frozenset((Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST))
 #: Errors for outcomes that the function itself did not report as an error.
 _NO_SNOOZE = {(Result.SNOOZED, TaskState.FAILED): "it asked to be called again, which at_most_once does not allow"}
 
@@ -56,6 +59,8 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     input: Mapping[str, Any]
     #: The input of the run as JSON; None for the input of the workflow.
     given: bytes | None = None
+    #: Whether an approval of the commands of its definition counts.
+    approved: bool = False
 
     @property
     def attempt(self) -> int:
@@ -71,11 +76,17 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     #: The return value of the function as JSON.
     output: bytes | None = None
     snooze_ms: int = 0
+    #: How long the other side asks to wait before the next attempt; the retry policy may wait longer.
+    retry_after_ms: int = 0
+    #: It was not started only because its worker had no free thread or process. That is no failed dispatch.
+    waited_for_slot: bool = False
+    #: It was cancelled before its function or program began.
+    never_began: bool = False
     #: The reason for which the output is held back.
     quarantine: str | None = None
     #: The end of the lease that was found expired. If the lease was renewed since, the attempt is not lost.
     lease_until: int | None = None
-    #: The worker that reports, where it matters: the report is void if another worker started the attempt.
+    #: The remote worker that reports: the report is void if the attempt is another's. None: our own processes.
     reported_by: str | None = None
     logs: tuple[LogLine, ...] = ()
 
@@ -84,6 +95,7 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     """The next state of a task after an attempt, to be written if the attempt still counts."""
 
     task_id: TaskId
+    step: str
     #: The run as it was when the task was taken.
     run: Run
     fence: int
@@ -102,10 +114,14 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     dead_letter: str | None = None
     #: Void unless the lease of the attempt still ends then; None: not checked.
     lease_until: int | None = None
-    #: Void if another worker started the attempt; None: not checked.
+    #: Void if the attempt belongs to another worker than this one; None: not checked.
     reported_by: str | None = None
+    #: See AttemptOutcome.never_began.
+    never_began: bool = False
     #: The workflow by which the run goes on; None if the run has no other task.
     graph: Workflow | None = None
+    #: The rules by which the end of the run is announced, if it has no other task.
+    announce: tuple[AnnounceRule, ...] = ()
 
     @property
     def run_id(self) -> RunId:
@@ -135,20 +151,20 @@ class _NextState(Struct, frozen=True):
 def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, limits: GiveUpLimits) -> TaskCompletion:
     """The consequences of the outcome of an attempt."""
     task, result = held.task, outcome.result
-    lost, unstarted = result is Result.LOST, result is Result.NEVER_STARTED
-    counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
+    lost, undispatched = result is Result.LOST, result is Result.NEVER_STARTED and not outcome.waited_for_slot
     after = _after(held, outcome, limits)
     return TaskCompletion(
         task_id=task.task_id,
+        step=task.step,
         run=held.run,
         fence=task.fence,
         result=result,
         state=after.state,
         wait_reason=after.wait_reason,
         available_at=now + after.after_ms,
-        attempts=task.attempts + counts,
+        attempts=task.attempts + (result in FAILURES),
         losses=task.losses + lost,
-        routings=task.routings + unstarted,
+        routings=task.routings + undispatched,
         ended_at=now,
         error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
         output=outcome.output,
@@ -156,8 +172,17 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
         reported_by=outcome.reported_by,
+        never_began=outcome.never_began,
         graph=None if held.workflow.is_single_step else held.workflow,
+        announce=held.workflow.announce,
     )
+
+
+def costs_nothing(ended: TaskCompletion, *, started: bool) -> bool:
+    """Whether an attempt is no action: its program never began. `started` says whether its worker has started it."""
+    if ended.result in (Result.CANCELLED, Result.GAVE_UP):
+        return ended.never_began or not started
+    return ended.result in (Result.NEVER_STARTED, Result.DENIED)
 
 
 def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
@@ -171,22 +196,24 @@ def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _
         case Result.GAVE_UP | Result.SNOOZED:
             # A snoozed function would start a second time, which an at_most_once job must not.
             after = _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "gave_up"))
+        case Result.DENIED:
+            after = _NextState(TaskState.DENIED, dead_letter="safety_denied")
         case Result.NEVER_STARTED:
-            after = _never_started(held, limits)
+            after = _never_started(held, outcome, limits)
         case Result.LOST:
             after = _lost(held, limits)
         case Result.INTERRUPTED:
             after = _interrupted(held)
         case Result.FAILED | Result.TIMED_OUT:
-            after = _failed(held, timed_out=outcome.result is Result.TIMED_OUT)
+            after = _failed(held, outcome)
     return after
 
 
-def _failed(held: Assignment, *, timed_out: bool) -> _NextState:
+def _failed(held: Assignment, outcome: AttemptOutcome) -> _NextState:
     retry = held.step.retry
     if retry is not None and held.attempt < retry.max_attempts and _may_start_again(held):
-        return _NextState(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry))
-    state = TaskState.TIMEOUT if timed_out else TaskState.FAILED
+        return _NextState(TaskState.PENDING, WaitReason.RETRY, max(_delay(held, retry), outcome.retry_after_ms))
+    state = TaskState.TIMEOUT if outcome.result is Result.TIMED_OUT else TaskState.FAILED
     return _NextState(state, dead_letter=_dead_letter_reason(held, "attempts_exhausted"))
 
 
@@ -209,12 +236,17 @@ def _interrupted(held: Assignment) -> _NextState:
     return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "interrupted"))
 
 
-def _never_started(held: Assignment, limits: GiveUpLimits) -> _NextState:
+def _never_started(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
+    if outcome.waited_for_slot:
+        return _NextState(TaskState.PENDING, WaitReason.RETRY, routing_delay_ms(0, _share(held)))
     tries = held.task.routings + 1
     if tries >= limits.routings:
         return _NextState(TaskState.FAILED, dead_letter="dispatch_failed")
-    share = share_of(held.task.task_id, held.task.fence)
-    return _NextState(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, share))
+    return _NextState(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, _share(held)))
+
+
+def _share(held: Assignment) -> float:
+    return share_of(held.task.task_id, held.task.fence)
 
 
 def _may_start_again(held: Assignment) -> bool:
@@ -251,6 +283,11 @@ def run_status(state: TaskState) -> RunStatus:
 def tick_status(status: RunStatus, *, started: bool) -> TickStatus:
     """The status of the tick of a run that has ended."""
     return _TICK_STATUS.get(status, TickStatus.FAILED if started else TickStatus.SKIPPED)
+
+
+def run_error(run: Run, status: RunStatus, error: str | None) -> str | None:
+    """The error that a run shows after its end."""
+    return None if status is RunStatus.COMPLETED else run.error or error
 
 
 def dead_letter_id(task_id: TaskId) -> str:

@@ -1,6 +1,6 @@
 """Preparing a due task: resolve its references, then ask the gate, fan it out, delay it, skip it, or fail it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ import msgspec
 
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import Run, RunStatus
+from gnomon.core.payloads import is_sealed
 from gnomon.core.runs.admission import (
     Admission,
     AdmissionRequest,
@@ -20,6 +21,7 @@ from gnomon.core.runs.admission import (
     skipped_admission,
 )
 from gnomon.core.runs.expressions import (
+    DataAllowance,
     Scope,
     check_condition,
     evaluate_condition,
@@ -27,6 +29,7 @@ from gnomon.core.runs.expressions import (
     resolve_references,
     segments,
 )
+from gnomon.core.runs.http_urls import fill_url
 from gnomon.core.runs.launch import LaunchRequest, next_tasks, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.states import TaskState
@@ -37,18 +40,31 @@ from gnomon.errors import FieldError
 MOST_ITEMS = 100_000
 #: The largest size of the inputs of all items together, in bytes.
 LARGEST_ITEMS = 64 << 20
+#: How many bytes the references of a step may repeat, beyond all of the data once.
+LARGEST_REPETITION = 256 << 10
 #: How deep workflows may be nested.
 DEEPEST = 8
+#: The characters of the shortest path in a condition, such as `input`.
+_SHORTEST_PATH = 5
 PreparedTask = AdmissionRequest | FanOut | Admission
 
 
 def outputs_needed(step: Step) -> frozenset[str]:
     """The steps whose outputs must be loaded before the step can be prepared."""
-    paths = [*references(step.input), *references(step.foreach), *references(step.delay_until)]
-    if step.condition is not None:
-        paths += check_condition("if", step.condition)
+    paths = [*_references(step), *(check_condition("if", step.condition) if step.condition is not None else ())]
     found = (segments(path) for path in paths)
     return frozenset(path[1] for path in found if path[0] == "steps" and len(path) > 1)
+
+
+def count_references(step: Step) -> int:
+    """How many times the step names data, at most."""
+    return sum(1 for _ in _references(step)) + len(step.condition or "") // _SHORTEST_PATH
+
+
+def _references(step: Step) -> Iterator[str]:
+    """The paths of all references in the step, without those of its condition."""
+    for value in (step.input, step.foreach, step.delay_until):
+        yield from references(value)
 
 
 def immediate_successors(held: Assignment, ended: TaskCompletion) -> list[ReadyTask]:
@@ -81,7 +97,7 @@ def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str
     """The values that references in a step can name."""
     run = waiting.run
     return {
-        "steps": {name: {"output": None if raw is None else msgspec.json.decode(raw)} for name, raw in outputs.items()},
+        "steps": {name: {"output": _decoded_output(name, raw)} for name, raw in outputs.items()},
         "input": run_input(workflow, waiting),
         "run": {
             "id": run.run_id,
@@ -91,17 +107,40 @@ def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str
     }
 
 
-def prepare_task(request: AdmissionRequest, scope: Scope, sub: Workflow | None, *, now: int) -> PreparedTask:
-    """The task, prepared for the gate, or its outcome without it. `sub` is the workflow that its step runs, if any."""
+def _decoded_output(name: str, raw: bytes | None) -> Any:  # noqa: ANN401 - any JSON
+    if raw is None:
+        return None
+    if is_sealed(raw):
+        # A condition must not be decided on an envelope.
+        reason = "is encrypted with a key that payload.keys lacks, or was altered"
+        raise FieldError(f"steps.{name}.output", "[hidden]", reason)
+    return msgspec.json.decode(raw)
+
+
+def data_size(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str, bytes | None]) -> int:
+    """The size of the data that references in a step can name, in bytes."""
+    own = len(msgspec.json.encode(workflow.input)) if workflow.input else 0
+    return own + len(waiting.input or b"") + sum(len(one or b"") for one in outputs.values())
+
+
+def prepare_task(
+    request: AdmissionRequest, outputs: Mapping[str, bytes | None], sub: Workflow | None, *, now: int
+) -> PreparedTask:
+    """The task, prepared for the gate, or its outcome without it.
+
+    `outputs` are those of the steps that it refers to; `sub` is the workflow that its step runs, if any.
+    """
     waiting, workflow, step = request.waiting, request.workflow, request.step
     try:
         if waiting.task.parent is None:
-            early = _delay_or_skip(waiting, workflow, step, scope, now)
+            scope = reference_scope(workflow, waiting, outputs)
+            allowance = DataAllowance(data_size(workflow, waiting, outputs) + LARGEST_REPETITION)
+            early = _delay_or_skip(waiting, workflow, step, scope, allowance, now)
             if early is not None:
                 return early
             if step.foreach is not None:
-                return _fan_out_items(request, scope)
-            request = _with_input(request, scope)
+                return _fan_out_items(request, scope, allowance)
+            request = _with_input(request, scope, allowance)
     except FieldError as error:
         return bad_input_admission(waiting, workflow, f"bad_input: {error}", now=now)
     if step.workflow is not None and sub is not None:
@@ -109,8 +148,10 @@ def prepare_task(request: AdmissionRequest, scope: Scope, sub: Workflow | None, 
     return request if step.function else _fan_out(request)
 
 
-def _delay_or_skip(waiting: ReadyTask, workflow: Workflow, step: Step, scope: Scope, now: int) -> Admission | None:
-    start = _start(waiting, step, scope)
+def _delay_or_skip(
+    waiting: ReadyTask, workflow: Workflow, step: Step, scope: Scope, allowance: DataAllowance, now: int
+) -> Admission | None:
+    start = _start(waiting, step, scope, allowance)
     if start > now:
         return delayed_admission(waiting, workflow, start)
     if step.condition is not None and not evaluate_condition(step.condition, scope):
@@ -118,11 +159,11 @@ def _delay_or_skip(waiting: ReadyTask, workflow: Workflow, step: Step, scope: Sc
     return None
 
 
-def _start(waiting: ReadyTask, step: Step, scope: Scope) -> int:
+def _start(waiting: ReadyTask, step: Step, scope: Scope, allowance: DataAllowance) -> int:
     start = waiting.task.created_at + (step.delay_ms or 0)
     if step.delay_until is None:
         return start
-    text = resolve_references(step.delay_until, scope)
+    text = resolve_references(step.delay_until, scope, allowance)
     try:
         until = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -132,17 +173,28 @@ def _start(waiting: ReadyTask, step: Step, scope: Scope) -> int:
     return max(start, ms_of(until))
 
 
-def _with_input(request: AdmissionRequest, scope: Scope) -> AdmissionRequest:
+def _with_input(request: AdmissionRequest, scope: Scope, allowance: DataAllowance) -> AdmissionRequest:
     step = request.step
     if not any(True for _ in references(step.input)):
         return request
-    resolved = {**merged_input(request.workflow, step, request.waiting), **resolve_references(step.input, scope)}
+    own = _resolved_input(step, step.input, scope, allowance)
+    resolved = {**merged_input(request.workflow, step, request.waiting), **own}
     return msgspec.structs.replace(request, input=resolved, own_input=msgspec.json.encode(resolved))
 
 
-def _fan_out_items(request: AdmissionRequest, scope: Scope) -> FanOut:
+def _resolved_input(step: Step, template: Mapping[str, Any], scope: Scope, allowance: DataAllowance) -> dict[str, Any]:
+    """The input with its references resolved. In the URL of a call, data is percent-encoded."""
+    if not step.is_http_call:
+        resolved: dict[str, Any] = resolve_references(template, scope, allowance)
+        return resolved
+    url = fill_url("http.url", template["url"], scope, allowance)
+    rest = {field: value for field, value in template.items() if field != "url"}
+    return {"url": url, **resolve_references(rest, scope, allowance)}
+
+
+def _fan_out_items(request: AdmissionRequest, scope: Scope, allowance: DataAllowance) -> FanOut:
     step = request.step
-    items = resolve_references(step.foreach, scope)
+    items = resolve_references(step.foreach, scope, allowance)
     if not isinstance(items, list):
         raise FieldError("foreach", items, "is no list")
     if len(items) > MOST_ITEMS:
@@ -152,7 +204,9 @@ def _fan_out_items(request: AdmissionRequest, scope: Scope) -> FanOut:
     inputs: list[bytes] = []
     size = 0
     for number, item in enumerate(items):
-        inputs.append(msgspec.json.encode(resolve_references(template, {**scope, "item": item, "index": number})))
+        of_item = {**scope, "item": item, "index": number}
+        given = _resolved_input(step, template, of_item, DataAllowance(LARGEST_ITEMS))
+        inputs.append(msgspec.json.encode(given))
         size += len(inputs[-1])
         if size > LARGEST_ITEMS:
             reason = (
@@ -185,6 +239,7 @@ def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanO
         created_at=now,
         parent_task=task.task_id,
         depth=run.depth + 1,
+        actor=run.actor,
     )
     merged: dict[str, Any] = {**sub.input, **request.input}
     launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(merged))

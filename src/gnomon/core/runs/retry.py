@@ -9,13 +9,13 @@ _LONGEST_POWER = 64
 
 
 def delay_ms(retry: RetryPolicy, failures: int, share: float) -> int:
-    """The delay after so many failed attempts: it grows with each, up to a limit, and is moved by the jitter.
+    """The delay after so many failed attempts: it grows with each, up to a limit; the jitter moves or lengthens it.
 
     `share` is from [0, 1): 0 is the shortest delay that the jitter allows, almost 1 the longest.
     """
     power = min(failures - 1, _LONGEST_POWER)
     grown = min(retry.initial_delay_ms * retry.multiplier**power, retry.max_delay_ms)
-    return round(grown * (1 + retry.jitter * (2 * share - 1)))
+    return round(grown * (1 + retry.jitter * (2 * share - 1)) + retry.jitter_ms * share)
 
 
 def share_of(task_id: str, attempt: int) -> float:
@@ -24,5 +24,8 @@ def share_of(task_id: str, attempt: int) -> float:
 
 
 def routing_delay_ms(tries: int, share: float) -> int:
-    """The delay before a task that no worker could take is routed again, after so many tries."""
-    return min(1000 * (1 << min(tries, 10)) + round(500 * share), 30_000)
+    """The delay before a task that no worker could take is routed again, after so many tries.
+
+    `share` is from [0, 1), and the jitter from [0, 500) ms.
+    """
+    return min(1000 * (1 << min(tries, 10)) + int(500 * share), 30_000)

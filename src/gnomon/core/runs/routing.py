@@ -21,6 +21,10 @@ ANY_TOPIC = "*"
 RANKS = {Priority.CRITICAL: -1, Priority.INTERACTIVE: 0, Priority.BATCH: 1}
 #: A worker with a load of this many percent gets no more tasks.
 OVERLOADED_PERCENT = 90
+#: How long an overloaded worker leaves a task to others, and how long one that is only busier than another.
+_OVERLOADED_HOLD_MS, _BUSIER_HOLD_MS = 2_000, 50
+#: Scores that differ by less count as equal: loads are measured seconds apart.
+_SCORE_TOLERANCE = 0.25
 _NO_REQUIREMENTS = RoutingRequirements()
 _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS = 500, 30_000
 
@@ -211,6 +215,46 @@ def tenant_limit_reached(tenant: str, limit: int, ahead: int) -> Unroutable:
     group = 1 + ahead // limit
     reason = f"tenant {tenant!r} has {limit} tasks in flight, which is its limit"
     return Unroutable(ReasonCode.TENANT_LIMIT, reason, after_ms=min(group * _LIMIT_RETRY_MS, _MAX_LIMIT_RETRY_MS))
+
+
+def is_relieved(worker: WorkerCandidate, others: Iterable[WorkerCandidate], overload_percent: int) -> bool:
+    """Whether the worker is overloaded, and another one that can run all of its functions is not."""
+    return worker.overloaded(overload_percent) and bool(_available_peers(worker, others, overload_percent))
+
+
+def hold_back_ms(worker: WorkerCandidate, others: Iterable[WorkerCandidate], overload_percent: int) -> int:
+    """How long a task must have waited before this worker takes it, so that less busy workers come first.
+
+    The time is bounded: whatever the others do, no task waits for ever. If all are overloaded, nobody holds back.
+    """
+    free = _available_peers(worker, others, overload_percent)
+    if not free:
+        return 0
+    if worker.overloaded(overload_percent):
+        return _OVERLOADED_HOLD_MS
+    return _BUSIER_HOLD_MS if min(one.score for one in free) + _SCORE_TOLERANCE < worker.score else 0
+
+
+def _available_peers(
+    worker: WorkerCandidate, others: Iterable[WorkerCandidate], overload_percent: int
+) -> list[WorkerCandidate]:
+    """The other workers of the pool that are not overloaded and can run everything that this one can."""
+    return [
+        one
+        for one in others
+        if one.worker != worker.worker
+        and one.pool == worker.pool
+        and worker.functions <= one.functions
+        and not one.overloaded(overload_percent)
+    ]
+
+
+def lacks_common_function(functions: Iterable[str], others: Sequence[Iterable[str]]) -> bool:
+    """Whether a worker that joins a pool lacks a function that all others of the pool have.
+
+    Tasks that wait there without the name of their function are then no longer for every worker of the pool.
+    """
+    return bool(others) and not frozenset.intersection(*map(frozenset, others)) <= frozenset(functions)
 
 
 def is_stranded(where: Placement, candidates: Iterable[WorkerCandidate]) -> bool:

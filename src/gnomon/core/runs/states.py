@@ -99,6 +99,8 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = {
         TaskState.FAILED: "failed for good",
         TaskState.TIMEOUT: "timed out",
         TaskState.CANCELLED: "cancelled",
+        # A local worker takes and starts a task in one commit, before it can look at the command.
+        TaskState.DENIED: "refused by the worker before the program exists",
         TaskState.OUTPUT_QUARANTINED: "output held back",
     },
     TaskState.SUCCEEDED: {TaskState.OUTPUT_QUARANTINED: "output held back by a late scan"},

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.announcements.model import AnnounceRule
+from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.pings import Ping
 
 SECOND_MS = 1000
@@ -12,6 +14,8 @@ SECOND_MS = 1000
 ONLY_STEP = "main"
 #: The function that a step with a command calls: workers that can run commands offer it.
 SHELL = "gnomon.shell"
+#: The function that a step with an HTTP call calls.
+HTTP = "gnomon.http"
 
 
 class Delivery(StrEnum):
@@ -73,22 +77,28 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, gc=False):
     max_delay_ms: int = 300 * SECOND_MS
     #: The fraction by which a delay may be longer or shorter.
     jitter: float = 0.1
+    #: The most that is added to a delay, besides that, also beyond its limit.
+    jitter_ms: int = 0
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a workflow: a function call, a command, another workflow, or a delay."""
+    """One step of a workflow: a function call, a command, an HTTP call, another workflow, or a delay."""
 
     name: str
     #: Empty if it runs another workflow, or only waits.
     function: str = ""
     #: The shell command, if its function is SHELL; its input may then have `env`, `workdir` and `stdin`.
     command: str = ""
+    #: Whether its command starts only on a worker that can confine it completely.
+    sandbox: SandboxMode = SandboxMode.AUTO
+    #: Whether its command may use the network.
+    network: bool = True
     #: The steps that must be over before this one starts.
     depends_on: tuple[str, ...] = ()
     when: When = When.ALL_SUCCESS
     #: The step is skipped unless this condition holds.
     condition: str | None = None
-    #: May refer to outputs of steps before it: `${steps.extract.output.path}`.
+    #: May refer to outputs of steps before it: `${steps.extract.output.path}`. If its function is HTTP: the call.
     input: dict[str, Any] = {}
     #: Another workflow to run and wait for.
     workflow: str | None = None
@@ -112,6 +122,11 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_command(self) -> bool:
         """Whether the step runs a shell command."""
         return self.function == SHELL
+
+    @property
+    def is_http_call(self) -> bool:
+        """Whether the step calls a URL."""
+        return self.function == HTTP
 
     @property
     def plain(self) -> bool:
@@ -142,8 +157,19 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lock: bool = False
     #: How long the history of its runs is kept; None for the default.
     retention_days: int | None = None
+    #: How many of the newest runs that have ended are kept; None for all of them.
+    retention_runs: int | None = None
     #: The URL that is called when a run starts and ends.
     ping: Ping | None = None
+    #: The rules by which its runs and ticks are announced.
+    announce: tuple[AnnounceRule, ...] = ()
+    #: Where this version comes from (`core/jobs/origins`): it decides which policy its commands are under.
+    origin: str = ""
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether one of its steps runs a shell command."""
+        return any(step.is_command for step in self.steps)
 
     @property
     def first_steps(self) -> tuple[str, ...]:

@@ -95,8 +95,8 @@ class CompletionWriter:
             self._events.emit("result_refused", task=one.task_id, run=one.run_id, error=repr(error))
             if assignment is None:
                 return frozenset()
-            reason = f"what came of it cannot be kept: {type(error).__name__}"
-            outcome = AttemptOutcome(result=Result.GAVE_UP, error=reason)
+            reason = f"the result cannot be stored: {type(error).__name__}"
+            outcome = AttemptOutcome(result=Result.GAVE_UP, error=reason, reported_by=one.reported_by)
             return await self._attempts.report(
                 [complete_attempt(assignment, outcome, now=one.ended_at, limits=self._limits)]
             )

@@ -35,15 +35,18 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
 from gnomon.config.sections import ExecutionSettings
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.ids import task_id
 from gnomon.core.model import TaskId
+from gnomon.core.payloads import has_sealed_field
 from gnomon.core.runs.admission import (
     Admission,
     AdmissionRequest,
@@ -55,10 +58,11 @@ from gnomon.core.runs.admission import (
     merged_input,
 )
 from gnomon.core.runs.outcomes import GiveUpLimits
-from gnomon.core.runs.prepare import PreparedTask, outputs_needed, prepare_task, reference_scope
+from gnomon.core.runs.prepare import PreparedTask, count_references, data_size, outputs_needed, prepare_task
 from gnomon.core.runs.routing import Unroutable
 from gnomon.core.runs.states import TaskState
-from gnomon.errors import Unavailable
+from gnomon.core.runs.workflow import Step
+from gnomon.errors import ClockAhead, Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
@@ -75,8 +79,12 @@ _YIELD_RATIO = 4
 _BEHIND_SECONDS = 1.0
 #: After how many prepared tasks other coroutines run, such as API requests.
 _YIELD_EVERY = 50
+#: More items of a step than this, and more bytes that its references read together, are prepared in a thread.
+_MANY_ITEMS, _MUCH_DATA = 1000, 20_000
 #: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
 _REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
+#: In milliseconds: the longest wait after an admission that was early by the clock of the store.
+_CLOCK_PAUSE_MS = 50
 #: Later than the time of any task.
 _NEVER = 1 << 62
 #: A position before every waiting task.
@@ -122,7 +130,7 @@ class Dispatcher:
         #: An answer of the gate wakes the dispatcher: a step writes it.
         self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         self._read_at = float("-inf")
-        self.backoff = Backoff(events, "dispatcher")
+        self.backoff = Backoff(events, component_names.DISPATCHER)
 
     def retry_unroutable(self) -> None:
         """Look at unroutable tasks again before their time: a worker has come that may be able to take them."""
@@ -143,8 +151,11 @@ class Dispatcher:
                 return wait
             await self._workflow_cache.preload(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) async for waiting in yield_between_batches(ready, _YIELD_EVERY)]
-            await self._unfold([one for one in found if isinstance(one, FanOut)], now)
+            await self._write_fan_outs([one for one in found if isinstance(one, FanOut)], now)
             await self._decide([one for one in found if not isinstance(one, FanOut)], ready, now)
+        except ClockAhead as error:
+            # The clock of this node was set, and will be compared with the store's.
+            return min(error.ahead_ms, _CLOCK_PAUSE_MS) / 1000
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
@@ -159,7 +170,7 @@ class Dispatcher:
         if self._read_again_in() > 0:
             return ()
         self._read_at = self._clock.elapsed()
-        ready = await self._store.tasks.waiting(now, limit=self._batch + asked)
+        ready = await self._store.tasks.waiting(now, limit=self._batch + asked, in_turns=True)
         return [one for one in ready if not self._gate.is_asked(one.task)] if asked else ready
 
     def _read_again_in(self) -> float:
@@ -178,11 +189,9 @@ class Dispatcher:
         collected = await self._gate.collect()
         ruled: list[_Decided] = [(one, None) for one in prepared if isinstance(one, Admission)]
         ruled += await self._ruled([*decided, *collected], now)
-        done = await self._admit(ruled, now) if ruled else frozenset()
+        done = await self._admit(ruled, now) if ruled else {}
         self._gate.settle(collected)
-        self._announce(
-            [one for one, _ in ruled if one.task_id in done], [*ready, *(request.waiting for request, _ in collected)]
-        )
+        await self._announce(done.values(), [*ready, *(request.waiting for request, _ in collected)])
 
     async def _nothing_ready(self, now: int) -> float:
         """Seconds to wait. If workers have changed, use the time to look at unroutable tasks again."""
@@ -194,8 +203,8 @@ class Dispatcher:
         if len(found) == self._batch and self._turned_away is None:
             last = found[-1].task
             self._turned_away = last.available_at, last.task_id
-        done = await self._admit(ruled, now) if ruled else frozenset()
-        self._announce([one for one, _ in ruled if one.task_id in done], found)
+        done = await self._admit(ruled, now) if ruled else {}
+        await self._announce(done.values(), found)
         return 0.0
 
     async def _until_next(self) -> float:
@@ -219,12 +228,14 @@ class Dispatcher:
             else 0.0
         )
 
-    async def _admit(self, ruled: Sequence[_Decided], now: int, *first: Awaitable[object]) -> frozenset[TaskId]:
-        """Write the admissions right behind the writes in `first`; return the tasks that were admitted."""
+    async def _admit(
+        self, ruled: Sequence[_Decided], now: int, *first: Awaitable[object]
+    ) -> Mapping[TaskId, Admission]:
+        """Write the admissions right behind the writes in `first`; return those that were carried out, by task."""
         admissions = [one for one, _ in ruled]
         cache = self._taker.admission_cache
         cache.add_pending(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
-        done: frozenset[TaskId] = frozenset()
+        done: Mapping[TaskId, Admission] = {}
         try:
             # Started together, so that all of them share a commit; and nothing continues before all of them are done.
             admitting = asyncio.ensure_future(self._store.tasks.admit(admissions, now=now))
@@ -233,7 +244,8 @@ class Dispatcher:
             )
             done = admitting.result()
         finally:
-            cache.confirm_written(void=[one.task_id for one in admissions if one.task_id not in done])
+            scheduled = {name for name, one in done.items() if one.state is TaskState.SCHEDULED}
+            cache.confirm_written(void=[one.task_id for one in admissions if one.task_id not in scheduled])
         for failure in outcomes:
             if isinstance(failure, BaseException):
                 raise failure
@@ -252,7 +264,7 @@ class Dispatcher:
         now = self._clock.now()
         admissible = await self._admissible(made, now, outputs)
         writing = asyncio.ensure_future(write())
-        through: frozenset[TaskId] = frozenset()
+        through: Mapping[TaskId, Admission] = {}
         if admissible:
             with suppress(Unavailable):
                 through = await self._admit(admissible, now, writing)
@@ -271,7 +283,10 @@ class Dispatcher:
         """
         try:
             await self._workflow_cache.preload(waiting.run for waiting in made)
-            found = [await self._prepared(waiting, now, outputs) for waiting in made]
+            found = [
+                await self._prepared(waiting, now, outputs)
+                async for waiting in yield_between_batches(made, _YIELD_EVERY)
+            ]
             requests = [one for one in found if isinstance(one, AdmissionRequest)]
             decided, unanswered = self._gate.decide_now(requests)
             if ask and unanswered:
@@ -290,9 +305,9 @@ class Dispatcher:
         """Cancel the calls to the gate. Nothing is lost: tasks without a stored decision are asked about again."""
         self._gate.close()
 
-    async def _unfold(self, unfoldings: Sequence[FanOut], now: int) -> None:
-        if unfoldings:
-            await self._store.tasks.fan_out(unfoldings, now=now)
+    async def _write_fan_outs(self, fan_outs: Sequence[FanOut], now: int) -> None:
+        if fan_outs:
+            await self._store.tasks.fan_out(fan_outs, now=now)
 
     async def _ruled(self, decided: Sequence[Decided], now: int) -> list[_Decided]:
         """The admissions that follow from the gate's decisions."""
@@ -326,6 +341,9 @@ class Dispatcher:
             reason = f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
             return launch_failed_admission(waiting, reason, now=now, limits=self._limits)
         given = merged_input(workflow, step, waiting)
+        if has_sealed_field(given):
+            reason = "bad_input: the input is encrypted with a key that payload.keys lacks, or was altered"
+            return bad_input_admission(waiting, workflow, reason, now=now)
         request = AdmissionRequest(waiting=waiting, workflow=workflow, step=step, input=given)
         return (
             request if workflow.is_single_step and step.plain else await self._resolve_references(request, now, outputs)
@@ -347,8 +365,10 @@ class Dispatcher:
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._store.executions.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
+        prepare = partial(prepare_task, request, found, sub, now=now)
         try:
-            return prepare_task(request, reference_scope(request.workflow, request.waiting, found), sub, now=now)
+            size = data_size(request.workflow, request.waiting, found)
+            return await asyncio.to_thread(prepare) if _takes_long(step, size) else prepare()
         except Exception as error:  # noqa: BLE001 - an error in one task must not hold up all others
             return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
@@ -357,21 +377,30 @@ class Dispatcher:
             return self._poll_seconds
         return min(self._poll_seconds, max(0.0, self._clock.until(next_at)))
 
-    def _announce(self, admissions: Sequence[Admission], ready: Sequence[ReadyTask]) -> None:
+    async def _announce(self, admissions: Collection[Admission], ready: Sequence[ReadyTask]) -> None:
         if any(one.state is TaskState.SCHEDULED for one in admissions):
             self._taker.tasks_admitted()
-        runs = {one.task.task_id: one.run for one in ready} if any(one.note for one in admissions) else {}
-        for one in admissions:
-            if one.note is not None:
-                run = runs[one.task_id]
-                self._events.emit(
-                    "task_not_scheduled",
-                    job=run.schedule_id or run.workflow_id,
-                    task=one.task_id,
-                    run=one.run_id,
-                    state=one.state,
-                    reason=one.note,
-                )
+        noted = [one for one in admissions if one.note is not None]
+        runs = {one.task.task_id: one.run for one in ready} if noted else {}
+        async for one in yield_between_batches(noted, _YIELD_EVERY):
+            run = runs[one.task_id]
+            self._events.emit(
+                "task_not_scheduled",
+                job=run.schedule_id or run.workflow_id,
+                task=one.task_id,
+                run=one.run_id,
+                state=one.state,
+                reason=one.note,
+            )
+
+
+def _takes_long(step: Step, size: int) -> bool:
+    """Whether preparing the step, whose references can name that much data, takes longer than the loop can wait."""
+    if isinstance(step.foreach, list):
+        return len(step.foreach) > _MANY_ITEMS
+    if step.foreach is not None and size > 2 * _MANY_ITEMS:
+        return True
+    return size * count_references(step) > _MUCH_DATA
 
 
 def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:

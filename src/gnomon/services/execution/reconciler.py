@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.model import ENGINE, Result, TaskId
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
@@ -58,7 +59,9 @@ class Reconciler:
         self._limits = give_up_limits(settings.execution)
         self._lease, self._on_ready = lease, on_ready
         self._own_worker, self._reports_written = own_worker, await_reports
-        self.backoff = Backoff(events, "reconciler")
+        #: The last task whose attempt was looked at; the next batch begins behind it.
+        self._after = _FIRST
+        self.backoff = Backoff(events, component_names.RECONCILER)
 
     async def step(self) -> float:
         """Look at all open attempts once. Returns how many seconds to wait before the next step."""
@@ -70,7 +73,10 @@ class Reconciler:
         if not await self._lease.ours():
             return self._lease.retry_seconds
         await self._wait_for_workers()
-        await self._reconcile(frozenset())
+        await self._reconcile()
+        if self._after != _FIRST:
+            # More attempts than one pass covers: the next one continues at once where this one stopped.
+            return 0.0
         await self._replay()
         await self._recall()
         return self._settings.poll_ms / 1000
@@ -98,18 +104,22 @@ class Reconciler:
         while True:
             try:
                 await self._reconcile(frozenset(alive))
+                while self._after != _FIRST:
+                    await self._reconcile(frozenset(alive))
             except Unavailable as error:
                 await self._clock.sleep(self.backoff.failed(error))
             else:
                 return
 
-    async def _reconcile(self, alive: frozenset[str]) -> None:
-        after, reports_awaited = _FIRST, bool(alive)
+    async def _reconcile(self, alive: frozenset[str] = frozenset()) -> None:
+        """Look at the attempts behind the last one that was looked at, for at most a number of batches."""
+        reports_awaited = bool(alive)
         for _ in range(self._settings.max_iterations):
-            page = await self._work.attempts.open_attempts(after=after, limit=self._settings.batch)
+            page = await self._work.attempts.open_attempts(after=self._after, limit=self._settings.batch)
             if not page.attempts:
+                self._after = _FIRST
                 return
-            after = page.attempts[-1].task.task_id
+            self._after = page.attempts[-1].task.task_id
             found = [await self._judged(one, page.now, alive) for one in page.attempts]
             endings = [one for one in found if one is not None]
             if not reports_awaited and any(one.lease_until is not None for one in endings):

@@ -5,18 +5,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from msgspec.structs import replace
+
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.commands.rules import CommandRules
 from gnomon.core.leases import LEASE_TRUST_FRACTION
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import has_other_successors, immediate_successors
+from gnomon.core.runs.routing import hold_back_ms
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
-from gnomon.ports.tasks import AttemptRef, HostLoad
+from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo, worker_candidate, worker_candidates
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.command_approvals import CommandApprovals
 from gnomon.services.execution.completions import (
     CompletionWriter,
     drain_runner,
@@ -36,6 +43,8 @@ _TakenAt = tuple[ReadyTask, float]
 _RENEWALS = 3
 #: The longest and the shortest time between two checks of whether the lease still holds.
 _WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
+#: How often a worker compares its load with that of the others, and from which change of its score it tells them.
+_COMPARE_SECONDS, _SCORE_CHANGE = 2.0, 0.25
 #: After how many starts other coroutines run.
 _YIELD_EVERY = 100
 
@@ -67,6 +76,7 @@ class Worker:
         self._runner = runner
         self._clock, self._events = clock, events
         self._settings, self._limits = settings.worker, give_up_limits(settings.execution)
+        self._overload_percent = settings.routing.overload_percent
         self.worker = worker
         self.registration = WorkerRegistration(
             settings.worker, worker, started_at=clock.now(), measure_load=measure_load, alone=alone
@@ -74,9 +84,12 @@ class Worker:
         self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._held: dict[AttemptRef, Assignment] = {}
         self._wake = wake
+        self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)
+        #: The attempts that it holds of each tenant, so that tenants take turns.
+        self._shares = TenantShares()
         #: Taken and not yet started.
         self._to_start: list[_TakenAt] = []
         #: An answer of the gate about an output wakes the worker.
@@ -86,8 +99,12 @@ class Worker:
         self._unreported: list[TaskCompletion] = []
         self._overrunning, self._taking = 0, False
         self._renewed_at = self._alive_at = float("-inf")
+        #: How long a task must have waited before this worker takes it, since others are less busy; when that was
+        #: decided; the load that the others know; and whether to look again for tasks that were too new.
+        self._hold_back_ms, self._compared_at, self._known_score = 0, float("-inf"), 0.0
+        self._look_again = False
         self._look_for_cancelled, self._draining, self._fenced = False, False, False
-        self.backoff = Backoff(events, "worker")
+        self.backoff = Backoff(events, component_names.WORKER)
 
     @property
     def in_hand(self) -> int:
@@ -120,6 +137,7 @@ class Worker:
             finally:
                 # An error in one completion must not cost the leases of all other attempts.
                 await self._renew_leases()
+            await self._compare_loads()
             if self._to_start:
                 # Tasks that were taken with their admission are started before anything else is asked for.
                 await self._start()
@@ -132,7 +150,8 @@ class Worker:
         # There may be more tasks, and some attempts may have ended already.
         if took or self._unreported or self._to_start:
             return 0.0
-        return min(self._settings.poll_secs, self._renewal_due_in(), self._outputs.calls.next_answer_in())
+        waits = self._renewal_due_in(), self._outputs.calls.next_answer_in(), self._left_to_others_for()
+        return min(self._settings.poll_secs, *waits)
 
     async def _report_and_take(self) -> bool:
         """Report ended attempts, take tasks and start them. Return whether there may be more tasks."""
@@ -185,6 +204,8 @@ class Worker:
         ):
             self._wake_dispatcher()
         ended = {ref: self._held.pop(ref) for one in endings if (ref := (one.task_id, one.fence)) in self._held}
+        for assignment in ended.values():
+            self._shares.ended(assignment.run.tenant)
         await self._completions.announce(endings, counted, ended)
 
     async def _take(self, *, along: bool = False) -> bool:
@@ -195,6 +216,9 @@ class Worker:
             return False
         lease, now = self._settings.lease_ms, self._clock.now()
         asked_at = self._clock.elapsed()
+        reach = self.registration.reach
+        if self._hold_back_ms:
+            reach = replace(reach, available_by=now - self._hold_back_ms)
         self._taking = True
         try:
             taken = await self._store.attempts.take(
@@ -203,11 +227,16 @@ class Worker:
                 lease_ms=lease,
                 now=now,
                 known=self.admission_cache,
-                reach=self.registration.reach,
+                reach=reach,
+                shares=self._shares,
             )
         finally:
             self._taking = False
+        for waiting in taken:
+            self._shares.started(waiting.run.tenant)
         self._to_start += [(waiting, asked_at) for waiting in taken]
+        # Once after each look, not for ever: a worker that holds back must not poll more often than others.
+        self._look_again = bool(self._hold_back_ms) and len(taken) < free and not self._look_again
         if len(taken) < free:
             self.admission_cache.mark_empty(admission_number, (waiting for waiting, _ in self._to_start))
         return bool(taken)
@@ -277,7 +306,7 @@ class Worker:
         function = assignment.step.function
         if function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {function!r}"
-        return assignment, None
+        return await self._approvals.marked(assignment), None
 
     async def _release(self) -> None:
         """Complete finished attempts, or ask the gate about their outputs first."""
@@ -313,8 +342,7 @@ class Worker:
         if self._renewal_due_in():
             return
         asked_at = self._clock.elapsed()
-        card = self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
-        await self._store.workers.register(card, ttl_ms=self._settings.lease_ms)
+        await self._register(self._card())
         if self._held:
             renewal = await self._store.attempts.renew(self.worker, list(self._held), lease_ms=self._settings.lease_ms)
             self._runner.stop(renewal.lost, why=Result.LOST)
@@ -323,6 +351,32 @@ class Worker:
         self._fenced = False
         # Look for tasks once in a while even if none are known.
         self.admission_cache.invalidate()
+
+    # ---- load --------------------------------------------------------------------------------
+
+    def _card(self) -> WorkerInfo:
+        return self.registration.card(self._runner.functions, in_hand=len(self._held), draining=self._draining)
+
+    async def _register(self, card: WorkerInfo) -> None:
+        await self._store.workers.register(card, ttl_ms=self._settings.lease_ms)
+        self._known_score = worker_candidate(card).score
+
+    async def _compare_loads(self) -> None:
+        """Decide how long to leave tasks to less busy workers, and tell them if the own load has changed."""
+        elapsed = self._clock.elapsed()
+        if self.registration.alone or self._draining or elapsed - self._compared_at < _COMPARE_SECONDS:
+            return
+        self._compared_at = elapsed
+        card = self._card()
+        own = worker_candidate(card)
+        if abs(own.score - self._known_score) >= _SCORE_CHANGE:
+            await self._register(card)
+        others = worker_candidates(await self._store.workers.alive())
+        self._hold_back_ms = hold_back_ms(own, others, self._overload_percent)
+
+    def _left_to_others_for(self) -> float:
+        """Seconds until a task may be taken that was too new for the last take."""
+        return self._hold_back_ms / 1000 if self._look_again else float("inf")
 
     async def watch_lease(self) -> float:
         """Stop attempts whose lease may have ended, also while a step waits for the store.
@@ -349,6 +403,7 @@ class Worker:
         """Take nothing more, wait for running attempts or stop them, report all of them, and deregister."""
         self._draining = True
         self.register_again()
+        self._outputs.finish_after((self._settings.drain_ms + self._settings.kill_grace_ms) / 1000)
         # Waiting for the gate costs no tries: it has its usual time to answer.
         await drain_runner(
             self._runner,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from gnomon.core import component_names
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
 from gnomon.core.runs.backfill import Backfill, BatchOutcome, OpenBackfill, next_backfill_batch, planned_times
@@ -41,7 +42,7 @@ class Backfiller:
         self._events = events
         #: The schedules of open backfills, at the revision for which these were requested.
         self._schedules: dict[str, Schedule] = {}
-        self.backoff = Backoff(events, "backfiller")
+        self.backoff = Backoff(events, component_names.BACKFILLER)
         #: Whether any backfill is open.
         self.busy = False
         self._lease, self._on_ready = lease, on_ready

@@ -8,15 +8,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.model import RunId
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons, retention_horizons, schedule_expired
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.maintenance import (
     HISTORY_START,
     Archive,
+    RetainedHistory,
     RetentionBatch,
     RetentionKind,
     RetentionPosition,
-    RetentionStore,
+    WorkflowVersion,
 )
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.schedules import Jobs
@@ -44,17 +48,19 @@ class Cleaner:
     once more is idempotent.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
-        retention: RetentionStore,
+        retention: RetainedHistory,
         jobs: Jobs,
-        archive: Archive | None,
+        archive: Archive,
         clock: Clock,
         events: Events,
         *,
         settings: Settings,
         lease: Singleton,
+        store_now: Callable[[], Awaitable[int]],
     ) -> None:
+        """`store_now` tells the time by the clock of the store, which decides what is old."""
         self._retention = retention
         self._jobs = jobs
         self._archive = archive
@@ -63,11 +69,12 @@ class Cleaner:
         self._days = settings.execution.history_retention_days
         self._settings = settings.cleaner
         self._lease = lease
+        self._store_now = store_now
+        self._now = 0
         self._bundles: AsyncIterator[ArchiveBundle] | None = None
         self._gone: Counter[RetentionKind] = Counter()
         self._rows: Counter[str] = Counter()
-        self._announced_off = False
-        self.backoff = Backoff(events, "cleaner")
+        self.backoff = Backoff(events, component_names.CLEANER)
 
     async def step(self) -> float:
         """Archive and remove a bundle. Returns how many seconds to wait before the next step."""
@@ -83,11 +90,6 @@ class Cleaner:
 
     async def _step(self) -> float:
         poll = self._settings.poll_ms / 1000
-        if self._archive is None:
-            if not self._announced_off:
-                self._events.emit("cleaning_off", reason="execution.archive_dir names no folder")
-                self._announced_off = True
-            return poll
         if not await self._lease.ours():
             return poll
         self._bundles = self._bundles or self._pass()
@@ -96,23 +98,27 @@ class Cleaner:
             self._bundles = None
             self._announce()
             return poll
-        await self._archive_and_remove(bundle, self._archive)
+        await self._archive_and_remove(bundle)
         return self._settings.pause_ms / 1000
 
     async def clean(self, *, dry: bool = False) -> CleanupResult:
         """Remove everything that has expired, and return what that was; with `dry`, remove nothing."""
         self._gone, self._rows = Counter(), Counter()
         async for bundle in self._pass():
-            if not dry and self._archive is not None:
-                await self._archive_and_remove(bundle, self._archive)
-            else:
+            if dry:
                 self._count(bundle)
+            else:
+                await self._archive_and_remove(bundle)
         return CleanupResult(dict(self._gone), dict(self._rows))
 
     # ---- removing ----------------------------------------------------------------------------
 
-    async def _archive_and_remove(self, bundle: ArchiveBundle, archive: Archive) -> None:
-        await archive.keep([record for batch in bundle for record in batch.records])
+    async def _archive_and_remove(self, bundle: ArchiveBundle) -> None:
+        await self._archive.keep([record for batch in bundle for record in batch.records])
+        if not await self._lease.ours():
+            # A slow archive outlasted the lease. The node that has it now finds the same rows.
+            self._bundles = None
+            return
         for part in (part for batch in bundle for part in self._parts(batch)):
             while not await self._retention.remove(part, limit=self._settings.portion):
                 await self._clock.sleep(self._settings.pause_ms / 1000)
@@ -140,9 +146,10 @@ class Cleaner:
     async def _pass(self) -> AsyncIterator[ArchiveBundle]:
         """All expired history, in bundles that are large enough for a file each.
 
-        Runs come first: a tick may be removed only after its run.
+        Runs come first: ticks, backfills and versions of workflows may be removed only after their runs.
         """
-        for part in (self._runs, self._ticks_events_and_letters):
+        self._now = await self._store_now()
+        for part in (self._runs, self._ticks_events_and_letters, self._definitions):
             bundle: list[RetentionBatch] = []
             async for batch in part():
                 bundle.append(batch)
@@ -154,7 +161,8 @@ class Cleaner:
 
     async def _runs(self) -> AsyncIterator[RetentionBatch]:
         async for past, kept in self._pasts():
-            if past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at:
+            aged = past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at
+            if aged or (past.oldest_run_at is not None and kept.most_runs is not None):
                 async for batch in self._all(partial(self._retention.expired_runs, past, kept)):
                     yield batch
         async for batch in self._all(partial(self._retention.expired_runs, None, self._horizons(self._days))):
@@ -174,13 +182,39 @@ class Cleaner:
             async for batch in self._all(partial(self._retention.expired_dead_letters, tenant, kept.runs_at)):
                 yield batch
 
+    async def _definitions(self) -> AsyncIterator[RetentionBatch]:
+        before_at = self._horizons(self._days).keys_at
+        async for batch in self._all(partial(self._retention.expired_backfills, before_at)):
+            yield batch
+        superseded = [batch async for batch in self._all(partial(self._retention.superseded_workflows, before_at))]
+        used = await self._versions_of_runs() if superseded else set()
+        for batch in superseded:
+            unused = [at for at, name in enumerate(batch.names) if name not in used]
+            if unused:
+                names, records = tuple(batch.names[at] for at in unused), [batch.records[at] for at in unused]
+                yield replace(batch, names=names, records=records)
+
+    async def _versions_of_runs(self) -> set[WorkflowVersion]:
+        """The versions of workflows that any run has. An index would find them, but slow down every start of a run."""
+        used: set[WorkflowVersion] = set()
+        after: RunId | None = RunId("")
+        while after is not None:
+            page = await self._retention.versions_of_runs(after=after, limit=self._settings.batch)
+            used |= page.versions
+            after = page.after
+            await self._clock.sleep(self._settings.pause_ms / 1000)
+        return used
+
     async def _pasts(self) -> AsyncIterator[tuple[RetainedSchedule, RetentionHorizons]]:
         after = ""
         while retained_schedules := await self._retention.retained_schedules(after=after, limit=_PAGE):
             after = retained_schedules[-1].uid
-            days = await self._days_of(retained_schedules)
+            defined = await self._workflows_of(retained_schedules)
             for past in retained_schedules:
-                yield past, self._horizons(days.get(past.uid, self._days), past)
+                workflow = defined.get((past.tenant, past.workflow_id))
+                days = self._days if workflow is None else workflow.retention_days or self._days
+                kept = self._horizons(days, past)
+                yield past, kept if workflow is None else replace(kept, most_runs=workflow.retention_runs)
 
     async def _all(self, ask: Callable[..., Awaitable[RetentionBatch]]) -> AsyncIterator[RetentionBatch]:
         """The batches of a query, without empty ones."""
@@ -193,17 +227,13 @@ class Cleaner:
 
     def _horizons(self, days: int, past: RetainedSchedule | None = None) -> RetentionHorizons:
         window = 0 if past is None else past.catchup_window_ms
-        return retention_horizons(
-            days, dedupe_ms=self._settings.dedupe_ms, catchup_window_ms=window, now=self._clock.now()
-        )
+        return retention_horizons(days, dedupe_ms=self._settings.dedupe_ms, catchup_window_ms=window, now=self._now)
 
-    async def _days_of(self, retained_schedules: Sequence[RetainedSchedule]) -> Mapping[str, int]:
-        """The retention of each schedule whose workflow defines one, by the newest version of that workflow."""
-        retention: dict[tuple[str, str], int] = {}
+    async def _workflows_of(self, retained_schedules: Sequence[RetainedSchedule]) -> Mapping[tuple[str, str], Workflow]:
+        """The newest version of each workflow of these schedules, by tenant and id: it defines the retention."""
+        found: dict[tuple[str, str], Workflow] = {}
         for tenant in {past.tenant for past in retained_schedules}:
             names = sorted({past.workflow_id for past in retained_schedules if past.tenant == tenant})
             for workflow in await self._jobs.newest_workflows(tenant, names):
-                if workflow.retention_days is not None:
-                    retention[tenant, workflow.workflow_id] = workflow.retention_days
-        found = {past.uid: retention.get((past.tenant, past.workflow_id)) for past in retained_schedules}
-        return {uid: days for uid, days in found.items() if days is not None}
+                found[tenant, workflow.workflow_id] = workflow
+        return found

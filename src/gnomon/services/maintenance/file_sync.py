@@ -5,17 +5,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from gnomon.core import component_names
 from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.origins import origin_text
 from gnomon.core.runs.routing import Pools
-from gnomon.errors import Unavailable, UsageError
+from gnomon.errors import ChangesRefused, Unavailable, UsageError
 from gnomon.ports.runtime import Events
 from gnomon.services.execution.router import Router
 from gnomon.services.loop import Backoff
-from gnomon.services.operations.job_changes import JobChange
+from gnomon.services.operations.job_changes import Declaration, JobChange
 from gnomon.services.operations.jobs import ApplyResult, JobService
 
-#: The changes that a watched file can make: it never removes a job.
+#: The changes of the jobs in a watched file.
 _REPORTED_CHANGES = (JobChange.CREATED, JobChange.CHANGED, JobChange.UNCHANGED)
+#: How many jobs an event names.
+_NAMED = 10
 #: How often a file is checked.
 _POLL_SECONDS = 1.0
 
@@ -69,12 +73,22 @@ class WatchedFile(Generic[Content]):
 class JobsFileSync:
     """Applies a jobs file atomically. A broken file is reported, and the registered jobs stay as they are."""
 
-    def __init__(self, file: WatchedFile[list[Job]], jobs: JobService, events: Events, *, actor: str) -> None:
+    def __init__(
+        self,
+        file: WatchedFile[list[Job]],
+        jobs: JobService,
+        events: Events,
+        *,
+        actor: str,
+        declaration: Declaration | None = None,
+    ) -> None:
+        """`declaration` names the origin of the jobs in the file."""
         self._file = file
+        self._declaration = declaration
         self._job_service = jobs
         self._events = events
         self._actor = actor
-        self._backoff = Backoff(events, "jobs_keeper")
+        self._backoff = Backoff(events, component_names.JOBS_FILE_WRITES)
 
     def announce(self, applied: Iterable[ApplyResult]) -> None:
         """Announce how the jobs of the file changed."""
@@ -88,8 +102,10 @@ class JobsFileSync:
         if not await self._file.changed():
             return _POLL_SECONDS
         try:
-            self.announce(await self._apply())
-        except UsageError as error:
+            applied = await self._apply()
+            self.announce(applied)
+            announce_undeclared(applied, self._events)
+        except (UsageError, ChangesRefused) as error:
             # The error is reported once, until the file changes again.
             self._events.emit("jobs_refused", file=self._file.name, error=str(error))
         except Unavailable as error:
@@ -100,12 +116,23 @@ class JobsFileSync:
     async def _apply(self) -> list[ApplyResult]:
         jobs = await self._file.read()
         try:
-            return await self._job_service.apply(jobs, actor=self._actor)
-        except UsageError:
+            return await self._job_service.apply(jobs, actor=self._actor, declaration=self._declaration)
+        except (UsageError, ChangesRefused):
             raise
         except Exception:
             self._file.mark_changed()
             raise
+
+
+def announce_undeclared(applied: Iterable[ApplyResult], events: Events) -> None:
+    """Announce the jobs that their file or module does not declare any more, by origin."""
+    names: dict[tuple[JobChange, str], list[str]] = {}
+    for one in applied:
+        if one.change in (JobChange.ORPHANED, JobChange.REMOVED):
+            names.setdefault((one.change, one.spec.origin), []).append(one.name)
+    for (change, origin), jobs in names.items():
+        event = "jobs_pruned" if change is JobChange.REMOVED else "jobs_orphaned"
+        events.emit(event, origin=origin_text(origin), count=len(jobs), jobs=", ".join(jobs[:_NAMED]))
 
 
 def reject_duplicate_jobs(jobs: Mapping[str, Sequence[Job]]) -> None:

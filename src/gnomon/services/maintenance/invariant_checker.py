@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gnomon.config.sections import WatchdogSettings
+from gnomon.core import component_names
 from gnomon.core.invariants import Invariant, RunCountCheck, is_overdue, missing_next_fire
 from gnomon.core.model import Schedule
 from gnomon.ports.maintenance import InvariantChecks
@@ -37,7 +38,7 @@ class InvariantChecker:
         self.repairs: dict[Invariant, int] = dict.fromkeys(Invariant, 0)
         #: The invariants that are violated now, of those that cannot be repaired here.
         self.failing: set[Invariant] = set()
-        self.backoff = Backoff(events, "warden")
+        self.backoff = Backoff(events, component_names.INVARIANT_CHECKER)
 
     async def step(self) -> float:
         """Check every invariant once. Returns how many seconds to wait before the next step."""

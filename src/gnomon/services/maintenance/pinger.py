@@ -2,18 +2,21 @@
 
 A ping is sent after its cause is in the store, and again until it is answered, for as long as this process lives and
 its tries last. Nothing waits for pings: they have a loop of their own, few are under way at once, and each has a
-timeout.
+timeout. Tenants take turns, and the ping of the scheduler waits for none of theirs: addresses that never answer delay
+only the pings of their own tenant.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from gnomon.config.sections import WatchdogSettings
+from gnomon.core import component_names
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.core.pings import Ping, PingMoment, ping_retry_delay_ms, redacted_url
+from gnomon.core.runs.fair_share import TenantQueue
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.errors import FieldError, PingFailed, Unavailable
+from gnomon.errors import AddressRefused, FieldError, PingFailed, Unavailable
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock, Events, PingSender
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -25,7 +28,7 @@ _MOMENTS: Mapping[RunStatus, PingMoment] = {
     RunStatus.COMPLETED: PingMoment.SUCCESS,
     RunStatus.FAILED: PingMoment.FAILURE,
 }
-#: The length of the queue: further pings are dropped, since they would come too late.
+#: How many pings of a tenant may wait: further ones are dropped, since they would come too late.
 _MOST_WAITING = 10_000
 _MOST_WATCHED = 100_000
 _IDLE_SECONDS = 60.0
@@ -37,12 +40,18 @@ _LONGEST_DRAIN = 5.0
 class _PendingPing:
     """A ping that is to be sent."""
 
-    __slots__ = ("after", "failures", "job", "tries", "url")
+    __slots__ = ("after", "configured", "failures", "job", "tenant", "tries", "url")
 
-    def __init__(self, job: str, url: str, tries: int) -> None:
-        self.job, self.url, self.tries = job, url, tries
+    def __init__(self, tenant: str, job: str, url: str, tries: int, *, configured: bool = False) -> None:
+        self.tenant, self.job, self.url, self.tries = tenant, job, url, tries
+        #: The administrator has chosen the URL, and not a job.
+        self.configured = configured
         self.failures = 0
         self.after = 0.0
+
+
+#: Fills the secrets of a tenant's job into an address.
+FillSecrets = Callable[[str, str, str], str]
 
 
 class Pinger:
@@ -58,7 +67,7 @@ class Pinger:
         settings: WatchdogSettings,
         *,
         deciding: Callable[[], bool],
-        secrets: Callable[[str], str] = lambda url: url,
+        secrets: FillSecrets = lambda url, _tenant, _job: url,
     ) -> None:
         """`deciding` says whether this process decides ticks; `secrets` fills secrets into an address."""
         self._executions = executions
@@ -72,15 +81,21 @@ class Pinger:
         self._watched: dict[RunId, Ping] = {}
         #: Runs that may be over.
         self._heard: dict[RunId, None] = {}
-        self._waiting: deque[_PendingPing] = deque()
+        self._ready = TenantQueue[_PendingPing]()
+        #: Pings that failed and are tried again later.
+        self._later: list[_PendingPing] = []
+        #: How many pings of each tenant wait.
+        self._waiting = Counter[str]()
         self._under_way: set[asyncio.Task[None]] = set()
+        #: How many of those under way are of jobs.
+        self._calls = 0
         self._own_at = float("-inf")
         self._deciding = deciding
         #: Set when there is something to do.
         self.wake = asyncio.Event()
         #: How many pings were answered, were given up, and were dropped because too many waited.
         self.sent = self.failed = self.dropped = 0
-        self.backoff = Backoff(events, "pinger")
+        self.backoff = Backoff(events, component_names.PINGER)
 
     # ---- events ------------------------------------------------------------------------------
 
@@ -114,7 +129,6 @@ class Pinger:
             self._call()
             return self.backoff.failed(error)
         self.backoff.worked()
-        self._call_own()
         return self._call()
 
     async def _look(self) -> None:
@@ -145,35 +159,51 @@ class Pinger:
     def _enqueue(self, run: Run, ping: Ping, moment: PingMoment) -> None:
         url = ping.at(moment)
         if url is not None:
-            self._add(_PendingPing(run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
+            self._add(_PendingPing(run.tenant, run.schedule_id or run.workflow_id, url, self._settings.ping_tries))
 
     def _add(self, due: _PendingPing) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
+        if self._waiting[due.tenant] >= _MOST_WAITING:
             self.dropped += 1
             return
-        self._waiting.append(due)
+        self._waiting[due.tenant] += 1
+        self._ready.add(due.tenant, due)
         self.wake.set()
 
-    def _call_own(self) -> None:
+    def _call(self) -> float:
+        """Send what is due; return how many seconds to wait before the next call."""
+        now = self._clock.elapsed()
+        self._call_own(now)
+        due = [one for one in self._later if one.after <= now]
+        self._later = [one for one in self._later if one.after > now]
+        for one in due:
+            self._ready.add(one.tenant, one)
+        while self._ready and self._calls < self._settings.ping_parallel:
+            self._start_call(*self._ready.pop())
+        return min([self._until_own(now), *(one.after - now for one in self._later)])
+
+    def _call_own(self, now: float) -> None:
         """Call the scheduler's own address while this process decides ticks; the monitor notices silence."""
-        settings, now = self._settings, self._clock.elapsed()
+        settings = self._settings
         if settings.ping_url and now - self._own_at >= settings.ping_every_ms / 1000 and self._deciding():
             self._own_at = now
-            self._add(_PendingPing("the scheduler", settings.ping_url, 1))
+            own = _PendingPing("default", "the scheduler", settings.ping_url, 1, configured=True)
+            self._start(self._send(own))
 
-    def _call(self) -> float:
-        now = self._clock.elapsed()
-        later: deque[_PendingPing] = deque()
-        while self._waiting:
-            due = self._waiting.popleft()
-            if due.after <= now and len(self._under_way) < self._settings.ping_parallel:
-                task = asyncio.create_task(self._send(due))
-                self._under_way.add(task)
-                task.add_done_callback(self._done)
-            else:
-                later.append(due)
-        self._waiting = later
-        return min([self._until_own(now), *(due.after - now for due in later if due.after > now)])
+    def _start_call(self, tenant: str, due: _PendingPing) -> None:
+        self._waiting[tenant] -= 1
+        self._calls += 1
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._calls -= 1
+            self._ready.ended(tenant)
+
+        self._start(self._send(due)).add_done_callback(ended)
+
+    def _start(self, sending: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(sending)
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+        return task
 
     def _until_own(self, now: float) -> float:
         if not self._settings.ping_url:
@@ -187,15 +217,17 @@ class Pinger:
 
     async def _send(self, due: _PendingPing) -> None:
         try:
-            await self._sender.send(self._secrets(due.url), timeout_ms=self._settings.ping_timeout_ms)
+            url = self._secrets(due.url, due.tenant, due.job)
+            await self._sender.send(url, timeout_ms=self._settings.ping_timeout_ms, configured=due.configured)
         except PingFailed as error:
             due.failures += 1
             if due.failures >= due.tries:
                 self._given_up(due, str(error))
             else:
                 due.after = self._clock.elapsed() + ping_retry_delay_ms(due.failures) / 1000
-                self._waiting.append(due)
-        except FieldError as error:
+                self._waiting[due.tenant] += 1
+                self._later.append(due)
+        except (FieldError, AddressRefused) as error:
             self._given_up(due, str(error))
         else:
             self.sent += 1
@@ -209,8 +241,8 @@ class Pinger:
         try:
             async with asyncio.timeout(min(_LONGEST_DRAIN, self._settings.ping_timeout_ms / 1000)):
                 await self._look()
-                while self._waiting or self._under_way:
-                    for due in self._waiting:
+                while self._ready or self._later or self._under_way:
+                    for due in (*self._ready, *self._later):
                         due.after = 0.0
                         due.tries = due.failures + 1
                     self._call()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gnomon.config.sections import ReconcilerSettings
+from gnomon.core import component_names
 from gnomon.core.invariants import StuckReason
 from gnomon.core.model import RunId
 from gnomon.ports.maintenance import FIRST_OPEN_RUN, OpenRunPosition, StuckRuns
@@ -34,7 +35,7 @@ class RunRepairer:
         self._place: OpenRunPosition = FIRST_OPEN_RUN
         #: How many runs were repaired, by reason.
         self.repaired: dict[StuckReason, int] = dict.fromkeys(StuckReason, 0)
-        self.backoff = Backoff(events, "mender")
+        self.backoff = Backoff(events, component_names.RUN_REPAIRER)
 
     async def step(self) -> float:
         """Look at some open runs. Returns how many seconds to wait before the next step."""

@@ -2,22 +2,30 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.ids import run_id
-from gnomon.core.instants import instant_of
-from gnomon.core.model import Run, RunStatus, Verdict
-from gnomon.errors import Unavailable
+from gnomon.core.model import DeadLetter, Run, Verdict
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.errors import TooMany, Unavailable
+from gnomon.ports.auth import Caller
+from gnomon.ports.change_log import Change
 from gnomon.ports.commit_observer import FinishedRun
-from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.runtime import Clock
+from gnomon.services.observability.changes import CommitChanges
 
 #: How far a subscriber may be behind before it is dropped.
 _MAX_BACKLOG = 4000
-#: Events of tasks, and their names in the stream.
-_TASK_EVENTS = {"task_succeeded": "succeeded", "task_failed": "failed", "task_waits": "waits"}
+#: One caller may have one of so many places, and all callers of a tenant together one of so many.
+_CALLER_PART, _TENANT_PART = 4, 2
+#: How soon a caller that has all its places may try again.
+_RETRY_SECONDS = 5
+#: How long a new subscriber waits for the changes of other processes to be told.
+_COMPLETE_SECONDS = 5.0
 
 
 class StreamedChange(Struct, frozen=True, kw_only=True):
@@ -25,16 +33,17 @@ class StreamedChange(Struct, frozen=True, kw_only=True):
 
     #: `tick`, `execution`, `task` or `dead_letter`.
     kind: str
+    #: Counts the changes of the tenant while any of its callers follows the stream: it tells nothing about others.
     number: int
-    tenant: str
     facts: dict[str, Any]
 
 
 class Subscriber:
     """Receives every change of its tenant, until it is too far behind."""
 
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
+    def __init__(self, caller: Caller) -> None:
+        self.tenant = caller.tenant
+        self.subject = caller.subject
         self.dropped = False
         self._waiting: deque[StreamedChange] = deque()
         self._wake = asyncio.Event()
@@ -52,7 +61,7 @@ class Subscriber:
         self.dropped = True
         self._wake.set()
 
-    async def changes(self, quiet_seconds: float) -> AsyncIterator[StreamedChange | None]:
+    async def changes(self, quiet_seconds: Callable[[], float]) -> AsyncIterator[StreamedChange | None]:
         """Each change; None after so many seconds without one, so that a connection can be kept alive."""
         while True:
             while self._waiting:
@@ -61,115 +70,156 @@ class Subscriber:
                 return
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), quiet_seconds)
+                await asyncio.wait_for(self._wake.wait(), quiet_seconds())
             except TimeoutError:
                 yield None
 
 
-class ChangeStream:
-    """Events that are passed on, and sent to the subscribers of their tenant."""
+class _TenantSubscribers:
+    """The subscribers of one tenant, and the number of changes that were sent to them."""
 
-    def __init__(self, clock: Clock, inner: Events, *, most: int = 100) -> None:
-        self._clock = clock
-        self._inner = inner
-        self._most = most
-        self._subscribers: set[Subscriber] = set()
+    def __init__(self) -> None:
+        self.subscribers: set[Subscriber] = set()
         self._number = 0
 
-    def emit(self, name: str, **facts: object) -> None:
-        """See Events.emit."""
-        self._inner.emit(name, **facts)
-        tenant = facts.get("tenant")
-        if not self._subscribers or not isinstance(tenant, str):
-            # An event without a tenant is sent to no subscriber.
-            return
-        if name in _TASK_EVENTS:
-            fields = {word: facts.get(word) for word in ("job", "step", "attempt", "error")}
-            self._publish("task", tenant, fields | {"execution_id": facts.get("run"), "became": _TASK_EVENTS[name]})
-        elif name == "dead_letter":
-            fields = {"job": facts.get("job"), "execution_id": facts.get("run"), "reason": facts.get("reason")}
-            self._publish("dead_letter", tenant, fields)
-
-    def decided(self, verdicts: Sequence[Verdict]) -> None:
-        """Send decided ticks to subscribers."""
-        if not self._subscribers:
-            return
-        for verdict in verdicts:
-            for one in verdict.decisions:
-                made = run_id(verdict.schedule.uid, one.planned_at) if one.starts_run else None
-                fields = {
-                    "job": verdict.schedule.schedule_id,
-                    "kind": one.kind.value,
-                    "reason": one.reason.value,
-                    "planned_at": instant_of(one.planned_at),
-                    "count": one.count,
-                    "execution_id": made,
-                }
-                self._publish("tick", verdict.schedule.tenant, fields)
-
-    def run_changed(self, run: Run, status: RunStatus, error: str | None = None) -> None:
-        """Send the new status of a run to subscribers."""
-        if not self._subscribers:
-            return
-        fields = {
-            "job": run.schedule_id or run.workflow_id,
-            "execution_id": run.run_id,
-            "status": status.value,
-            "trigger": run.source.value,
-            "error": error,
-        }
-        self._publish("execution", run.tenant, fields)
-
-    def _publish(self, kind: str, tenant: str, facts: dict[str, Any]) -> None:
+    def push(self, kind: str, facts: dict[str, Any]) -> None:
+        """Send a change to all of them."""
         self._number += 1
-        facts = {"at": instant_of(self._clock.now()), **facts}
-        change = StreamedChange(kind=kind, number=self._number, tenant=tenant, facts=facts)
-        for listener in [one for one in self._subscribers if one.tenant == tenant]:
-            listener.push(change)
-            if listener.dropped:
-                self._subscribers.discard(listener)
+        change = StreamedChange(kind=kind, number=self._number, facts=facts)
+        for one in list(self.subscribers):
+            one.push(change)
+            if one.dropped:
+                self.subscribers.discard(one)
 
-    def subscribe(self, tenant: str) -> Subscriber:
-        """A new subscriber, which receives the changes from now on; Unavailable if there are too many."""
-        self.reject_if_full()
-        made = Subscriber(tenant)
-        self._subscribers.add(made)
+
+class ChangeStream:
+    """Sends changes to the subscribers of their tenant."""
+
+    def __init__(self, *, most: int = 100, reads_log: bool = False) -> None:
+        """`most` may follow at a time. With `reads_log`, a `ChangeReader` tells what other processes commit."""
+        self._most = most
+        self._tenants: dict[str, _TenantSubscribers] = {}
+        self._reads_log = reads_log
+        #: Set when the first caller follows.
+        self.wake = asyncio.Event()
+        self._complete = asyncio.Event()
+        if not reads_log:
+            self._complete.set()
+
+    @property
+    def followed(self) -> bool:
+        """Whether any caller follows."""
+        return bool(self._tenants)
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        """Send these changes to the subscribers of their tenants."""
+        for change in changes:
+            followers = self._tenants.get(change.tenant)
+            if followers is not None:
+                followers.push(change.kind, {"at": change.at, **change.facts})
+
+    def set_complete(self) -> None:
+        """From now on, the changes of all processes are told."""
+        if self.followed:
+            self._complete.set()
+
+    async def complete(self, seconds: float = _COMPLETE_SECONDS) -> None:
+        """Wait until the changes of all processes are told; no longer than so many seconds, if the store is away."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._complete.wait(), seconds)
+
+    def subscribe(self, caller: Caller) -> Subscriber:
+        """A new subscriber, which receives the changes of the caller's tenant from now on; `unsubscribe` must follow.
+
+        TooMany if the caller or its tenant has its share of the places, Unavailable if all are taken.
+        """
+        self._refuse_beyond_shares(caller)
+        made = Subscriber(caller)
+        if not self.followed:
+            self.wake.set()
+        self._tenants.setdefault(caller.tenant, _TenantSubscribers()).subscribers.add(made)
         return made
 
-    def reject_if_full(self) -> None:
-        """Raise Unavailable if there are too many subscribers."""
-        if len(self._subscribers) >= self._most:
+    def _refuse_beyond_shares(self, caller: Caller) -> None:
+        followers = self._tenants[caller.tenant].subscribers if caller.tenant in self._tenants else frozenset()
+        of_caller = sum(one.subject == caller.subject for one in followers)
+        if self._most and of_caller >= max(1, self._most // _CALLER_PART):
+            raise _too_many(f"the caller follows {of_caller} streams: as many as one caller may")
+        if self._most and len(followers) >= max(1, self._most // _TENANT_PART):
+            raise _too_many(f"the callers of the tenant follow {len(followers)} streams: as many as one tenant may")
+        if sum(len(one.subscribers) for one in self._tenants.values()) >= self._most:
             raise Unavailable("as many follow the stream as may: try again later")
 
     def unsubscribe(self, listener: Subscriber) -> None:
         """Remove a subscriber."""
-        self._subscribers.discard(listener)
+        followers = self._tenants.get(listener.tenant)
+        if followers is not None:
+            followers.subscribers.discard(listener)
+            if not followers.subscribers:
+                del self._tenants[listener.tenant]
+            if not self.followed and self._reads_log:
+                self._complete.clear()
 
     def close(self) -> None:
         """End all subscriptions."""
-        for listener in list(self._subscribers):
-            listener.close()
-        self._subscribers.clear()
+        for followers in self._tenants.values():
+            for listener in followers.subscribers:
+                listener.close()
 
 
-class RunChangeObserver:
-    """Implements RunObserver: sends every launched, started and ended run to the change stream."""
+def _too_many(reason: str) -> TooMany:
+    return TooMany(reason, seconds=_RETRY_SECONDS)
 
-    def __init__(self, stream: ChangeStream) -> None:
+
+class ChangeObserver:
+    """Observes the commits of this process, and tells the stream of them at once."""
+
+    def __init__(self, stream: ChangeStream, clock: Clock) -> None:
         self._stream = stream
+        self._clock = clock
 
     def launched(self, runs: Sequence[Run]) -> None:
         """See RunObserver.launched."""
-        for run in runs:
-            self._stream.run_changed(run, RunStatus.PENDING)
+        self._tell(lambda changes: changes.launched(runs))
 
     def started(self, runs: Sequence[Run], now: int) -> None:
         """See RunObserver.started."""
-        del now
-        for run in runs:
-            self._stream.run_changed(run, RunStatus.RUNNING)
+        self._tell(lambda changes: changes.started(runs, now))
 
     def ended(self, finishes: Sequence[FinishedRun]) -> None:
         """See RunObserver.ended."""
-        for run, status, error, _ in finishes:
-            self._stream.run_changed(run, status, None if status is RunStatus.COMPLETED else run.error or error)
+        self._tell(lambda changes: changes.ended(finishes))
+
+    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+        """See ActivityObserver.decided."""
+        self._tell(lambda changes: changes.decided(verdicts, now))
+
+    def tried(self, endings: Sequence[TaskCompletion]) -> None:
+        """See ActivityObserver.tried."""
+        self._tell(lambda changes: changes.tried(endings))
+
+    def letters_written(self, letters: Sequence[DeadLetter]) -> None:
+        """See LetterObserver.letters_written."""
+        self._tell(lambda changes: changes.letters_written(letters))
+
+    def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
+        """See ActivityObserver.taken."""
+
+    def attempts_cancelled(self, count: int) -> None:
+        """See ActivityObserver.attempts_cancelled."""
+
+    def denied(self, rules: Sequence[str]) -> None:
+        """See ActivityObserver.denied."""
+
+    def dead_lettered(self, jobs: Sequence[str]) -> None:
+        """See ActivityObserver.dead_lettered."""
+
+    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
+        """See ActivityObserver.graph_runs_ended."""
+
+    def _tell(self, collect: Callable[[CommitChanges], None]) -> None:
+        # Nothing is built while nobody follows.
+        if self._stream.followed:
+            changes = CommitChanges(self._clock.now())
+            collect(changes)
+            self._stream.tell(changes.collected())

@@ -9,23 +9,27 @@ from typing import ParamSpec
 from msgspec import Struct
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.health import (
+    NO_WORKER_MS,
     UNEXPECTED_ERROR_MS,
     ComponentHealth,
     ComponentStatus,
     HealthCondition,
     LedgerStall,
     NodeHealth,
+    TaskBacklog,
     is_hung,
     ledger_stall_limit_ms,
     ledger_status,
+    tasks_status,
     ticker_status,
     update_components,
     update_stall,
 )
 from gnomon.core.ids import SHARDS
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import StoreStats, StoreStatsReader
+from gnomon.ports.maintenance import MarksAhead, StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
@@ -34,8 +38,6 @@ from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 _MIB = 2**20
 #: Less free space than the first is a warning, less than the second an error.
 _FEW_MIB, _TOO_FEW_MIB = 1024, 64
-#: From which wait for a worker on there is a warning.
-_LONG_MS = 60_000
 
 
 class Severity(StrEnum):
@@ -57,8 +59,8 @@ class Finding(Struct, frozen=True):
 def store_findings(stats: StoreStats, settings: Settings, *, now: int) -> list[Finding]:
     """The findings about the store; `now` is the time of this machine."""
     return [
-        _leader_finding(stats),
-        _workers_finding(stats),
+        _leader_finding(stats, settings),
+        _workers_finding(stats, settings),
         _ledger_finding(stats, settings, now),
         _tasks_finding(stats, now),
         _dead_letters_finding(stats),
@@ -66,17 +68,19 @@ def store_findings(stats: StoreStats, settings: Settings, *, now: int) -> list[F
     ]
 
 
-def _leader_finding(stats: StoreStats) -> Finding:
+def _leader_finding(stats: StoreStats, settings: Settings) -> Finding:
     if not stats.shards:
-        return Finding("leader", Severity.WARNING, "no node decides ticks: start one with gnomon up")
+        command = "gnomon server" if is_fleet(settings) else "gnomon up"
+        return Finding("leader", Severity.ERROR, f"no node decides ticks: start one with {command}")
     grade = Severity.OK if stats.shards == SHARDS else Severity.WARNING
     nodes = "1 node decides" if stats.holders == 1 else f"{stats.holders} nodes decide"
     return Finding("leader", grade, f"{nodes}, for {stats.shards} of {SHARDS} shards")
 
 
-def _workers_finding(stats: StoreStats) -> Finding:
+def _workers_finding(stats: StoreStats, settings: Settings) -> Finding:
     if not stats.workers:
-        return Finding("workers", Severity.WARNING, "no worker is alive: gnomon up starts one")
+        command = "gnomon worker" if is_fleet(settings) else "gnomon up"
+        return Finding("workers", Severity.ERROR, f"no worker is alive: {command} starts one")
     return Finding("workers", Severity.OK, f"{stats.workers} alive")
 
 
@@ -89,12 +93,37 @@ def _ledger_finding(stats: StoreStats, settings: Settings, now: int) -> Finding:
     return Finding("ledger", Severity.ERROR, message)
 
 
+def marks_finding(marks: MarksAhead, *, now: int) -> Finding:
+    """The finding about schedules that decide nothing because their ticks were decided ahead of the clock."""
+    if not marks.count or marks.farthest_at is None:
+        return Finding("marks", Severity.OK, "none is ahead of the clock")
+    message = (
+        f"{marks.count} jobs decide nothing: their ticks were decided by a clock that was ahead, the farthest"
+        f" {(marks.farthest_at - now) // 1000} s; a node that starts sets their marks back"
+    )
+    return Finding("marks", Severity.ERROR, message)
+
+
 def _tasks_finding(stats: StoreStats, now: int) -> Finding:
+    if stats.unroutable_since_at is not None:
+        backlog = _backlog(stats)
+        lasting = now - stats.unroutable_since_at > NO_WORKER_MS and not backlog.only_busy
+        return Finding("tasks", Severity.ERROR if lasting else Severity.WARNING, backlog.waiting(now))
     if stats.ready_since_at is None:
         return Finding("tasks", Severity.OK, "none waits for a worker")
     waits = now - stats.ready_since_at
-    grade = Severity.WARNING if waits > _LONG_MS else Severity.OK
+    grade = Severity.WARNING if waits > NO_WORKER_MS else Severity.OK
     return Finding("tasks", grade, f"the oldest has waited for a worker for {waits // 1000} s")
+
+
+def _backlog(stats: StoreStats, no_workers_since_at: int | None = None) -> TaskBacklog:
+    return TaskBacklog(
+        workers=stats.workers,
+        no_workers_since_at=no_workers_since_at,
+        unroutable=stats.unroutable,
+        unroutable_since_at=stats.unroutable_since_at,
+        unroutable_reason=stats.unroutable_reason,
+    )
 
 
 def _dead_letters_finding(stats: StoreStats) -> Finding:
@@ -119,6 +148,11 @@ def disk_finding(free_bytes: int | None) -> Finding | None:
     free = free_bytes // _MIB
     grade = Severity.ERROR if free < _TOO_FEW_MIB else Severity.WARNING if free < _FEW_MIB else Severity.OK
     return Finding("disk", grade, f"{free:,} MiB free")
+
+
+def is_fleet(settings: Settings) -> bool:
+    """Whether servers and workers are processes of their own, because they share a database server."""
+    return not settings.database.url.startswith("sqlite")
 
 
 P = ParamSpec("P")
@@ -152,7 +186,7 @@ class HealthMonitor:
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
-        stats_reader: StoreStatsReader,
+        stats_reader: StoreStatsReader | None,
         clock: Clock,
         *,
         failures: StepFailures,
@@ -161,15 +195,25 @@ class HealthMonitor:
         ticker: Ticker | None = None,
         elector: Elector | None = None,
         backoffs: Callable[[], Mapping[str, Backoff]] = dict,
+        statuses: Callable[[], Mapping[str, ComponentStatus]] = dict,
         free_bytes: Callable[[], int | None] = lambda: None,
+        link: Callable[[], ComponentStatus] | None = None,
+        sandbox: ComponentStatus | None = None,
     ) -> None:
-        """`backoffs` returns the backoff of each service by the name of its component."""
+        """`backoffs` returns the backoff of each service by the name of its component.
+
+        `statuses` returns the status of each service that knows its own.
+        `sandbox` is the status of the sandbox of commands, which does not change while the process runs.
+        `link` is the status of the connection to servers, for a worker that has no store but them.
+        """
         self._stats_reader = stats_reader
         self._clock = clock
         self._limit_ms = ledger_stall_limit_ms(tick_ms)
         self._cards = cards
         self._ticker, self._elector = ticker, elector
-        self._backoffs, self._free_bytes = backoffs, free_bytes
+        self._backoffs, self._statuses, self._free_bytes = backoffs, statuses, free_bytes
+        self._link = link
+        self._sandbox = sandbox
         self._failures = failures
         #: Whether this node runs its services; until then it stands by.
         self._active = False
@@ -180,6 +224,7 @@ class HealthMonitor:
         self._components: tuple[ComponentHealth, ...] = ()
         self._store = ComponentStatus(HealthCondition.IDLE, "not looked at yet")
         self._stall: LedgerStall | None = None
+        self._no_workers_since: int | None = None
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
@@ -203,10 +248,13 @@ class HealthMonitor:
                 await self._look()
         now = self._clock.now()
         self._components = update_components(self._components, self._signs(now), now=now)
-        reachable = self._store.condition is not HealthCondition.ERROR
+        needed = [one for one in self._components if one.name in (component_names.STORE, component_names.SERVERS)]
+        reachable = all(one.condition is not HealthCondition.ERROR for one in needed)
         return NodeHealth(at=now, components=self._components, ready=reachable and not self._draining, alive=self.alive)
 
     async def _look(self) -> None:
+        if self._stats_reader is None:
+            return
         now = self._clock.now()
         try:
             asked = self._stats_reader.read(now, overdue_before=now - self._limit_ms, cards=self._cards)
@@ -226,17 +274,29 @@ class HealthMonitor:
         else:
             self._store = ComponentStatus(HealthCondition.OK)
             self._stall = update_stall(self._stall, self.stats.oldest_due_at, now)
+            self._no_workers_since = None if self.stats.workers else self._no_workers_since or now
         self._looked_at = self._clock.elapsed()
 
     # ---- the components ----------------------------------------------------------------------
 
     def _signs(self, now: int) -> list[tuple[str, ComponentStatus]]:
-        signs = {"store": self._store, "ledger": _safe_sign(self._ledger, now), "disk": _safe_sign(self._disk)}
+        signs = {}
+        if self._stats_reader is not None:
+            signs = {
+                component_names.STORE: self._store,
+                component_names.LEDGER: _safe_sign(self._ledger, now),
+                component_names.DISK: _safe_sign(self._disk),
+            }
+        if self._link is not None:
+            signs[component_names.SERVERS] = _safe_sign(self._link)
         if self._ticker is not None and self._elector is not None:
             signs |= {
-                "elector": _safe_sign(self._elected, self._elector),
-                "ticker": _safe_sign(self._ticking, self._ticker),
+                component_names.ELECTOR: _safe_sign(self._elected, self._elector),
+                component_names.TICKER: _safe_sign(self._ticking, self._ticker),
+                component_names.TASKS: _safe_sign(self._tasks, now),
             }
+        if self._sandbox is not None:
+            signs[component_names.SANDBOX] = self._sandbox
         for name, backoff in self._backoffs().items():
             ill = (
                 ComponentStatus(HealthCondition.ERROR, backoff.error)
@@ -244,6 +304,8 @@ class HealthMonitor:
                 else ComponentStatus(HealthCondition.OK)
             )
             signs[name] = ill if self._active else _STANDING_BY
+        for name, status in self._statuses().items():
+            signs[name] = status if self._active else _STANDING_BY
         for name, error in self._failures.recent(now).items():
             signs[name] = ComponentStatus(HealthCondition.ERROR, error)
         return list(signs.items())
@@ -255,6 +317,13 @@ class HealthMonitor:
             return ComponentStatus(HealthCondition.IDLE, "other nodes decide")
         set_aside = 0 if self._ticker is None else self._ticker.set_aside
         return ledger_status(self._stall, self.stats.overdue, set_aside=set_aside, now=now, limit_ms=self._limit_ms)
+
+    def _tasks(self, now: int) -> ComponentStatus:
+        if not self._active:
+            return _STANDING_BY
+        if self.stats is None:
+            return ComponentStatus(HealthCondition.IDLE, "not known while the store does not answer")
+        return tasks_status(_backlog(self.stats, self._no_workers_since), now)
 
     def _disk(self) -> ComponentStatus:
         free = None

@@ -3,25 +3,33 @@
 import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+from gnomon.core.commands.actions import BUDGET_RULE, RATE_RULE, WORKER_RULE
+from gnomon.core.commands.policy import PolicyRule
 from gnomon.core.health import HealthCondition, NodeHealth
-from gnomon.core.metrics import METRICS, OTHER_LABEL, HistogramSample, MetricFamily, MetricKind
-from gnomon.core.model import Reason, Result, Run, RunId, RunStatus, Source, TickKind, Verdict
-from gnomon.core.runs.admission import ReadyTask
-from gnomon.core.runs.outcomes import TaskCompletion
-from gnomon.core.runs.states import TERMINAL, WaitReason
-from gnomon.errors import Unavailable
-from gnomon.ports.commit_observer import FinishedRun
-from gnomon.ports.maintenance import StoreStats, StoreStatsReader
+from gnomon.core.metrics import (
+    METRICS,
+    OTHER_LABEL,
+    HistogramSample,
+    MetricChanges,
+    MetricFamily,
+    MetricKind,
+    MetricScope,
+)
+from gnomon.core.model import Reason, Result, RunId, ScheduleUid, Source, TickKind
+from gnomon.core.runs.states import TERMINAL
+from gnomon.errors import RefusalReason, Unavailable
+from gnomon.ports.maintenance import JobStats, StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
+from gnomon.services.observability.commit_metrics import CommitMetrics
 from gnomon.services.observability.health import HealthMonitor
+from gnomon.services.observability.outbox_reader import OutboxReader
 
 #: How many names of events, and of steps of a job, have labels of their own.
 _MOST_NAMES = 100
 #: How many runs may wait until their steps are counted.
 _MOST_GRAPHS = 10_000
-_OVERLAPS = frozenset({Reason.OVERLAP, Reason.QUEUE_FULL})
-_NOTHING_TO_LAUNCH = "launch_failed"
 _NOT_FIRED = (
     (TickKind.SKIPPED, Reason.OVERLAP),
     (TickKind.MISSED, Reason.CATCHUP_NONE),
@@ -29,16 +37,28 @@ _NOT_FIRED = (
 )
 #: The labels of every family before anything has happened, so that alerts can be written about them.
 _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "executions": [(OTHER_LABEL, status, Source.CRON) for status in ("completed", "failed", "cancelled")],
+    "executions": [
+        *((OTHER_LABEL, status, Source.CRON) for status in ("completed", "cancelled")),
+        *((OTHER_LABEL, "failed", source) for source in Source),
+    ],
     "jobs_completed": [(OTHER_LABEL, status) for status in ("completed", "failed", "cancelled")],
     "dag_steps": [(OTHER_LABEL, OTHER_LABEL, state.lower()) for state in sorted(TERMINAL)],
     "ticks_decided": [(OTHER_LABEL, *one) for one in _NOT_FIRED],
+    "announcements": [(OTHER_LABEL, result) for result in ("sent", "silent", "delayed", "given_up")],
     "attempts_ended": [(result,) for result in Result],
-    "events": [("store_unavailable",), ("clock_stepped",), ("step_failed",), ("schedule_broken",)],
+    "commands_denied": [(rule,) for rule in (*PolicyRule, RATE_RULE, BUDGET_RULE, WORKER_RULE)],
+    "auth_failures": [(reason,) for reason in RefusalReason],
+    "events": [
+        (name,)
+        for name in (
+            *("store_unavailable", "clock_stepped", "step_failed", "schedule_broken"),
+            *("foreign_result", "request_refused", "dedup_contradicted", "audit_broken"),
+        )
+    ],
 }
 #: The labels of each known job before it has run.
 _INITIAL_JOB_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "executions": [("completed", Source.CRON), ("failed", Source.CRON)],
+    "executions": [("completed", Source.CRON), *(("failed", source) for source in Source)],
     "ticks_decided": _NOT_FIRED,
     "retries": [()],
     "dead_letters": [()],
@@ -82,7 +102,7 @@ class BoundedLabels:
         return self._known.setdefault(name, name)
 
 
-class MetricsRecorder:
+class MetricsRecorder(CommitMetrics):
     """Counts since the process began, of what the store commits and of what services announce."""
 
     def __init__(self, *, max_jobs: int) -> None:
@@ -91,6 +111,8 @@ class MetricsRecorder:
         self._events, self._steps = BoundedLabels(_MOST_NAMES), dict[str, BoundedLabels]()
         self.counters: dict[str, dict[tuple[str, ...], int]] = {}
         self.histograms: dict[str, dict[tuple[str, ...], Histogram]] = {}
+        #: The last success of each job since the process began.
+        self.successes: dict[str, int] = {}
         #: The jobs of runs whose steps are not counted yet.
         self.graphs: dict[RunId, str] = {}
         for name, measure in METRICS.items():
@@ -116,82 +138,49 @@ class MetricsRecorder:
             self.histograms[name].setdefault(labels, Histogram(METRICS[name].buckets))
 
     def add(self, name: str, *labels: str, count: int = 1) -> None:
-        """Add to a counter."""
+        """See CommitMetrics.add."""
         counted = self.counters[name]
         counted[labels] = counted.get(labels, 0) + count
 
-    def _observe(self, name: str, ms: int, *labels: str) -> None:
+    def observe(self, name: str, ms: int, *labels: str) -> None:
+        """See CommitMetrics.observe."""
         spreads = self.histograms[name]
         spread = spreads.get(labels)
         if spread is None:
             spread = spreads[labels] = Histogram(METRICS[name].buckets)
         spread.add(max(0, ms) / 1000)
 
-    # ---- commits: RunObserver, ActivityObserver ------------------------------------------------
+    def succeeded(self, job: str, at: int) -> None:
+        """See CommitMetrics.succeeded."""
+        self.successes[job] = max(at, self.successes.get(job, at))
 
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
-        """See ActivityObserver.decided."""
-        for verdict in verdicts:
-            job = self.jobs.shown(verdict.schedule.schedule_id)
-            for decision in verdict.decisions:
-                self.add("ticks_decided", job, decision.kind.value, decision.reason.value, count=decision.count)
-                if decision.fire_at is not None:
-                    self.add("runs_emitted")
-                    self.add("jobs_received", job)
-                if decision.kind is TickKind.FIRED and decision.fire_at is not None:
-                    self._observe("schedule_drift_seconds", abs(max(now, decision.fire_at) - decision.planned_at))
-                elif decision.reason in _OVERLAPS:
-                    self.add("runs_skipped_overlap", count=decision.count)
-
-    def launched(self, runs: Sequence[Run]) -> None:
-        """See RunObserver.launched."""
-        for run in runs:
-            self.add("jobs_received", self.jobs.shown(_job(run)))
-
-    def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
-        """See ActivityObserver.taken."""
-        for one in tasks:
-            self.add("jobs_dispatched", self.jobs.shown(_job(one.run)))
-            self._observe("dispatch_latency_seconds", now - one.task.available_at)
-
-    def started(self, runs: Sequence[Run], now: int) -> None:
-        """See RunObserver.started."""
-        for run in runs:
-            if run.source is Source.CRON:
-                self._observe("start_delay_seconds", now - run.planned_at)
-
-    def tried(self, endings: Sequence[TaskCompletion]) -> None:
-        """See ActivityObserver.tried."""
-        for one in endings:
-            self.add("attempts_ended", one.result.value)
-            if one.wait_reason is WaitReason.RETRY:
-                self.add("retries", self.jobs.shown(_job(one.run)))
-
-    def attempts_cancelled(self, count: int) -> None:
-        """See ActivityObserver.attempts_cancelled."""
-        self.add("attempts_ended", Result.CANCELLED.value, count=count)
-
-    def dead_lettered(self, jobs: Sequence[str]) -> None:
-        """See ActivityObserver.dead_lettered."""
-        for job in jobs:
-            self.add("dead_letters", self.jobs.shown(job))
-
-    def ended(self, finishes: Sequence[FinishedRun]) -> None:
-        """See RunObserver.ended."""
-        for run, status, error, at in finishes:
-            job = self.jobs.shown(_job(run))
-            self.add("executions", job, status.value, run.source.value)
-            self.add("jobs_completed", job, status.value)
-            if run.started_at is not None:
-                self._observe("execution_duration_seconds", at - run.started_at, job)
-            if status is RunStatus.FAILED and (error or "").startswith(_NOTHING_TO_LAUNCH):
-                self.add("runs_failed_launch")
-
-    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
-        """See ActivityObserver.graph_runs_ended."""
-        self.graphs |= {run.run_id: _job(run) for run in runs}
+    def graph_ended(self, run: RunId, job: str) -> None:
+        """See CommitMetrics.graph_ended."""
+        self.graphs[run] = job
         while len(self.graphs) > _MOST_GRAPHS:
             self.graphs.pop(next(iter(self.graphs)))
+
+    def job_label(self, job: str) -> str:
+        """See CommitMetrics.job_label."""
+        return self.jobs.shown(job)
+
+    def count_changes(self, changes: MetricChanges) -> None:
+        """Count what another process has committed. Metrics that a newer program added are left out."""
+        for name, labels, count in changes.counts:
+            if name in self.counters and len(labels) == len(METRICS[name].labels):
+                self.add(name, *self._bounded(name, labels), count=count)
+        for name, labels, durations in changes.durations:
+            if name in self.histograms and len(labels) == len(METRICS[name].labels):
+                for ms in durations:
+                    self.observe(name, ms, *self._bounded(name, labels))
+        for job, at in changes.successes.items():
+            self.succeeded(self.jobs.shown(job), at)
+        for run, job in changes.graphs.items():
+            self.graph_ended(run, job)
+
+    def _bounded(self, name: str, labels: Sequence[str]) -> Iterable[str]:
+        kinds = METRICS[name].labels
+        return (self.jobs.shown(label) if kind == "job" else label for kind, label in zip(kinds, labels, strict=True))
 
     def count_steps(self, job: str, steps: Sequence[tuple[str, str]]) -> None:
         """Count the steps of an ended run, each with its state."""
@@ -209,10 +198,6 @@ class MetricsRecorder:
             self.add("orphan_replayed", count=count)
 
 
-def _job(run: Run) -> str:
-    return run.schedule_id or run.workflow_id
-
-
 def _as_strings(labels: Iterable[str]) -> tuple[str, ...]:
     """The labels as plain strings: an enumeration member prints as its text, but is another key for some readers."""
     return tuple(map(str, labels))
@@ -224,29 +209,45 @@ _Gauges = dict[str, Mapping[tuple[str, ...], float]]
 
 
 class MetricsSnapshot:
-    """The metric families of a process at one moment."""
+    """The metric families of a process at one moment. Without a store it has only those of the process itself."""
 
     def __init__(
-        self, recorder: MetricsRecorder, health: HealthMonitor, stats_reader: StoreStatsReader, clock: Clock
+        self,
+        recorder: MetricsRecorder,
+        health: HealthMonitor,
+        clock: Clock,
+        *,
+        stats_reader: StoreStatsReader | None,
+        outbox: OutboxReader | None = None,
+        scope: MetricScope = MetricScope.SERVERS,
     ) -> None:
+        """`outbox` finds the commits of processes that serve no counters.
+
+        `scope` is SERVERS for a server, and ALL for a worker.
+        """
         self._recorder = recorder
         self._health = health
-        self._stats_reader = stats_reader
         self._clock = clock
+        self._stats_reader = stats_reader
+        self._outbox = outbox
+        #: The schedules whose last success was read, so that it is known after a restart of this process.
+        self._known: set[ScheduleUid] = set()
+        self._metrics = [one for one in METRICS.values() if one.scope in (scope, MetricScope.ALL)]
 
     async def step(self) -> float:
-        """Count the steps of ended runs. Returns how many seconds to wait before the next step."""
+        """Count commits of other processes, and steps of ended runs. Returns how many seconds to wait."""
+        wait = _STEPS_SECONDS if self._outbox is None else await self._outbox.step()
         try:
             await self._count_steps()
         except Unavailable:
             # They wait until the store is available again; other services announce that.
             return _STEPS_SECONDS
-        return 0.0 if self._recorder.graphs else _STEPS_SECONDS
+        return 0.0 if self._recorder.graphs else min(wait, _STEPS_SECONDS)
 
     async def _count_steps(self) -> None:
         graphs = self._recorder.graphs
         runs = list(graphs)[:_STEPS_AT_ONCE]
-        if not runs:
+        if not runs or self._stats_reader is None:
             return
         found = await self._stats_reader.steps(runs)
         for run in runs:
@@ -260,9 +261,20 @@ class MetricsSnapshot:
         report, stats = await self._health.report(), self._health.stats
         if stats is not None:
             self._recorder.register_jobs(card.job for card in stats.cards)
+            with suppress(Unavailable):
+                await self._read_last_successes(stats.cards)
             await self.step()
         gauges = self._of_node(report) | ({} if stats is None else self._of_store(stats))
-        return [MetricFamily(measure, self._samples(name, gauges)) for name, measure in METRICS.items()]
+        return [MetricFamily(one, self._samples(one.name, gauges)) for one in self._metrics]
+
+    async def _read_last_successes(self, cards: Sequence[JobStats]) -> None:
+        new = {card.uid: card.job for card in cards if card.uid not in self._known}
+        if not new or self._stats_reader is None:
+            return
+        found = await self._stats_reader.last_successes(list(new))
+        self._known |= new.keys()
+        for uid, at in found.items():
+            self._recorder.succeeded(self._recorder.jobs.shown(new[uid]), at)
 
     def _samples(self, name: str, gauges: _Gauges) -> Mapping[tuple[str, ...], float | HistogramSample]:
         match METRICS[name].kind:
@@ -282,9 +294,13 @@ class MetricsSnapshot:
         gauges: _Gauges = {
             "shards_held": {(): shards},
             "active_coroutines": {(): len(asyncio.all_tasks())},
-            "store_up": {(): float(self._health.stats is not None)},
             "component_healthy": well,
+            "last_success_timestamp_seconds": {
+                (job,): at / 1000 for job, at in self._recorder.successes.items() if job != OTHER_LABEL
+            },
         }
+        if self._stats_reader is not None:
+            gauges["store_up"] = {(): float(self._health.stats is not None)}
         return gauges | ({"leader_active": {(): 1}} if shards else {})
 
     def _of_store(self, stats: StoreStats) -> _Gauges:
@@ -299,8 +315,10 @@ class MetricsSnapshot:
             "schedules_due": {(): stats.due},
             "oldest_due_seconds": {(): _seconds_since(stats.oldest_due_at, now)},
             "tasks_ready_seconds": {(): _seconds_since(stats.ready_since_at, now)},
+            "tasks_waiting": {("worker",): stats.scheduled, ("route",): stats.unroutable},
             "workers_alive": {(): stats.workers},
             "dead_letters_unresolved": {(): stats.unresolved},
+            "announcements_pending": {(): stats.unannounced},
         }
 
 

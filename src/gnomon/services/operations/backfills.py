@@ -1,7 +1,7 @@
 """Previews, starts, cancels and lists backfills."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from gnomon.errors import FieldError, KeyTaken, NotFound
 from gnomon.ports.runs import Backfills
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Schedules
+from gnomon.services.loop import ComputeQueue
 
 #: The limits of one backfill: planned times, and runs at a time.
 MAX_PLANNED = 100_000
@@ -46,7 +47,10 @@ class _BackfillRange(NamedTuple):
 class BackfillService:
     """Previews, starts, cancels and lists backfills."""
 
-    def __init__(self, backfills: Backfills, schedules: Schedules, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, backfills: Backfills, schedules: Schedules, clock: Clock, ids: Ids, compute: ComputeQueue | None = None
+    ) -> None:
+        self._compute = compute or ComputeQueue()
         self._backfills = backfills
         self._schedules = schedules
         self._clock = clock
@@ -59,8 +63,8 @@ class BackfillService:
         checked = await self._checked_range(job, from_at, until_at, tenant)
         ticks = Ticks(job, checked.schedule.spec).unskipped
         # In a thread, here and below: many years take too long for the event loop, which the ticker shares.
-        planned = await asyncio.to_thread(
-            planned_times, ticks, after=from_at - 1, until=checked.until_at, limit=MAX_PLANNED
+        planned = await self._compute.run_in_thread(
+            partial(planned_times, ticks, after=from_at - 1, until=checked.until_at, limit=MAX_PLANNED)
         )
         had = await self._backfills.times_already_run(checked.schedule.uid, first_at=planned[0], last_at=planned[-1])
         to_run = planned if again else [at for at in planned if at not in had]
@@ -146,10 +150,10 @@ class BackfillService:
         ticks = Ticks(job, schedule.spec).unskipped
         # An undecided planned time may still fire by its own tick.
         decided = min(until_at, schedule.mark_at)
-        if schedule.paused_at is not None and ticks.count(after=decided, until=until_at):
+        if schedule.paused_at is not None and await self._count(ticks, after=decided, until=until_at):
             reason = "is during a pause: resume the job first, and choose which of its missed ticks run"
             raise FieldError("to", _iso(until_at), reason)
-        planned = await asyncio.to_thread(ticks.count, after=from_at - 1, until=decided)
+        planned = await self._count(ticks, after=from_at - 1, until=decided)
         if not planned:
             raise FieldError("from", _iso(from_at), "has no planned time between it and the end")
         if planned > MAX_PLANNED:
@@ -157,6 +161,9 @@ class BackfillService:
                 "from", _iso(from_at), f"starts a range of {planned} planned times; the maximum is {MAX_PLANNED}"
             )
         return _BackfillRange(schedule, decided, planned)
+
+    async def _count(self, ticks: Ticks, *, after: int, until: int) -> int:
+        return await self._compute.run_in_thread(partial(ticks.count, after=after, until=until))
 
     async def cancel(self, backfill_id: str, *, actor: str, tenant: str = "default") -> BackfillProgress:
         """Cancel the backfill: no more of its runs start, active runs continue."""

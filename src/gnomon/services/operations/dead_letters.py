@@ -8,13 +8,13 @@ from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.errors import NotFound, Refused
-from gnomon.ports.runs import DeadLetters, Executions
+from gnomon.ports.runs import DeadLetters, Executions, LetterPosition
 from gnomon.ports.runtime import Clock
-from gnomon.services.operations.launcher import Launcher, LaunchResult
+from gnomon.services.operations.launcher import Launcher, LaunchResult, ReplayedLetter
 
 _PAGE = 500
 #: The last dead letter of a page, and the time of the first request: letters created since are not replayed.
-DeadLetterCursor = tuple[str, int]
+ReplayCursor = tuple[int, str, int]
 
 
 class DeadLetterView(Struct, frozen=True):
@@ -42,7 +42,7 @@ class ReplayPage(Struct, frozen=True):
     """The results of some replays, and the position of the next page; None after the last."""
 
     items: tuple[ReplayResult, ...]
-    after: DeadLetterCursor | None
+    after: ReplayCursor | None
 
 
 class DeadLetterService:
@@ -59,15 +59,25 @@ class DeadLetterService:
         *,
         job: str | None = None,
         unresolved: bool = False,
-        after: str = "",
+        oldest_first: bool = False,
+        after: LetterPosition | None = None,
         limit: int = 100,
         tenant: str = "default",
     ) -> Sequence[DeadLetter]:
-        """Dead letters by id."""
+        """Dead letters, newest first unless `oldest_first`."""
         page_limit(limit)
         return await self._letters.page(
-            schedule_name("tenant", tenant), job=job, unresolved=unresolved, after=after, limit=limit
+            schedule_name("tenant", tenant),
+            job=job,
+            unresolved=unresolved,
+            oldest_first=oldest_first,
+            after=after,
+            limit=limit,
         )
+
+    async def by_prefix(self, prefix: str, *, limit: int, tenant: str = "default") -> Sequence[DeadLetter]:
+        """The dead letters whose ids begin with these characters, by id, resolved or not."""
+        return await self._letters.find_by_prefix(tenant, printable("prefix", prefix), limit=page_limit(limit))
 
     async def get(self, dead_letter_id: str, *, tenant: str = "default") -> DeadLetterView:
         """The dead letter with the attempts of its task."""
@@ -78,7 +88,7 @@ class DeadLetterService:
     async def replay(
         self, dead_letter_id: str, *, actor: str, key: str | None = None, tenant: str = "default"
     ) -> LaunchResult:
-        """Replay it as a new run: once per idempotency key, and once without one.
+        """Replay its execution as a new run: once per idempotency key, and once without one.
 
         The newest version of the workflow runs with the input of the failed run. The job's overlap policy applies.
         The dead letter is resolved when the new run succeeds.
@@ -90,24 +100,30 @@ class DeadLetterService:
         *,
         actor: str,
         job: str | None = None,
-        after: DeadLetterCursor | None = None,
+        after: ReplayCursor | None = None,
         limit: int = _PAGE,
         tenant: str = "default",
     ) -> ReplayPage:
-        """Replay a page of unresolved dead letters and return the result of each."""
+        """Replay a page of unresolved dead letters, oldest first, and return the result of each.
+
+        All letters of an execution have one replay. It waits for other runs of its job where the overlap policy forbids
+        that they overlap, so that many letters of a job are replayed one after the other.
+        """
         printable("actor", actor)
-        name, requested_at = after or ("", self._clock.now())
-        found = await self.page(job=job, unresolved=True, after=name, limit=limit, tenant=tenant)
+        position, requested_at = (None, self._clock.now()) if after is None else (after[:2], after[2])
+        found = await self.page(job=job, unresolved=True, oldest_first=True, after=position, limit=limit, tenant=tenant)
         # A replay that fails between two pages leaves a new letter, which this request must not replay again.
         due = [letter for letter in found if after is None or letter.created_at < requested_at]
         done = tuple([await self._outcome(letter, actor) for letter in due])
-        return ReplayPage(done, (found[-1].dead_letter_id, requested_at) if len(found) == limit else None)
+        last = (found[-1].created_at, found[-1].dead_letter_id, requested_at) if len(found) == limit else None
+        return ReplayPage(done, last)
 
     async def resolve(self, dead_letter_id: str, *, actor: str, tenant: str = "default") -> bool:
         """Mark the dead letter as resolved; return False if it was resolved before."""
         printable("actor", actor)
         letter = await self._find(tenant, dead_letter_id)
-        return bool(await self._letters.resolve(tenant, [letter.dead_letter_id], by=actor, now=self._clock.now()))
+        now = self._clock.now()
+        return bool(await self._letters.resolve(tenant, [letter.dead_letter_id], by=actor, actor=actor, now=now))
 
     async def _find(self, tenant: str, dead_letter_id: str) -> DeadLetter:
         schedule_name("tenant", tenant)
@@ -119,22 +135,28 @@ class DeadLetterService:
 
     async def _outcome(self, letter: DeadLetter, actor: str) -> ReplayResult:
         try:
-            done = await self._replay(letter, actor=actor, key=None)
+            done = await self._replay(letter, actor=actor, key=None, waits=True)
         except (Refused, NotFound) as error:
             return ReplayResult(dead_letter_id=letter.dead_letter_id, job=letter.job, refused=str(error))
         return ReplayResult(
             dead_letter_id=letter.dead_letter_id, job=letter.job, run_id=done.run_id, became=done.became
         )
 
-    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None) -> LaunchResult:
+    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None, waits: bool = False) -> LaunchResult:
+        if key is None and letter.replayed_by is not None:
+            return LaunchResult(letter.replayed_by, LaunchOutcome.ALREADY)
         failed = await self._executions.find_run(letter.run_id)
         of_a_job = failed is None or failed.schedule_id is not None
-        again = self._launcher.replay if of_a_job else self._launcher.replay_workflow
-        done = await again(
-            letter.job, letter=letter.dead_letter_id, given=letter.input, actor=actor, key=key, tenant=letter.tenant
+        replayed = ReplayedLetter(
+            letter=letter.dead_letter_id, execution=letter.run_id, input=letter.input, tenant=letter.tenant
         )
+        if of_a_job:
+            done = await self._launcher.replay(letter.job, replayed, actor=actor, key=key, waits=waits)
+        else:
+            done = await self._launcher.replay_workflow(letter.job, replayed, actor=actor, key=key)
         if failed is not None and failed.replay_of is not None:
-            # This letter replaces the one whose replay failed.
+            # These letters replace those whose replay failed.
             by, now = f"{actor}, in favour of {letter.dead_letter_id}", self._clock.now()
-            await self._letters.resolve(letter.tenant, [failed.replay_of], by=by, now=now)
+            earlier = await self._letters.of_execution(letter.tenant, failed.replay_of)
+            await self._letters.resolve(letter.tenant, earlier, by=by, actor=actor, now=now)
         return done

@@ -1,19 +1,20 @@
 """External events: emits and lists them, and starts the runs of event batches."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct
 
+from gnomon.core import component_names
 from gnomon.core.jobs.fields import idempotency_key, page_limit, printable, schedule_name
-from gnomon.core.jobs.inputs import read_json
-from gnomon.core.runs.expressions import SECRET
+from gnomon.core.jobs.inputs import read_data
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent, event_id
-from gnomon.errors import FieldError, KeyTaken, NotFound
+from gnomon.errors import KeyTaken, NotFound
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.runtime import Clock, Events, Ids
 from gnomon.services.coordination import Singleton
-from gnomon.services.loop import Backoff
+from gnomon.services.loop import Backoff, ComputeQueue
 
 #: The number of batches that are closed in one transaction.
 _BATCH = 100
@@ -31,7 +32,8 @@ class EmittedEvent(Struct, frozen=True, kw_only=True):
 class EventService:
     """Emits, lists and shows events."""
 
-    def __init__(self, log: EventLog, clock: Clock, ids: Ids) -> None:
+    def __init__(self, log: EventLog, clock: Clock, ids: Ids, compute: ComputeQueue | None = None) -> None:
+        self._compute = compute or ComputeQueue()
         self._log = log
         self._clock = clock
         self._ids = ids
@@ -48,7 +50,7 @@ class EventService:
             tenant=tenant,
             name=name,
             key=key,
-            body=_encode_body(body),
+            body=await self._compute.read(body, partial(_encode_body, body)),
             emitted_at=now,
             actor=printable("actor", actor),
         )
@@ -91,11 +93,8 @@ class EventService:
 
 
 def _encode_body(body: object) -> bytes:
-    """The body as JSON. It must not name secrets: the caller may have no right to the secrets of the jobs."""
-    plain = msgspec.json.encode(read_json("body", body))
-    if SECRET.search(plain.decode()):
-        raise FieldError("body", body, "names a secret: events cannot use secrets")
-    return plain
+    """The body as JSON. It is data: a run that it starts finds no reference in it."""
+    return msgspec.json.encode(read_data("body", body))
 
 
 def _decoded_body(event: ExternalEvent) -> object:
@@ -113,7 +112,7 @@ class EventBatcher:
         self._log = log
         self._clock = clock
         self._lease, self._on_ready = lease, on_ready
-        self.backoff = Backoff(events, "gatherer")
+        self.backoff = Backoff(events, component_names.EVENT_BATCHER)
 
     async def step(self) -> float:
         """Close the batches that are due; return the seconds to wait before the next step."""

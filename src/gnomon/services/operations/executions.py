@@ -1,27 +1,30 @@
 """Lists, shows, searches and cancels executions, as the API calls runs; reads their logs."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from heapq import nsmallest
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.announcements.model import Announcement
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
-from gnomon.core.model import Attempt, LogLine, Run, RunId, RunStatus, Task, TaskId, Tick
+from gnomon.core.model import Attempt, Run, RunId, RunStatus, Task, TaskId, Tick
 from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import CancelOutcome, sub_run_id
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound
-from gnomon.ports.runs import Executions, RunQuery, Runs
+from gnomon.ports.announcements import Announcements
+from gnomon.ports.runs import Executions, ItemQuery, LogCursor, LogQuery, RunQuery, Runs, RunTasks, StepLogLine
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import Jobs, ScheduleHistory
+from gnomon.ports.schedules import Jobs
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.operations.jobs import JobService, JobView, TickQuery
 
 _LINES = 1000
-LogCursor = tuple[int, str, int]
+#: The items of a `foreach` step that are shown with their run: it may have 100,000.
+_ITEMS_WITH_RUN = 100
 
 
 class StepView(Struct, frozen=True, kw_only=True):
@@ -49,26 +52,26 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
 
     run: Run
     workflow: Workflow | None
+    #: The tasks of steps, and of the first items of each `foreach` step.
     steps: tuple[StepView, ...]
+    #: The number of items of each `foreach` step in each state.
+    item_counts: Mapping[str, Mapping[TaskState, int]] = {}
     #: Its input, as JSON; None if it is the workflow's own.
     input: bytes | None = None
+    announcements: Sequence[Announcement] = ()
 
 
-class StepLogLine(Struct, frozen=True):
-    """A log line and its step."""
+class ListedRun(Struct, frozen=True):
+    """A run in a list, the number of its last attempt, and its announcements."""
 
-    step: str
-    line: LogLine
-    #: The number of the line in the log of its task, from 1.
-    number: int
-    task: str
-    #: The item of a `foreach` step.
-    item: int | None = None
+    run: Run
+    attempt: int
+    announcements: Sequence[Announcement] = ()
 
-    @property
-    def place(self) -> LogCursor:
-        """Its position among all lines of the run."""
-        return self.line.at, self.task, self.number
+
+def last_attempt(tasks: Iterable[Task]) -> int:
+    """The highest number of an attempt among these tasks, items left out; 0 before the first."""
+    return max((task.fence for task in tasks if task.parent is None), default=0)
 
 
 class LogPage(Struct, frozen=True):
@@ -81,10 +84,20 @@ class LogPage(Struct, frozen=True):
 class ExecutionService:
     """Lists, shows and cancels runs, and reads their logs."""
 
-    def __init__(self, runs: Runs, executions: Executions, history: ScheduleHistory, jobs: Jobs, clock: Clock) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        executions: Executions,
+        tasks: RunTasks,
+        jobs: Jobs,
+        clock: Clock,
+        *,
+        announcements: Announcements,
+    ) -> None:
+        self._announcements = announcements
         self._runs = runs
         self._executions = executions
-        self._history = history
+        self._tasks = tasks
         self._jobs = jobs
         self._clock = clock
 
@@ -106,22 +119,50 @@ class ExecutionService:
         return await self._executions.list_runs(query)
 
     async def get(self, execution_id: str, *, tenant: str = "default") -> ExecutionView:
-        """The run with its tasks, their attempts and outputs."""
+        """The run with the tasks of its steps and of their first items, with attempts and outputs."""
         run = await self._find(tenant, execution_id)
-        tasks = await self._history.tasks([run])
+        tasks = await self._tasks.steps([run.run_id], items=_ITEMS_WITH_RUN)
+        many = any(task.item is not None for task in tasks)
+        return ExecutionView(
+            run=run,
+            workflow=await self._jobs.workflow(tenant, run.workflow_id, run.workflow_version),
+            steps=await self._step_views(tasks),
+            item_counts=await self._tasks.item_counts(run.run_id) if many else {},
+            input=await self._executions.payload(run.run_id, "input"),
+            announcements=(await self._announcements.of_runs([run.run_id])).get(run.run_id, ()),
+        )
+
+    async def items(
+        self,
+        execution_id: str,
+        step: str,
+        *,
+        state: TaskState | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        tenant: str = "default",
+    ) -> "SearchPage[StepView, int]":
+        """Items of a `foreach` step in order, after a number; in one state if it is given."""
+        run = await self._find(tenant, execution_id)
+        query = ItemQuery(
+            run_id=run.run_id,
+            step=printable("step", step),
+            states=None if state is None else frozenset({state}),
+            after=-1 if after is None else after,
+            limit=limit + 1,
+        )
+        found = await self._tasks.items(query)
+        shown = found[:limit]
+        return SearchPage(await self._step_views(shown), shown[-1].item if len(found) > limit else None)
+
+    async def _step_views(self, tasks: Sequence[Task]) -> tuple[StepView, ...]:
         attempts: dict[TaskId, list[Attempt]] = {}
         for one in await self._executions.attempts([task.task_id for task in tasks]):
             attempts.setdefault(one.task_id, []).append(one)
         outputs = await self._executions.payloads([task.task_id for task in tasks], "output")
-        steps = [
+        return tuple(
             StepView(task=task, attempts=tuple(attempts.get(task.task_id, ())), output=outputs.get(str(task.task_id)))
             for task in tasks
-        ]
-        return ExecutionView(
-            run=run,
-            workflow=await self._jobs.workflow(tenant, run.workflow_id, run.workflow_version),
-            steps=tuple(steps),
-            input=await self._executions.payload(run.run_id, "input"),
         )
 
     async def cancel(self, execution_id: str, *, actor: str, tenant: str = "default") -> CancelOutcome:
@@ -147,22 +188,9 @@ class ExecutionService:
     ) -> LogPage:
         """A page of log lines in order of time, after a position and from a time on."""
         run = await self._find(tenant, execution_id)
-        tasks = {task.task_id: task for task in await self._history.tasks([run])}
-        found: list[StepLogLine] = []
-        for name, length in (await self._executions.log_lengths(list(tasks))).items():
-            async for number, line in self._lines(name, length):
-                one = StepLogLine(tasks[name].step, line, number, name, tasks[name].item)
-                if (since is None or line.at >= since) and (after is None or one.place > after):
-                    found.append(one)
-            found = nsmallest(limit + 1, found, key=lambda one: one.place)
-        shown = found[:limit]
+        found = await self._tasks.log(LogQuery(run_id=run.run_id, since=since, after=after, limit=limit + 1))
+        shown = list(found[:limit])
         return LogPage(shown, shown[-1].place if len(found) > limit else None)
-
-    async def _lines(self, task: TaskId, length: int) -> AsyncIterator[tuple[int, LogLine]]:
-        for start in range(0, length, _LINES):
-            lines = await self._executions.log_lines(task, after=start, limit=_LINES)
-            for number, line in enumerate(lines, start + 1):
-                yield number, line
 
     async def _find(self, tenant: str, execution_id: str) -> Run:
         schedule_name("tenant", tenant)
@@ -182,7 +210,9 @@ class StepProgress(Struct, frozen=True, kw_only=True):
     step: Step
     #: None until the step has a task.
     view: StepView | None = None
+    #: The first items, and the number of all of them in each state.
     items: tuple[StepView, ...] = ()
+    item_counts: Mapping[TaskState, int] = {}
 
 
 def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]:
@@ -197,6 +227,7 @@ def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]
             step=step,
             view=own.get(step.name),
             items=tuple(sorted(items.get(step.name, ()), key=lambda one: one.task.item or 0)),
+            item_counts=view.item_counts.get(step.name, {}),
         )
         for step in topological_order(workflow)
     ]
@@ -211,7 +242,7 @@ def sub_run_of(progress: StepProgress) -> str | None:
 
 
 T = TypeVar("T")
-Cursor = TypeVar("Cursor")
+PageKey = TypeVar("PageKey")
 #: The rows scanned for one page of matches: by the store, and by tag in this process, which is slower.
 _SCAN_LIMIT, _TAG_SCAN_LIMIT = 10_000, 1000
 #: The position in a list of ticks of all jobs: a job, and the planned time before which the next page starts.
@@ -222,27 +253,50 @@ _LEDGERS, _NOTHING_MORE = 25, -(2**62)
 _BATCH = 100
 
 
-class SearchPage(Struct, Generic[T, Cursor], frozen=True):
+class SearchPage(Struct, Generic[T, PageKey], frozen=True):
     """Matches, and the position of the next page; None after the last. A page may have fewer matches than its limit."""
 
     items: Sequence[T]
-    after: Cursor | None
+    after: PageKey | None
 
 
 class SearchService:
     """Searches executions, jobs and ticks by attributes that no index covers."""
 
     def __init__(
-        self, executions: Executions, jobs: Jobs, job_service: JobService, *, scan_limit: int = _SCAN_LIMIT
+        self,
+        executions: Executions,
+        tasks: RunTasks,
+        jobs: Jobs,
+        job_service: JobService,
+        *,
+        announcements: Announcements,
+        scan_limit: int = _SCAN_LIMIT,
     ) -> None:
         self._executions = executions
+        self._announcements = announcements
+        self._tasks = tasks
         self._workflow_cache = WorkflowCache(jobs)
         self._job_service = job_service
         self._scan_limit, self._tag_scan_limit = scan_limit, min(scan_limit, _TAG_SCAN_LIMIT)
         self._batch = min(scan_limit, _BATCH)
 
-    async def executions(self, query: RunQuery, *, tag: str | None = None) -> SearchPage[Run, tuple[int, str]]:
-        """Runs, newest first."""
+    async def executions(self, query: RunQuery, *, tag: str | None = None) -> SearchPage[ListedRun, tuple[int, str]]:
+        """Runs, newest first, with the number of their last attempt."""
+        page = await self._runs(query, tag)
+        return SearchPage(await self._listed(page.items), page.after)
+
+    async def executions_by_prefix(self, prefix: str, *, limit: int, tenant: str) -> list[ListedRun]:
+        """The runs whose ids begin with these characters, by id."""
+        found = await self._executions.find_by_prefix(tenant, printable("prefix", prefix), limit=limit)
+        return await self._listed(found)
+
+    async def _listed(self, runs: Sequence[Run]) -> list[ListedRun]:
+        names = [run.run_id for run in runs]
+        numbers, told = await self._tasks.attempt_numbers(names), await self._announcements.of_runs(names)
+        return [ListedRun(run, numbers.get(run.run_id, 0), told.get(run.run_id, ())) for run in runs]
+
+    async def _runs(self, query: RunQuery, tag: str | None) -> SearchPage[Run, tuple[int, str]]:
         if query.status is not None or query.source is not None or tag is not None:
             limit = self._scan_limit if tag is None else self._tag_scan_limit
             query = replace(query, down_to=await self._executions.run_position(query, limit))
@@ -264,15 +318,15 @@ class SearchService:
         return found[: query.limit]
 
     async def ticks(
-        self, query: TickQuery, *, after: tuple[str, int] | None, tenant: str
+        self, query: TickQuery, *, after: tuple[str, int] | None, tenant: str, tag: str | None = None
     ) -> SearchPage[Tick, LedgerCursor]:
-        """The ticks of all jobs: job by job, newest first."""
+        """The ticks of all jobs, or of those with a tag: job by job, newest first."""
         found: list[Tick] = []
         looked = 0
         name, before = after or ("", None)
         ahead = [] if before is None else [(name, before)]
         jobs = await self._job_service.page(tenant=tenant, after=name, limit=_LEDGERS)
-        ahead += [(view.schedule.schedule_id, query.before) for view in jobs]
+        ahead += [(view.schedule.schedule_id, query.before) for view in jobs if _has_tag(view, tag)]
         for name, before in ahead:
             with suppress(NotFound):  # it was deleted in the meantime
                 rest = replace(query, before=before, limit=query.limit - len(found))
@@ -285,6 +339,10 @@ class SearchService:
                 return SearchPage(found, (name, _NOTHING_MORE))
         return SearchPage(found, (name, _NOTHING_MORE) if len(jobs) == _LEDGERS else None)
 
+    async def is_tagged(self, job: str, tag: str, *, tenant: str) -> bool:
+        """Whether the job has that tag; NotFound if there is no such job."""
+        return _has_tag(await self._job_service.get(job, tenant=tenant, coming=0, last=0), tag)
+
     async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> SearchPage[JobView, str]:
         """Jobs by name."""
         found: list[JobView] = []
@@ -293,10 +351,14 @@ class SearchService:
             page = await self._job_service.page(tenant=tenant, after=after, limit=size)
             for view in page:
                 after = view.schedule.schedule_id
-                if tag is None or (view.workflow is not None and tag in view.workflow.tags):
+                if _has_tag(view, tag):
                     found.append(view)
                 if len(found) == limit:
                     return SearchPage(found, after)
             if len(page) < size:
                 return SearchPage(found, None)
         return SearchPage(found, after)
+
+
+def _has_tag(view: JobView, tag: str | None) -> bool:
+    return tag is None or (view.workflow is not None and tag in view.workflow.tags)

@@ -1,7 +1,7 @@
 """Collects the evidence about a job around a time; `core.explain` turns it into sentences."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -23,27 +23,38 @@ from gnomon.core.explain.explain import explain_subject
 from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
 from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import schedule_name
-from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
+from gnomon.core.ledger.restored import RESTORE_ACTION, RESTORED_KIND, StoreRestore, read_restore
+from gnomon.core.model import MINUTE_MS, Attempt, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
 from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.time_expressions import TimeRange, parse_time_ranges
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import FieldError, NotFound
+from gnomon.ports.audit import AuditQuery
+from gnomon.ports.runs import ItemQuery
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import DeletedSchedule
 from gnomon.ports.store import Store
+from gnomon.services.loop import ComputeQueue
 
 #: The number of earlier runs that are read to find one that blocked a tick.
 _LOOK_BACK = 100
 #: The number of deleted jobs of one name that are read.
 _NAMESAKES = 100
 _LONGEST = 1000
+#: The number of restorations of backups that are read.
+_RESTORES = 20
 #: The rows that are read around a time: more than a minute can have.
 _MOST_AT_ONCE = 1000
 #: The number of unfinished items of a step whose attempts are read.
 _ITEMS = 20
 _OPEN_ATTEMPTS = 1000
+#: The items of a run that are read, of those that are open and of those that have failed.
+_ITEMS_READ = 200
+_OPEN_STATES = frozenset(TaskState) - TERMINAL
+_FAILED_STATES = TERMINAL - {TaskState.SUCCEEDED}
 
 
 class _ExplainedSubjects(NamedTuple):
@@ -57,11 +68,21 @@ class _ExplainedSubjects(NamedTuple):
 class Explainer:
     """Explains a time, or the last ticks of a job, with a handful of queries however long the history is."""
 
-    def __init__(self, store: Store, clock: Clock, *, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        settings: Settings | None = None,
+        compute: ComputeQueue | None = None,
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
+    ) -> None:
+        self._compute = compute or ComputeQueue()
         self._store = store
         self._clock = clock
         #: The retention settings; None if history is never deleted.
         self._settings = settings
+        self._catchup_limit = catchup_limit
 
     async def at(self, job: str, moment: str, *, tenant: str = "default") -> JobExplanation:
         """Explain why the job ran or did not run at a time, which may be in the future; the job may be deleted.
@@ -123,7 +144,12 @@ class Explainer:
             PauseInterval(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
             for one in await self._store.history.pauses(uid)
         )
-        return replace(timeline, versions=versions or timeline.versions, pause_intervals=pauses)
+        return replace(
+            timeline,
+            versions=versions or timeline.versions,
+            pause_intervals=pauses,
+            catchup_limit=self._catchup_limit,
+        )
 
     # ---- ticks, runs and events ----------------------------------------------------------------
 
@@ -213,11 +239,15 @@ class Explainer:
     async def _answer(self, subjects: _ExplainedSubjects, now: int) -> JobExplanation:
         evidence = await self._with_work(subjects)
         schedule = evidence.timeline.schedule
+        # In a thread: a run may have thousands of waiting tasks, each with a sentence of its own.
+        explanations = await self._compute.run_in_thread(
+            lambda: tuple(explain_subject(evidence, one, now=now) for one in subjects.found)
+        )
         return JobExplanation(
             job=schedule.schedule_id,
             timezone=schedule.spec.timezone,
             schedule=schedule.spec.trigger.describe(),
-            explanations=tuple(explain_subject(evidence, one, now=now) for one in subjects.found),
+            explanations=explanations,
             more=subjects.more,
         )
 
@@ -226,23 +256,35 @@ class Explainer:
         runs = {one.run.run_id: one.run for one in subjects.found if one.run is not None}
         if not runs:
             return subjects.evidence
-        tasks = await self._store.history.tasks(list(runs.values()))
+        restores = await self._restores()
+        tasks = await self._tasks(list(runs))
         attempts = await self._store.executions.attempts(_tasks_to_inspect(tasks))
         workflows = await self._workflows(run for run in runs.values() if not run.over)
-        owners = {task.task_id: task.run_id for task in tasks}
-        ran = {
-            run_id: RunEvidence(
-                tasks=tuple(task for task in tasks if task.run_id == run_id),
-                attempts=tuple(one for one in attempts if owners[one.task_id] == run_id),
-                workflow=workflows.get((run.workflow_id, run.workflow_version)),
-            )
-            for run_id, run in runs.items()
-        }
+        ran = _run_evidence(runs, tasks, attempts, workflows)
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
         placements = await self._store.placement.placements(ready) if ready else {}
         return replace(
-            subjects.evidence, run_evidence=ran, workers=await self._attempt_evidence(tasks), placements=placements
+            subjects.evidence,
+            run_evidence=ran,
+            workers=await self._attempt_evidence(tasks),
+            placements=placements,
+            restores=restores,
         )
+
+    async def _restores(self) -> tuple[StoreRestore, ...]:
+        """The last restorations of backups, which the audit trail records."""
+        query = AuditQuery(tenant="default", kind=RESTORED_KIND, action=RESTORE_ACTION, limit=_RESTORES)
+        found = await self._store.audit.page(query)
+        return tuple(read_restore(one.entry.details) for one in found)
+
+    async def _tasks(self, runs: Sequence[RunId]) -> list[Task]:
+        """The tasks of the steps, and of the first items that are open or have failed."""
+        found = list(await self._store.run_tasks.steps(runs))
+        for run_id in dict.fromkeys(one.run_id for one in found if one.open_items):
+            found += await self._store.run_tasks.items(_items_query(run_id, _OPEN_STATES))
+        for run_id in dict.fromkeys(one.run_id for one in found if one.failed_items):
+            found += await self._store.run_tasks.items(_items_query(run_id, _FAILED_STATES))
+        return found
 
     async def _workflows(self, runs: Iterable[Run]) -> dict[tuple[str, int], Workflow]:
         """The workflows of the runs: one query per version, of which there are few."""
@@ -292,6 +334,34 @@ def _timeline_at(timelines: Sequence[ScheduleTimeline], at: int) -> tuple[Schedu
 def _end_of(span: TimeRange) -> int:
     """The end of the range; a time that a clock change skips fires at the next whole minute."""
     return span.last_at + (1 if span.skipped is None else MINUTE_MS)
+
+
+def _run_evidence(
+    runs: Mapping[RunId, Run],
+    tasks: Sequence[Task],
+    attempts: Sequence[Attempt],
+    workflows: Mapping[tuple[str, int], Workflow],
+) -> dict[RunId, RunEvidence]:
+    """The evidence of each run, in one pass over the tasks of all of them."""
+    tasks_of, attempts_of = defaultdict[RunId, list[Task]](list), defaultdict[RunId, list[Attempt]](list)
+    owners: dict[TaskId, RunId] = {}
+    for task in tasks:
+        tasks_of[task.run_id].append(task)
+        owners[task.task_id] = task.run_id
+    for one in attempts:
+        attempts_of[owners[one.task_id]].append(one)
+    return {
+        run_id: RunEvidence(
+            tasks=tuple(tasks_of[run_id]),
+            attempts=tuple(attempts_of[run_id]),
+            workflow=workflows.get((run.workflow_id, run.workflow_version)),
+        )
+        for run_id, run in runs.items()
+    }
+
+
+def _items_query(run_id: RunId, states: frozenset[TaskState]) -> ItemQuery:
+    return ItemQuery(run_id=run_id, states=states, limit=_ITEMS_READ)
 
 
 def _tasks_to_inspect(tasks: Sequence[Task]) -> list[TaskId]:

@@ -6,21 +6,24 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.instants import ms_of
 from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.origins import declares, kept_origin
+from gnomon.core.jobs.steps import restored_ping
 from gnomon.core.ledger.edits import (
     edited_schedule,
     has_remaining_due,
+    is_missed_one_shot,
     keep_interval_anchor,
+    missed_one_shot_error,
     new_schedule,
     paused_schedule,
+    redeclared,
     same_spec,
     verdict_before_edit,
 )
-from gnomon.core.ledger.plan import schedule_after
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit, schedule_after
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
 from gnomon.core.runs.workflow import Workflow
-from gnomon.core.triggers import At
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit, Schedules
 
 
@@ -31,6 +34,21 @@ class JobChange(StrEnum):
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     REMOVED = "removed"
+    #: It was to run once and be deleted, and both is done.
+    FINISHED = "finished"
+    #: Its origin does not declare it any more; it stays as it is.
+    ORPHANED = "orphaned"
+
+
+#: The changes that applying a list of jobs can make.
+PLANNED_CHANGES = (JobChange.CREATED, JobChange.CHANGED, JobChange.UNCHANGED, JobChange.REMOVED, JobChange.FINISHED)
+
+
+class Declaration(Struct, frozen=True):
+    """Origins of which all jobs are at hand: their other jobs are orphans, which are marked, or deleted."""
+
+    origins: frozenset[str]
+    prune: bool = False
 
 
 class Prune(Struct, frozen=True):
@@ -45,7 +63,7 @@ class JobChangePlan(Struct, frozen=True, kw_only=True):
     change: JobChange
     #: The schedule after the change; the stored one if it is removed.
     schedule: Schedule
-    #: The new definition; None if the job is removed.
+    #: The new definition; None if the job is removed or orphaned.
     job: Job | None = None
     #: The stored schedule; None if the job is new.
     standing: Schedule | None = None
@@ -54,19 +72,55 @@ class JobChangePlan(Struct, frozen=True, kw_only=True):
     edit: ScheduleEdit | None = None
     #: The decision on the due ticks of a schedule that is removed.
     removal: Verdict | None = None
-    #: Ticks to decide before the change, because the catch-up cap leaves more than one decision.
+    #: Ticks to decide before the change, because the catch-up limit leaves more than one decision.
     overdue: Verdict | None = None
+    #: Commands of the new definition that need an approval.
+    warnings: tuple[str, ...] = ()
 
 
-def plan_creation(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str, now: int) -> JobChangePlan:
+def with_stored_ping(workflow: Workflow, newest: Workflow | None) -> Workflow:
+    """The workflow with the ping URL that is stored, if its own is that URL as it is shown."""
+    if workflow.ping is None:
+        return workflow
+    return replace(workflow, ping=restored_ping(workflow.ping, None if newest is None else newest.ping))
+
+
+def with_kept_origin(workflow: Workflow, newest: Workflow | None, *, changed: bool) -> Workflow:
+    """The workflow with the origin that its version has: that of the stored version, if it repeats that one.
+
+    `changed` says that its schedules change although it does not.
+    """
+    if newest is None or not repeats_workflow(workflow, newest):
+        return workflow
+    if not workflow.has_commands:
+        return replace(workflow, origin=newest.origin)
+    return replace(workflow, origin=kept_origin(newest.origin, workflow.origin, changed=changed))
+
+
+def repeats_workflow(workflow: Workflow, newest: Workflow) -> bool:
+    """Whether the workflow says what the stored version says, wherever both come from."""
+    return replace(workflow, tenant=newest.tenant, version=newest.version, origin=newest.origin) == newest
+
+
+def repeats_spec(spec: Spec, standing: Schedule, newest: Workflow) -> bool:
+    """Whether the spec says what the stored schedule says, and takes over no orphan."""
+    return not standing.spec.orphaned and same_spec(standing.spec, replace(spec, workflow_version=newest.version))
+
+
+def plan_creation(
+    job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant: str, now: int, finished: bool = False
+) -> JobChangePlan:
     """The plan for a new job. A job that is not enabled is paused from the start.
 
-    A one-shot job with `delete_after_run` whose time is past counts as deleted: nothing changes.
+    `finished` says that the one-shot job ran and was deleted: it stays deleted. FieldError for any other job whose only
+    time is past its grace.
     """
     workflow, spec = _with_version(job, newest, tenant)
     made = new_schedule(uid, tenant, job.name, spec, now=now)
-    if _is_past_one_shot(spec, now):
-        return JobChangePlan(change=JobChange.UNCHANGED, schedule=made, job=job)
+    if finished:
+        return JobChangePlan(change=JobChange.FINISHED, schedule=made, job=job)
+    if is_missed_one_shot(spec, now=now):
+        raise missed_one_shot_error(spec, f"{job.name}.at", now=now)
     return JobChangePlan(
         change=JobChange.CREATED,
         job=job,
@@ -75,15 +129,20 @@ def plan_creation(job: Job, newest: Workflow | None, *, uid: ScheduleUid, tenant
     )
 
 
-def plan_change(job: Job, newest: Workflow | None, standing: Schedule, *, now: int) -> JobChangePlan:
+def plan_change(
+    job: Job, newest: Workflow | None, standing: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT
+) -> JobChangePlan:
     """The plan for an existing job. It never resumes a paused job: an operator may have paused it for a reason."""
     workflow, spec = _with_version(job, newest, standing.tenant)
     same, pauses = same_spec(standing.spec, spec), not job.enabled and standing.paused_at is None
     new = _new_version(workflow, newest)
     plan = JobChangePlan(change=JobChange.CHANGED, schedule=standing, job=job, standing=standing)
     if same and not pauses:
-        return replace(plan, change=JobChange.UNCHANGED if new is None else JobChange.CHANGED, workflow=new)
-    verdict = verdict_before_edit(standing, now=now)
+        plan = replace(plan, change=JobChange.UNCHANGED if new is None else JobChange.CHANGED, workflow=new)
+        return _redeclared(plan, standing, spec.origin) if _is_redeclared(standing.spec, spec.origin) else plan
+    if not same and spec.trigger != standing.spec.trigger and is_missed_one_shot(spec, now=now):
+        raise missed_one_shot_error(spec, f"{job.name}.at", now=now)
+    verdict = verdict_before_edit(standing, now=now, limit=limit)
     if has_remaining_due(verdict, now=now):
         return replace(plan, overdue=verdict)
     after = (
@@ -96,10 +155,29 @@ def plan_change(job: Job, newest: Workflow | None, standing: Schedule, *, now: i
     return replace(plan, schedule=after, workflow=new, edit=ScheduleEdit(verdict, after))
 
 
-def plan_removal(standing: Schedule, *, now: int) -> JobChangePlan:
+def _is_redeclared(current: Spec, origin: str) -> bool:
+    """Whether the same definition belongs to this origin from now on. A request that changes nothing takes nothing."""
+    takes = current.orphaned if not declares(origin) else current.origin != origin or current.orphaned
+    return bool(origin) and takes
+
+
+def _redeclared(plan: JobChangePlan, standing: Schedule, origin: str, *, orphaned: bool = False) -> JobChangePlan:
+    verdict, after = redeclared(standing, origin, orphaned=orphaned)
+    return replace(plan, schedule=after, edit=ScheduleEdit(verdict, after))
+
+
+def plan_orphan(standing: Schedule) -> JobChangePlan:
+    """The plan for a job that its origin does not declare any more: it is marked, and goes on."""
+    plan = JobChangePlan(change=JobChange.ORPHANED, schedule=standing, standing=standing)
+    if standing.spec.orphaned:
+        return plan
+    return _redeclared(plan, standing, standing.spec.origin, orphaned=True)
+
+
+def plan_removal(standing: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> JobChangePlan:
     """The plan for removing a job. Its active runs continue."""
     plan = JobChangePlan(change=JobChange.REMOVED, schedule=standing, standing=standing)
-    verdict = verdict_before_edit(standing, now=now)
+    verdict = verdict_before_edit(standing, now=now, limit=limit)
     if has_remaining_due(verdict, now=now):
         return replace(plan, overdue=verdict)
     return replace(plan, removal=verdict)
@@ -108,10 +186,6 @@ def plan_removal(standing: Schedule, *, now: int) -> JobChangePlan:
 def prunable(standing: Schedule) -> bool:
     """Whether pruning may delete it: a schedule of a deployed workflow belongs to that workflow."""
     return standing.spec.workflow_id == standing.schedule_id
-
-
-def _is_past_one_shot(spec: Spec, now: int) -> bool:
-    return spec.delete_after_run and isinstance(spec.trigger, At) and ms_of(spec.trigger.instant) <= now
 
 
 def changeset_of(plans: Iterable[JobChangePlan]) -> JobChangeset:
@@ -125,9 +199,11 @@ def changeset_of(plans: Iterable[JobChangePlan]) -> JobChangeset:
     )
 
 
-async def decide_overdue(schedules: Schedules, schedule: Schedule, *, now: int, tzdata: str) -> None:
+async def decide_overdue(
+    schedules: Schedules, schedule: Schedule, *, now: int, tzdata: str, limit: CatchupLimit = DEFAULT_LIMIT
+) -> None:
     """Decide all due ticks; stop if a concurrent change was faster: the caller reads the schedule again."""
-    while has_remaining_due(verdict := verdict_before_edit(schedule, now=now), now=now):
+    while has_remaining_due(verdict := verdict_before_edit(schedule, now=now, limit=limit), now=now):
         schedule = schedule_after(verdict)
         if not await schedules.change(verdict, schedule, now=now, actor="", tzdata=tzdata):
             return

@@ -1,7 +1,7 @@
 """Plans what applying jobs would change, in fields and in fires, without writing anything."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from gnomon.core.model import Schedule
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan, Prune
 from gnomon.services.operations.jobs import JobService
 
@@ -48,11 +49,11 @@ class JobsPlan(Struct, frozen=True, kw_only=True):
 class Planner:
     """Compares the plan of `JobService.apply` with the stored jobs, and their fires."""
 
-    def __init__(self, job_service: JobService, jobs: Jobs, clock: Clock) -> None:
+    def __init__(self, job_service: JobService, jobs: Jobs, clock: Clock, compute: ComputeQueue | None = None) -> None:
         self._job_service = job_service
         self._jobs = jobs
         self._clock = clock
-        self._comparing = asyncio.Lock()
+        self._compute = compute or ComputeQueue()
 
     async def plan(
         self, jobs: Sequence[Job], *, ahead_ms: int, prune: Prune | None = None, tenant: str = "default"
@@ -63,30 +64,12 @@ class Planner:
         plans = await self._job_service.plan_changes(jobs, now=now, tenant=tenant, prune=prune)
         names = [plan.standing.spec.workflow_id for plan in plans if plan.standing and plan.change is JobChange.CHANGED]
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
-        planned, left = list[PlannedJob](), _MOST_WALKED_IN_ALL
-        # Comparing many fires takes long: one plan at a time, and other work runs between two jobs.
-        async with self._comparing:
-            for plan in plans:
-                most = max(_WALKED_OF_EACH, min(MOST_WALKED, left))
-                planned.append(await self._planned_job(plan, newest, (now, until), most))
-                left -= planned[-1].forecast.fires.walked
-                await asyncio.sleep(0)
-        return JobsPlan(from_at=now, until_at=until, jobs=tuple(planned))
-
-    async def _planned_job(
-        self, plan: JobChangePlan, newest: Mapping[str, Workflow], between: tuple[int, int], most: int
-    ) -> PlannedJob:
-        before = None if plan.standing is None else await self._stored_job(plan, plan.standing, newest)
-        expired = plan.job is not None and before is None and plan.change is JobChange.UNCHANGED
-        after = plan.job
-        shown = after or before
-        assert shown is not None, "a plan is about a job"  # noqa: S101 - tells the type checker
-        if expired:
-            # A one-shot job whose time is past is not created.
-            before = after
-        now, until = between
-        expected = forecast(before, after, now=now, until=until, most=most)
-        return PlannedJob(change=plan.change, forecast=expected, job=shown, standing=plan.standing)
+        stored = [
+            None if plan.standing is None else await self._stored_job(plan, plan.standing, newest) for plan in plans
+        ]
+        # In a thread: the fires of one job alone may take longer than the event loop can wait.
+        planned = await self._compute.run_in_thread(partial(_planned_jobs, plans, stored, now=now, until=until))
+        return JobsPlan(from_at=now, until_at=until, jobs=planned)
 
     async def _stored_job(self, plan: JobChangePlan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:
         spec = standing.spec
@@ -103,3 +86,27 @@ class Planner:
         return Job(
             name=standing.schedule_id, spec=spec, workflow=workflow or unknown, enabled=standing.paused_at is None
         )
+
+
+def _planned_jobs(
+    plans: Sequence[JobChangePlan], stored: Sequence[Job | None], *, now: int, until: int
+) -> tuple[PlannedJob, ...]:
+    """The plans with their forecasts. `stored` holds the job of each plan as it is stored."""
+    planned, left = list[PlannedJob](), _MOST_WALKED_IN_ALL
+    for plan, before in zip(plans, stored, strict=True):
+        most = max(_WALKED_OF_EACH, min(MOST_WALKED, left))
+        planned.append(_planned_job(plan, before, now=now, until=until, most=most))
+        left -= planned[-1].forecast.fires.walked
+    return tuple(planned)
+
+
+def _planned_job(plan: JobChangePlan, before: Job | None, *, now: int, until: int, most: int) -> PlannedJob:
+    expired = plan.change is JobChange.FINISHED
+    after = plan.job
+    shown = after or before
+    assert shown is not None, "a plan is about a job"  # noqa: S101 - tells the type checker
+    if expired:
+        # A one-shot job whose time is past is not created.
+        before = after
+    expected = forecast(before, after, now=now, until=until, most=most)
+    return PlannedJob(change=plan.change, forecast=expected, job=shown, standing=plan.standing)

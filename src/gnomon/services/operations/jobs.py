@@ -1,26 +1,42 @@
 """Applies, pauses, resumes, skips, deletes and lists jobs; reads their ticks and coming fires."""
 
-import asyncio
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right, insort
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from heapq import nsmallest
+from functools import partial
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gnomon.core.instants import FOREVER
-from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.announcements.channels import Channels, check_announcements
+from gnomon.core.approvals import Approval
+from gnomon.core.commands.tenants import ALL_TENANTS, check_commands
+from gnomon.core.instants import FOREVER, ms_of
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.jobs.job import Job
-from gnomon.core.ledger.edits import SKIP_MISSED, ResumeChoice
+from gnomon.core.ledger.edits import (
+    SKIP_MISSED,
+    SYSTEM_ACTOR,
+    ResumeChoice,
+    is_missed_one_shot,
+    is_one_shot_over,
+    will_be_missed,
+)
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import MINUTE_MS, Run, RunId, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Run, RunStatus, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
+from gnomon.core.runs.job_lock import RunLock, job_lock
 from gnomon.core.runs.workflow import Workflow
+from gnomon.core.triggers import At
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.services.execution.workflow_cache import WorkflowCache
-from gnomon.services.loop import yield_between_batches
+from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.job_changes import (
+    Declaration,
     JobChange,
     JobChangePlan,
     Prune,
@@ -28,22 +44,14 @@ from gnomon.services.operations.job_changes import (
     decide_overdue,
     plan_change,
     plan_creation,
+    plan_orphan,
     plan_removal,
     prunable,
+    repeats_spec,
+    with_kept_origin,
+    with_stored_ping,
 )
-from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_runs
-
-#: The reported duration of a lock is the timeout of an attempt plus this margin.
-_LOCK_MARGIN_MS = MINUTE_MS
-
-
-class JobLockView(Struct, frozen=True, kw_only=True):
-    """The lock of a job as the API shows it. The active run itself is the lock; nothing else is stored."""
-
-    key: str
-    execution_id: RunId
-    acquired_at: int
-    ttl_ms: int
+from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_run
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -58,7 +66,21 @@ class JobView(Struct, frozen=True, kw_only=True):
     last_ticks: tuple[Tick, ...] = ()
     #: The active and queued runs, newest first.
     under_way: tuple[Run, ...] = ()
-    lock: JobLockView | None = None
+    #: The number of active runs that have started.
+    running: int = 0
+    #: The lock that one of them holds.
+    lock: RunLock | None = None
+    #: The approval of its commands.
+    approval: Approval | None = None
+    #: The decision on the last tick of a job for one instant that is over.
+    last_kind: TickKind | None = None
+
+
+class FirePosition(NamedTuple):
+    """The position of a fire in the order of time and name."""
+
+    planned_at: int
+    job: str
 
 
 class UpcomingFire(Struct, frozen=True):
@@ -66,6 +88,11 @@ class UpcomingFire(Struct, frozen=True):
 
     planned_at: int
     schedule: Schedule
+
+    @property
+    def position(self) -> FirePosition:
+        """Its position among the fires of all jobs."""
+        return FirePosition(self.planned_at, self.schedule.schedule_id)
 
 
 class TickQuery(Struct, frozen=True, kw_only=True):
@@ -87,33 +114,35 @@ class TickPage(Struct, frozen=True):
     looked: int = 0
 
 
-def job_lock(
-    schedule: Schedule, workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int
-) -> JobLockView | None:
-    """The lock of a job that uses one, while one of its runs is active."""
-    holders = [run for run in under_way if not run.queued]
-    if workflow is None or not workflow.lock or not holders:
-        return None
-    timeout = max(step.timeout_ms or default_timeout_ms for step in workflow.steps)
-    return JobLockView(
-        key=f"scheduler.lock.{schedule.schedule_id}",
-        execution_id=holders[-1].run_id,
-        acquired_at=holders[-1].created_at,
-        ttl_ms=timeout + _LOCK_MARGIN_MS,
-    )
+def held_lock(workflow: Workflow | None, under_way: Sequence[Run], *, default_timeout_ms: int) -> RunLock | None:
+    """The lock of a job that uses one, while one of its runs, newest first, is active."""
+    locks = [job_lock(run, workflow, default_timeout_ms=default_timeout_ms) for run in under_way]
+    return next((lock for lock in reversed(locks) if lock is not None), None)
 
 
-def upcoming_fires(schedule: Schedule, after: int, until: int, limit: int) -> Iterator[UpcomingFire]:
-    """The first fires of a job after `after` and up to `until`; none while it is paused."""
+def upcoming_fires(schedule: Schedule, after: FirePosition, until: int) -> Iterator[UpcomingFire]:
+    """The fires of a job after a position and up to `until`; none while it is paused."""
     if schedule.paused_at is not None:
         return
-    ticks, at = Ticks(schedule.schedule_id, schedule.spec).unskipped, max(after, schedule.mark_at)
-    for _ in range(limit):
-        planned = ticks.after(at)
-        if planned is None or planned > until:
-            return
+    begin = after.planned_at - 1 if schedule.schedule_id > after.job else after.planned_at
+    ticks, at = Ticks(schedule.schedule_id, schedule.spec).unskipped, max(begin, schedule.mark_at)
+    while (planned := ticks.after(at)) is not None and planned <= until:
         yield UpcomingFire(planned, schedule)
         at = planned
+
+
+def _merge_fires(
+    found: list[UpcomingFire], page: Sequence[Schedule], after: FirePosition, until: int, limit: int
+) -> Generator[None, None, None]:
+    """Add the fires of these schedules to the first fires that are found, in order, and keep `limit` of them."""
+    for schedule in page:
+        for fire in upcoming_fires(schedule, after, until):
+            if len(found) == limit and fire.position > found[-1].position:
+                break
+            insort(found, fire, key=lambda one: one.position)
+            del found[limit:]
+            yield
+        yield
 
 
 #: Inspects the plan for a job before it is applied, and raises an error to refuse it.
@@ -123,8 +152,8 @@ _TRIES = 20
 _PAGE = 1000
 #: The number of ticks that are scanned for one page of matches.
 _SCAN_LIMIT = 10_000
-#: The number of fires that are computed before other work may run.
-_FIRES = 10_000
+#: A text after the name of every job.
+LAST_NAME = "~"
 #: The number of newest runs that are searched for active ones.
 _LOOK_BACK = 100
 #: The number of cached workflows, for callers that read the same page again and again.
@@ -143,12 +172,14 @@ class ApplyResult(Struct, frozen=True):
     next_run_at: int | None
     #: The spec as it was parsed.
     spec: Spec
+    #: Commands that need an approval and have none.
+    warnings: tuple[str, ...] = ()
 
 
 class JobService:
     """Applies, lists, pauses, resumes, skips and deletes jobs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         jobs: Jobs,
         schedules: Schedules,
@@ -156,9 +187,19 @@ class JobService:
         clock: Clock,
         ids: Ids,
         *,
+        compute: ComputeQueue | None = None,
         tzdata: str = "",
         default_timeout_ms: int = 5 * MINUTE_MS,
+        command_tenants: Collection[str] = (ALL_TENANTS,),
+        channels: Channels | None = None,
+        command_policy: CommandPolicyService | None = None,
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
+        """`command_tenants` are the tenants whose jobs may have commands; without `command_policy` all are open.
+
+        `channels` are those to which jobs may announce; None if they are not known.
+        """
+        self._compute = compute or ComputeQueue()
         self._jobs = jobs
         self._workflow_cache = WorkflowCache(jobs, most=_DEFINITIONS)
         self._schedules = schedules
@@ -166,8 +207,14 @@ class JobService:
         self._clock = clock
         self._ids = ids
         self._tzdata = tzdata
+        self._catchup_limit = catchup_limit
         self._default_timeout_ms = default_timeout_ms
-        self._registrar = Registrar(schedules, history, clock, ids, tzdata=tzdata)
+        self._command_tenants = command_tenants
+        self._channels = channels
+        self._command_policy = command_policy
+        self._registrar = Registrar(
+            schedules, history, clock, ids, compute=self._compute, tzdata=tzdata, catchup_limit=catchup_limit
+        )
 
     async def apply(
         self,
@@ -176,51 +223,109 @@ class JobService:
         actor: str,
         tenant: str = "default",
         prune: Prune | None = None,
+        declaration: Declaration | None = None,
         only_if: PlanGuard = lambda _: None,
     ) -> list[ApplyResult]:
         """Create or update the jobs, atomically. Idempotent.
 
-        Pruned jobs are removed in the same transaction, see `plan_changes`. `only_if` may refuse a plan by raising an
-        error; then nothing is written.
+        Pruned jobs are removed, and orphans are marked, in the same transaction, see `plan_changes`. `only_if` may
+        refuse a plan by raising an error; then nothing is written.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
         _reject_duplicate_names(jobs)
         for _ in range(_TRIES):
             now = self._clock.now()
-            plans = await self.plan_changes(jobs, now=now, tenant=tenant, prune=prune)
+            plans = await self.plan_changes(jobs, now=now, tenant=tenant, prune=prune, declaration=declaration)
             for plan in plans:
                 only_if(plan)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]
             for schedule in overdue:
-                await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
+                await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata, limit=self._catchup_limit)
             if not overdue and await self._apply_plans(plans, actor, now):
-                return [_apply_result(plan, now) async for plan in yield_between_batches(plans)]
+                approved = await self._approvals([plan.job.workflow for plan in plans if plan.warnings and plan.job])
+                return await self._compute.map(partial(_apply_result, now=now, approved=approved), plans)
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
     async def plan_changes(
-        self, jobs: Sequence[Job], *, now: int, tenant: str = "default", prune: Prune | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        now: int,
+        tenant: str = "default",
+        prune: Prune | None = None,
+        declaration: Declaration | None = None,
     ) -> list[JobChangePlan]:
-        """The plans of `apply` for each job and, with `prune`, for the jobs to remove.
+        """The plans of `apply` for each job and, with `prune` or `declaration`, for other jobs to remove or to mark.
 
         Schedules of a deployed workflow's triggers are not pruned: they belong to the workflow.
         """
         names = [job.name for job in jobs]
         standing = await self._existing(tenant, names)
+        finished = {job.name for job in jobs if job.name not in standing and await self._is_finished(tenant, job, now)}
         newest = {one.workflow_id: one for one in await self._jobs.newest_workflows(tenant, names)}
-        plans = []
-        async for job in yield_between_batches(jobs):
+
+        def plan(job: Job) -> JobChangePlan:
+            check_commands(job.workflow, self._command_tenants, tenant)
+            check_announcements(job.workflow.announce, self._channels, tenant)
             workflow, schedule = newest.get(job.name), standing.get(job.name)
-            if schedule is None:
-                uid = ScheduleUid(self._ids.new("sch", now))
-                plans.append(plan_creation(job, workflow, uid=uid, tenant=tenant, now=now))
-            else:
-                plans.append(plan_change(job, workflow, schedule, now=now))
+            own = with_stored_ping(job.workflow, workflow)
+            changed = schedule is None or workflow is None or not repeats_spec(job.spec, schedule, workflow)
+            job = replace(job, workflow=with_kept_origin(own, workflow, changed=changed))
+            if schedule is not None:
+                return self._checked(plan_change(job, workflow, schedule, now=now, limit=self._catchup_limit))
+            uid = ScheduleUid(self._ids.new("sch", now))
+            done = job.name in finished
+            return self._checked(plan_creation(job, workflow, uid=uid, tenant=tenant, now=now, finished=done))
+
+        plans = await self._compute.map(plan, jobs)
         if prune is not None:
             plans += [
-                plan_removal(schedule, now=now) async for schedule in self._to_prune(tenant, frozenset(names), prune)
+                plan_removal(schedule, now=now, limit=self._catchup_limit)
+                async for schedule in self._to_prune(tenant, frozenset(names), prune)
+            ]
+        if declaration is not None and declaration.origins:
+            orphans = await self._orphans(tenant, names, declaration.origins)
+            plans += [
+                plan_removal(one, now=now, limit=self._catchup_limit) if declaration.prune else plan_orphan(one)
+                for one in orphans
             ]
         return plans
+
+    def _checked(self, plan: JobChangePlan) -> JobChangePlan:
+        """The plan with the warnings of the policy of commands; FieldError if that refuses a command of a change."""
+        if self._command_policy is None or plan.job is None or plan.change is JobChange.UNCHANGED:
+            return plan
+        workflow = replace(plan.job.workflow, tenant=plan.schedule.tenant)
+        return replace(
+            plan,
+            job=replace(plan.job, workflow=workflow),
+            warnings=self._command_policy.check(workflow),
+        )
+
+    async def _approvals(self, workflows: Sequence[Workflow]) -> Mapping[str, Approval]:
+        """The approvals of these definitions, by workflow."""
+        return {} if self._command_policy is None else await self._command_policy.approvals_of(workflows)
+
+    async def _is_finished(self, tenant: str, job: Job, now: int) -> bool:
+        """Whether the job was to run once, and was deleted after that time."""
+        trigger = job.spec.trigger
+        if not (job.spec.delete_after_run and isinstance(trigger, At) and ms_of(trigger.instant) <= now):
+            return False
+        missed = is_missed_one_shot(job.spec, now=now)
+        gone = await self._history.deleted(tenant, job.name, limit=1)
+        # Within the grace a job that a person has deleted before its run may run still.
+        return any(one.schedule.spec.trigger == trigger and (missed or one.deleted_by == SYSTEM_ACTOR) for one in gone)
+
+    async def _orphans(self, tenant: str, names: Collection[str], origins: Collection[str]) -> list[Schedule]:
+        """The schedules of jobs with other names and one of these origins."""
+        others = await self._schedules.names_from(tenant, origins) - frozenset(names)
+        found = await self._existing(tenant, others)
+        return [one for name, one in sorted(found.items()) if prunable(one)]
+
+    async def orphans(self, *, limit: int = 100, tenant: str = "default") -> Sequence[Schedule]:
+        """The schedules of jobs that their origin does not declare any more, by name."""
+        return await self._schedules.orphans(tenant, limit=page_limit(limit))
 
     async def _to_prune(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
         """The schedules of jobs with other names that are to be pruned."""
@@ -237,12 +342,14 @@ class JobService:
 
     async def _existing(self, tenant: str, names: Iterable[str]) -> Mapping[str, Schedule]:
         """The schedules with these names, read page by page: thousands of names must not take thousands of queries."""
-        missing = sorted(names)
+        wanted = frozenset(names)
+        missing = sorted(wanted)
         found: dict[str, Schedule] = {}
         while missing:
             limit = min(len(missing), _PAGE)
             page = await self._schedules.page(tenant, after=_predecessor(missing[0]), limit=limit)
-            found |= {schedule.schedule_id: schedule for schedule in page}
+            # A page also holds the jobs whose names lie between these.
+            found |= {schedule.schedule_id: schedule for schedule in page if schedule.schedule_id in wanted}
             missing = missing[bisect_right(missing, page[-1].schedule_id) :] if len(page) == limit else []
         return found
 
@@ -250,6 +357,8 @@ class JobService:
         changes = changeset_of(plans)
         if not (changes.workflows or changes.added or changes.edits or changes.removed):
             return True
+        if self._command_policy is not None:
+            self._command_policy.refuse_changes()
         return await self._jobs.apply(changes, now=now, actor=actor, tzdata=self._tzdata)
 
     async def pause(self, name: str, *, actor: str, tenant: str = "default") -> None:
@@ -290,13 +399,17 @@ class JobService:
         spec = seen.schedule.spec
         workflow = await self._jobs.workflow(tenant, spec.workflow_id, spec.workflow_version)
         under_way = await self._under_way(seen.schedule)
+        approved = await self._approvals([] if workflow is None else [workflow])
         return JobView(
             schedule=seen.schedule,
             workflow=workflow,
             next_runs=seen.next_runs,
             last_ticks=seen.last_ticks,
             under_way=under_way,
-            lock=job_lock(seen.schedule, workflow, under_way, default_timeout_ms=self._default_timeout_ms),
+            running=sum(run.status is RunStatus.RUNNING for run in under_way),
+            lock=held_lock(workflow, under_way, default_timeout_ms=self._default_timeout_ms),
+            approval=approved.get(spec.workflow_id),
+            last_kind=(await self._last_kinds([seen.schedule])).get(seen.schedule.uid),
         )
 
     async def skipped(self, name: str, *, limit: int, tenant: str = "default") -> list[Tick]:
@@ -338,24 +451,42 @@ class JobService:
         schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
         keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
         workflows, now = await self._workflow_cache.get_many(keys), self._clock.now()
-        return [
-            JobView(schedule=one, workflow=workflows.get(key), next_runs=next_runs(one, now=now, limit=1))
-            for one, key in zip(schedules, keys, strict=True)
-        ]
+        running = await self._history.running([one.uid for one in schedules if one.active_runs])
+        approved = await self._approvals(list(workflows.values()))
+        last_kinds = await self._last_kinds(schedules)
 
-    async def upcoming(self, *, after: int, until: int, limit: int, tenant: str = "default") -> list[UpcomingFire]:
-        """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first."""
-        found, name, batch = list[UpcomingFire](), "", max(1, _FIRES // limit)
+        def view(one: Schedule) -> JobView:
+            key, coming = (tenant, one.spec.workflow_id, one.spec.workflow_version), next_run(one, now=now)
+            next_runs = () if coming is None else (coming,)
+            return JobView(
+                schedule=one,
+                workflow=workflows.get(key),
+                next_runs=next_runs,
+                running=running.get(one.uid, 0),
+                approval=approved.get(one.spec.workflow_id),
+                last_kind=last_kinds.get(one.uid),
+            )
+
+        return await self._compute.map(view, schedules)
+
+    async def _last_kinds(self, schedules: Sequence[Schedule]) -> Mapping[ScheduleUid, TickKind]:
+        """The decisions on the last ticks of those schedules for one instant that are over, also those to come."""
+        over = [one.uid for one in schedules if is_one_shot_over(one)]
+        decided = await self._history.last_tick_kinds(over) if over else {}
+        now = self._clock.now()
+        missed = {one.uid: TickKind.MISSED for one in schedules if will_be_missed(one, now=now)}
+        return {**missed, **decided}
+
+    async def upcoming(
+        self, *, after: int, until: int, limit: int, after_job: str = LAST_NAME, tenant: str = "default"
+    ) -> list[UpcomingFire]:
+        """The first fires of all jobs that are not paused, planned after `after` and up to `until`, earliest first.
+
+        At the instant `after` itself, only the fires of jobs whose names come after `after_job`.
+        """
+        found, name, position = list[UpcomingFire](), "", FirePosition(after, after_job)
         while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
-            for start in range(0, len(page), batch):
-                last = found[-1].planned_at if len(found) == limit else until
-                coming = [
-                    fire
-                    for schedule in page[start : start + batch]
-                    for fire in upcoming_fires(schedule, after, last, limit)
-                ]
-                found = nsmallest(limit, (*found, *coming), key=lambda fire: fire.planned_at)
-                await asyncio.sleep(0)
+            await self._compute.run(_merge_fires(found, page, position, until, limit))
             name = page[-1].schedule_id
         return found
 
@@ -374,17 +505,17 @@ def _reject_duplicate_names(jobs: Sequence[Job]) -> None:
         seen.add(job.name)
 
 
-def _apply_result(plan: JobChangePlan, now: int) -> ApplyResult:
+def _apply_result(plan: JobChangePlan, *, now: int, approved: Collection[str]) -> ApplyResult:
     schedule = plan.schedule
     idle = schedule.paused_at is not None or plan.change is JobChange.REMOVED
-    coming = () if idle else next_runs(schedule, now=now, limit=1)
     return ApplyResult(
         schedule.schedule_id,
         plan.change,
         schedule.revision,
         schedule.spec.workflow_version,
-        next(iter(coming), None),
+        None if idle else next_run(schedule, now=now),
         schedule.spec,
+        () if schedule.spec.workflow_id in approved else plan.warnings,
     )
 
 

@@ -1,6 +1,7 @@
 """Starts runs on request: triggers of jobs, replays of dead letters, runs of workflows and single tasks."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,16 +9,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.jobs.fields import idempotency_key, printable, schedule_name
-from gnomon.core.jobs.inputs import check_input, read_input
+from gnomon.core.jobs.inputs import check_input, read_data, read_input
 from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
+from gnomon.core.runs.secret_text import escape_data
 from gnomon.core.runs.workflow import Workflow
-from gnomon.errors import KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
+from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, Unavailable
 from gnomon.ports.runs import Executions, RunQuery, Runs
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.execution.local_dispatch import WriteAndAdmit
+from gnomon.services.loop import ComputeQueue
 
 #: The delays between the tries of `start` while the store is unavailable.
 _BACKOFF_SECONDS = (0.1, 0.4, 1.6)
@@ -32,10 +35,19 @@ class LaunchResult(Struct, frozen=True):
     became: LaunchOutcome
 
 
+class ReplayedLetter(Struct, frozen=True, kw_only=True):
+    """A dead letter to replay: the execution that failed, and its input."""
+
+    letter: str
+    execution: RunId
+    input: bytes | None
+    tenant: str
+
+
 class Launcher:
     """Triggers jobs, starts workflows and replays dead letters."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         runs: Runs,
         executions: Executions,
@@ -45,8 +57,10 @@ class Launcher:
         ids: Ids,
         *,
         write_and_admit: WriteAndAdmit | None = None,
+        compute: ComputeQueue | None = None,
     ) -> None:
         """`write_and_admit` writes a launch and hands its tasks to the dispatcher of this process, if there is one."""
+        self._compute = compute or ComputeQueue()
         self._runs = runs
         self._executions = executions
         self._jobs = jobs
@@ -75,14 +89,14 @@ class Launcher:
         schedule = await self._job(tenant, job)
         spec = schedule.spec
         workflow = await self._workflow(tenant, spec.workflow_id, spec.workflow_version)
-        given = None if input is None else _checked_input(input, workflow)
+        given = None if input is None else await self._compute.read(input, partial(_checked_data, input, workflow))
         now = self._clock.now()
         run_id = (
             RunId(self._ids.new("run", now))
             if key is None
             else keyed_run_id(tenant, schedule.uid, idempotency_key(key))
         )
-        run = new_requested_run(run_id, schedule, source=source, now=now, key=key, user_id=actor)
+        run = new_requested_run(run_id, schedule, source=source, now=now, actor=actor, key=key, user_id=actor)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=given, force=force)
         done = await self._launch(launch, schedule, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
@@ -90,34 +104,34 @@ class Launcher:
         return done
 
     async def replay(
-        self, job: str, *, letter: str, given: bytes | None, actor: str, key: str | None = None, tenant: str = "default"
+        self, job: str, replayed: ReplayedLetter, *, actor: str, key: str | None = None, waits: bool = False
     ) -> LaunchResult:
-        """Start a run of the job's newest version with the input of a dead letter; once per key."""
-        schedule = await self._job(tenant, job)
-        workflow = await self._workflow(tenant, schedule.spec.workflow_id)
-        now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
+        """Start a run of the job's newest version with the input of a dead letter; once per key.
+
+        `waits` queues it where the overlap policy would refuse it.
+        """
+        schedule = await self._job(replayed.tenant, job)
+        workflow = await self._workflow(replayed.tenant, schedule.spec.workflow_id)
+        now, run_id = self._clock.now(), _replay_id(replayed, key)
         run = new_requested_run(
-            run_id, schedule, source=Source.MANUAL, now=now, key=key, user_id=printable("actor", actor)
+            run_id, schedule, source=Source.MANUAL, now=now, actor=printable("actor", actor), key=key, user_id=actor
         )
-        run = replace(run, workflow_version=workflow.version, replay_of=letter)
-        return await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), schedule, now)
+        run = replace(run, workflow_version=workflow.version, replay_of=replayed.letter)
+        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input, waits=waits)
+        return await self._launch(launch, schedule, now)
 
     async def replay_workflow(
-        self,
-        workflow_id: str,
-        *,
-        letter: str,
-        given: bytes | None,
-        actor: str,
-        key: str | None = None,
-        tenant: str = "default",
+        self, workflow_id: str, replayed: ReplayedLetter, *, actor: str, key: str | None = None
     ) -> LaunchResult:
         """Like `replay`, for a dead letter of a run without a job."""
-        workflow = await self._workflow(tenant, workflow_id)
-        now, run_id = self._clock.now(), _replay_id(tenant, letter, key)
-        run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
-        run = replace(run, source=Source.MANUAL, replay_of=letter, idempotency_key=key)
-        return await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)
+        workflow = await self._workflow(replayed.tenant, workflow_id)
+        now, run_id = self._clock.now(), _replay_id(replayed, key)
+        run = _unscheduled_run(
+            run_id, workflow, actor=printable("actor", actor), user_id=actor, planned_at=now, now=now
+        )
+        run = replace(run, source=Source.MANUAL, replay_of=replayed.letter, idempotency_key=key)
+        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input)
+        return await self._launch(launch, None, now)
 
     async def run(
         self,
@@ -128,10 +142,16 @@ class Launcher:
         key: str | None = None,
         source: Source = Source.API,
     ) -> LaunchResult:
-        """Start a run of a workflow without a job, once per key; KeyTaken as for `trigger`."""
-        given, now = None if input is None else _checked_input(input, workflow), self._clock.now()
+        """Start a run of a workflow without a job, once per key; KeyTaken as for `trigger`.
+
+        The input is a part of the definition: it may name secrets.
+        """
+        given = None if input is None else await self._compute.read(input, partial(_checked_input, input, workflow))
+        now = self._clock.now()
         run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
-        run = _unscheduled_run(run_id, workflow, user_id=printable("actor", actor), planned_at=now, now=now)
+        run = _unscheduled_run(
+            run_id, workflow, actor=printable("actor", actor), user_id=actor, planned_at=now, now=now
+        )
         run = replace(run, source=source, idempotency_key=key)
         done = await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
@@ -146,37 +166,47 @@ class Launcher:
             raise KeyTaken(key, kept.run_id)
 
     async def start(
-        self, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, *, tenant: str = "default"
+        self,
+        workflow_id: str,
+        version: int,
+        user_id: str,
+        scheduled_for: int,
+        key: str,
+        *,
+        actor: str,
+        tenant: str = "default",
     ) -> bool:
         """Start a run of that version, planned at that time, once per key; return False if that is not possible.
 
-        KeyTaken if the run of the key has another version or time.
+        The run is on behalf of `user_id`, which the actor chooses; the audit trail records the actor. KeyTaken if the
+        run of the key has another version or time.
         """
         schedule_name("tenant", tenant)
         schedule_name("workflow_id", workflow_id)
         run_id = keyed_run_id(tenant, f"start {workflow_id}", idempotency_key(key))
         printable("user_id", user_id)
+        printable("actor", actor)
         for delay in (*_BACKOFF_SECONDS, None):
             try:
-                return await self._started(run_id, workflow_id, version, user_id, scheduled_for, key, tenant)
+                workflow = await self._jobs.workflow(tenant, workflow_id, version)
+                if workflow is None:
+                    return False
+                now = self._clock.now()
+                run = _unscheduled_run(
+                    run_id, workflow, actor=actor, user_id=user_id, planned_at=scheduled_for, now=now
+                )
+                return await self._started(replace(run, idempotency_key=key), workflow, key)
             except Unavailable:
                 if delay is not None:
                     await self._clock.sleep(delay)
         return False
 
-    async def _started(
-        self, run_id: RunId, workflow_id: str, version: int, user_id: str, scheduled_for: int, key: str, tenant: str
-    ) -> bool:
-        workflow = await self._jobs.workflow(tenant, workflow_id, version)
-        if workflow is None:
-            return False
-        now = self._clock.now()
-        run = _unscheduled_run(run_id, workflow, user_id=user_id, planned_at=scheduled_for, now=now)
-        launch = LaunchRequest(run=replace(run, idempotency_key=key), first_steps=workflow.first_steps)
-        [became] = await self._runs.launch([launch], now=now)
-        kept = await self._executions.find_run(run_id) if became is LaunchOutcome.ALREADY else None
-        if kept is not None and (kept.workflow_version, kept.planned_at) != (version, scheduled_for):
-            raise KeyTaken(key, run_id)
+    async def _started(self, run: Run, workflow: Workflow, key: str) -> bool:
+        launch = LaunchRequest(run=run, first_steps=workflow.first_steps)
+        [became] = await self._runs.launch([launch], now=run.created_at)
+        kept = await self._executions.find_run(run.run_id) if became is LaunchOutcome.ALREADY else None
+        if kept is not None and (kept.workflow_version, kept.planned_at) != (run.workflow_version, run.planned_at):
+            raise KeyTaken(key, run.run_id)
         return became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED, LaunchOutcome.ALREADY)
 
     async def _job(self, tenant: str, job: str) -> Schedule:
@@ -209,7 +239,9 @@ class Launcher:
             return became
 
         never_waits = launch.force or schedule is None or schedule.spec.overlap is Overlap.ALLOW
-        if self._write_and_admit is None or not never_waits:
+        # With a key, the store may have the run already, with another input: only what is stored may run.
+        may_exist = launch.run.idempotency_key is not None or launch.run.replay_of is not None
+        if self._write_and_admit is None or may_exist or not never_waits:
             # The run may have to queue, which only the store can decide.
             return await write()
         tasks = first_tasks(launch.run, launch.first_steps, now=now)
@@ -230,6 +262,15 @@ class Launcher:
         return None
 
 
+def _checked_data(given: Mapping[str, Any], workflow: Workflow) -> bytes:
+    """The input that a caller gives to a run: it is data, and names no secrets."""
+    if not isinstance(given, Mapping):
+        raise FieldError("input", given, "must be a mapping")
+    plain = read_data("input", given)
+    check_input("input", plain, workflow.input_schema)
+    return msgspec.json.encode(escape_data(plain))
+
+
 def _checked_input(given: Mapping[str, Any], workflow: Workflow) -> bytes:
     plain = read_input("input", given)
     check_input("input", plain, workflow.input_schema)
@@ -241,15 +282,18 @@ def _decoded_input(given: bytes | None) -> object:
     return None if given is None else msgspec.json.decode(given)
 
 
-def _replay_id(tenant: str, letter: str, key: str | None) -> RunId:
-    return keyed_run_id(tenant, letter, _ONLY_REPLAY if key is None else idempotency_key(key))
+def _replay_id(replayed: ReplayedLetter, key: str | None) -> RunId:
+    """The id of the only replay of an execution, or of the only one with that key of a letter."""
+    if key is None:
+        return keyed_run_id(replayed.tenant, replayed.execution, _ONLY_REPLAY)
+    return keyed_run_id(replayed.tenant, replayed.letter, idempotency_key(key))
 
 
 def _unscheduled_id(tenant: str, key: str) -> RunId:
     return keyed_run_id(tenant, "run", idempotency_key(key))
 
 
-def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned_at: int, now: int) -> Run:
+def _unscheduled_run(run_id: RunId, workflow: Workflow, *, actor: str, user_id: str, planned_at: int, now: int) -> Run:
     """A run of a workflow without a schedule."""
     return Run(
         run_id=run_id,
@@ -265,4 +309,5 @@ def _unscheduled_run(run_id: RunId, workflow: Workflow, *, user_id: str, planned
         planned_at=planned_at,
         fire_at=planned_at,
         created_at=now,
+        actor=actor,
     )

@@ -3,43 +3,65 @@
 The HTTP API and the command line show the same responses.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from gnomon.core import responses
+from gnomon.core.announcements.model import Announcement, AnnouncementState
+from gnomon.core.approvals import Approval
 from gnomon.core.audit import StoredAuditEntry
 from gnomon.core.cron import Cron
 from gnomon.core.explain.evidence import JobExplanation, SubjectExplanation
 from gnomon.core.health import NodeHealth
+from gnomon.core.ids import tick_key
 from gnomon.core.instants import in_zone, instant_of
-from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.export import job_as_data, workflow_as_data
 from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.steps import redacted_ping
 from gnomon.core.ledger.forecast import ClockChangeDay, FireChange, FireChangeKind, FireDiff, is_on_clock_change_day
-from gnomon.core.model import ENGINE, Attempt, DeadLetter, Run, Schedule, Spec, Task, Tick, TickException
+from gnomon.core.model import (
+    ENGINE,
+    Attempt,
+    DeadLetter,
+    ExecutionStatus,
+    Run,
+    Schedule,
+    Source,
+    Spec,
+    Task,
+    Tick,
+    TickException,
+    TickKind,
+)
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
+from gnomon.core.runs.job_lock import RunLock
+from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
+from gnomon.core.tokens import TokenRecord
+from gnomon.ports.runs import StepLogLine
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.services.operations.backfills import Preview
+from gnomon.services.operations.command_policy import ActionBudget, ApprovalState
 from gnomon.services.operations.dead_letters import DeadLetterView, ReplayResult
 from gnomon.services.operations.events import EmittedEvent
 from gnomon.services.operations.executions import (
     NO_TASK_YET,
     ExecutionView,
-    StepLogLine,
+    ListedRun,
     StepProgress,
     StepView,
+    last_attempt,
     step_progress,
     sub_run_of,
 )
-from gnomon.services.operations.job_changes import JobChange
+from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
-from gnomon.services.operations.jobs import ApplyResult, JobLockView, JobView, UpcomingFire
+from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
 from gnomon.services.operations.workflows import DeployResult
 from gnomon.services.scheduling.registrar import ResumeResult, ScheduleView
@@ -90,8 +112,6 @@ def cron_expression(spec: Spec) -> str | None:
     return spec.trigger.expression if isinstance(spec.trigger, Cron) else None
 
 
-#: The number of items of a step in the detail of an execution.
-_MOST_ITEMS = 100
 #: The reasons to wait that have a known end.
 _TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
 
@@ -106,11 +126,15 @@ def timezone_of(spec: Spec) -> str:
     return spec.timezone
 
 
-def state_of(schedule: Schedule) -> str:
-    """The state of a job in one or two words."""
+def state_of(schedule: Schedule, last_kind: TickKind | None = None) -> str:
+    """The state of a job in one or two words; `last_kind` is the last decision of a one-shot that is over."""
     if schedule.active_runs + schedule.queued_runs:
         return "running" if schedule.paused_at is None else "running, paused"
-    return "active" if schedule.paused_at is None else "paused"
+    if schedule.paused_at is not None:
+        return "paused"
+    if last_kind is None:
+        return "active"
+    return "done" if last_kind in (TickKind.FIRED, TickKind.QUEUED) else "missed"
 
 
 def job_etag(schedule: Schedule) -> str:
@@ -141,16 +165,22 @@ def job_summary(view: JobView) -> responses.JobSummary:
     schedule, workflow = view.schedule, view.workflow
     return responses.JobSummary(
         job=schedule.schedule_id,
-        state=state_of(schedule),
+        state=state_of(schedule, view.last_kind),
         schedule=schedule_sentence(schedule.spec),
+        cron=cron_expression(schedule.spec),
         timezone=timezone_of(schedule.spec),
         next_run_at=optional_instant(next_run_at(view)),
         paused=schedule.paused_at is not None,
         under_way=schedule.active_runs,
         queued=schedule.queued_runs,
+        running=view.running,
         version=schedule.spec.workflow_version,
         functions=functions_of(workflow),
         tags=[] if workflow is None else list(workflow.tags),
+        updated_at=instant_of(schedule.updated_at),
+        origin=schedule.spec.origin,
+        orphaned=schedule.spec.orphaned,
+        approved=view.approval is not None,
     )
 
 
@@ -169,6 +199,33 @@ def job_detail(view: JobView) -> responses.JobDetail:
             for one in pending_exceptions(view.schedule)
         ],
         lock=None if view.lock is None else _job_lock(view.lock),
+        approval=None if view.approval is None else _job_approval(view.approval),
+    )
+
+
+def _job_approval(approval: Approval) -> responses.JobApproval:
+    return responses.JobApproval(
+        approved_by=approval.granted_by,
+        approved_at=instant_of(approval.granted_at),
+        reason=approval.reason,
+        digest=approval.digest,
+    )
+
+
+def approval_state(found: ApprovalState) -> responses.JobApprovalState:
+    """Whether the commands of a job are approved."""
+    return responses.JobApprovalState(
+        job=found.subject,
+        approved=found.approval is not None,
+        digest=found.digest,
+        approval=None if found.approval is None else _job_approval(found.approval),
+    )
+
+
+def security_status(budget: ActionBudget, *, read_only: bool) -> responses.SecurityStatus:
+    """The state of the policy of commands."""
+    return responses.SecurityStatus(
+        read_only=read_only, actions_per_hour=budget.limit, actions_spent=budget.spent, actions_left=budget.left
     )
 
 
@@ -181,11 +238,21 @@ def pending_exceptions(schedule: Schedule) -> list[TickException]:
 def _job_definition(schedule: Schedule, workflow: Workflow | None) -> dict[str, Any] | None:
     if workflow is None:
         return None
-    enabled = schedule.paused_at is None
-    return job_as_data(Job(name=schedule.schedule_id, spec=schedule.spec, workflow=workflow, enabled=enabled))
+    shown, enabled = _with_redacted_ping(workflow), schedule.paused_at is None
+    return job_as_data(Job(name=schedule.schedule_id, spec=schedule.spec, workflow=shown, enabled=enabled))
 
 
-def _job_lock(lock: JobLockView) -> responses.JobLock:
+def _with_redacted_ping(workflow: Workflow) -> Workflow:
+    """The workflow as it is shown: who has the URL of a ping can ping."""
+    return workflow if workflow.ping is None else replace(workflow, ping=redacted_ping(workflow.ping))
+
+
+def workflow_definition(workflow: Workflow) -> dict[str, Any]:
+    """The definition of a workflow, as it is shown."""
+    return workflow_as_data(_with_redacted_ping(workflow))
+
+
+def _job_lock(lock: RunLock) -> responses.JobLock:
     acquired = instant_of(lock.acquired_at)
     return responses.JobLock(key=lock.key, execution_id=lock.execution_id, acquired_at=acquired, ttl_ms=lock.ttl_ms)
 
@@ -200,24 +267,31 @@ def job_applied(one: ApplyResult) -> responses.JobApplied:
         next_run_at=optional_instant(one.next_run_at),
         schedule=schedule_sentence(one.spec),
         cron=cron_expression(one.spec),
+        warnings=list(one.warnings),
     )
 
 
 def ledger_ticks(found: Iterable[Tick]) -> list[responses.LedgerTick]:
     """Ticks as they are listed."""
-    return [
-        responses.LedgerTick(
-            job=tick.schedule_id,
-            planned_at=instant_of(tick.decision.planned_at),
-            last_at=instant_of(tick.decision.last_at),
-            count=tick.decision.count,
-            kind=tick.decision.kind.value,
-            reason=tick.decision.reason.value,
-            status=tick.status.value,
-            execution_id=tick.run_id,
-        )
-        for tick in found
-    ]
+    return [ledger_tick(tick) for tick in found]
+
+
+def ledger_tick(tick: Tick) -> responses.LedgerTick:
+    """A tick in a list."""
+    return responses.LedgerTick(
+        job=tick.schedule_id,
+        planned_at=instant_of(tick.decision.planned_at),
+        last_at=instant_of(tick.decision.last_at),
+        count=tick.decision.count,
+        kind=tick.decision.kind.value,
+        reason=tick.decision.reason.value,
+        status=tick.status.value,
+        execution_id=tick.run_id,
+        key=tick.key.hex(),
+        decided_at=instant_of(tick.decided_at),
+        created_at=instant_of(tick.decided_at),
+        updated_at=instant_of(tick.updated_at),
+    )
 
 
 def planned_fire(fire: UpcomingFire) -> responses.PlannedFire:
@@ -242,8 +316,14 @@ def run_duration_ms(run: Run) -> int | None:
     return max(0, run.completed_at - run.started_at)
 
 
-def execution_summary(run: Run) -> responses.Execution:
+def listed_execution(listed: ListedRun) -> responses.Execution:
     """An execution in a list."""
+    return execution_summary(listed.run, attempt=listed.attempt, told=listed.announcements)
+
+
+def execution_summary(run: Run, *, attempt: int, told: Sequence[Announcement] = ()) -> responses.Execution:
+    """An execution, whose last attempt has that number, with its announcements."""
+    changes = (run.created_at, run.started_at, run.cancel_requested_at, run.completed_at)
     return responses.Execution(
         execution_id=run.run_id,
         job=run.schedule_id or run.workflow_id,
@@ -251,14 +331,54 @@ def execution_summary(run: Run) -> responses.Execution:
         trigger=run.source.value,
         status=run.status.value,
         queued=run.queued,
+        attempt=attempt,
         planned_at=instant_of(run.planned_at),
+        tick_key=_tick_key(run),
+        created_at=instant_of(run.created_at),
+        updated_at=instant_of(max(at for at in changes if at is not None)),
         started_at=optional_instant(run.started_at),
         completed_at=optional_instant(run.completed_at),
         duration_ms=run_duration_ms(run),
         user_id=run.user_id,
+        actor=run.actor,
         error=run.error,
         key=run.idempotency_key,
         replay_of=run.replay_of,
+        announced=announced_state(told),
+    )
+
+
+def _tick_key(run: Run) -> str | None:
+    if run.source is not Source.CRON or run.schedule_id is None:
+        return None
+    return tick_key(run.schedule_id, run.planned_at).hex()
+
+
+def skipped_execution(tick: Tick) -> responses.Execution:
+    """A skipped tick in a list of executions."""
+    key = tick.key.hex()
+    return responses.Execution(
+        execution_id=tick.run_id or key,
+        job=tick.schedule_id,
+        version=None,
+        trigger=Source.CRON.value,
+        status=ExecutionStatus.SKIPPED.value,
+        reason=tick.decision.reason.value,
+        count=tick.decision.count,
+        queued=False,
+        attempt=0,
+        planned_at=instant_of(tick.decision.planned_at),
+        tick_key=key,
+        created_at=instant_of(tick.decided_at),
+        updated_at=instant_of(tick.updated_at),
+        started_at=None,
+        completed_at=None,
+        duration_ms=None,
+        user_id="",
+        actor="",
+        error=None,
+        key=None,
+        replay_of=None,
     )
 
 
@@ -266,11 +386,14 @@ def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
     """An execution with its steps and attempts."""
     own = view.workflow.input if view.workflow else None
     return responses.ExecutionDetail(
-        **asdict(execution_summary(view.run)),
-        input=own if view.input is None else decoded(view.input),
+        **asdict(
+            execution_summary(view.run, attempt=last_attempt(one.task for one in view.steps), told=view.announcements)
+        ),
+        input=shown_data(own if view.input is None else decoded(view.input)),
         parent_task=view.run.parent_task,
         cancel_requested_at=optional_instant(view.run.cancel_requested_at),
         steps=_step_details(view),
+        announcements=[announcement_summary(one) for one in view.announcements],
     )
 
 
@@ -281,8 +404,7 @@ def _step_details(view: ExecutionView) -> list[responses.StepDetail]:
 
 
 def _step_detail(progress: StepProgress) -> responses.StepDetail:
-    items = [item_detail(one) for one in progress.items[:_MOST_ITEMS]]
-    counts = Counter(one.task.state.value for one in progress.items)
+    items = [item_detail(one) for one in progress.items]
     many = progress.step.foreach is not None
     return responses.StepDetail(
         step=progress.step.name,
@@ -291,7 +413,7 @@ def _step_detail(progress: StepProgress) -> responses.StepDetail:
         condition=progress.step.condition,
         execution_id=sub_run_of(progress),
         items=items if many else None,
-        item_counts=dict(counts) if many else None,
+        item_counts={state.value: count for state, count in progress.item_counts.items()} if many else None,
         **({"state": NO_TASK_YET} if progress.view is None else _task_fields(progress.view)),
     )
 
@@ -347,6 +469,44 @@ def launch_response(done: LaunchResult) -> responses.Started:
     return responses.Started(execution_id=done.run_id, became=done.became.value)
 
 
+# ---- announcements -------------------------------------------------------------------------------
+
+#: The worst first: an execution shows the worst state of its announcements.
+_WORST_FIRST = (
+    AnnouncementState.GIVEN_UP,
+    AnnouncementState.PENDING,
+    AnnouncementState.SENT,
+    AnnouncementState.SILENT,
+)
+
+
+def announced_state(told: Sequence[Announcement]) -> str | None:
+    """Whether all of these were announced, or what the worst of them is; None if there are none."""
+    states = {one.state for one in told}
+    return next((state.value for state in _WORST_FIRST if state in states), None)
+
+
+def announcement_summary(one: Announcement) -> responses.AnnouncementSummary:
+    """An announcement."""
+    return responses.AnnouncementSummary(
+        announcement_id=one.announcement_id,
+        job=one.job,
+        execution_id=one.run_id,
+        planned_at=instant_of(one.planned_at),
+        moment=one.moment.value,
+        channel=one.channel,
+        to=one.recipient,
+        best_effort=one.best_effort,
+        state=one.state.value,
+        parts_sent=one.parts_sent,
+        tries=one.tries,
+        next_try_at=None if one.over else instant_of(one.next_at),
+        created_at=instant_of(one.created_at),
+        ended_at=optional_instant(one.ended_at),
+        note=one.note,
+    )
+
+
 # ---- dead letters --------------------------------------------------------------------------------
 
 
@@ -360,7 +520,7 @@ def dead_letter_summary(letter: DeadLetter) -> responses.DeadLetterSummary:
         reason=letter.reason,
         attempts=letter.attempts,
         last_error=letter.last_error,
-        input=decoded(letter.input),
+        input=shown_data(decoded(letter.input)),
         first_attempt_at=instant_of(letter.first_attempt_at),
         last_attempt_at=instant_of(letter.last_attempt_at),
         created_at=instant_of(letter.created_at),
@@ -486,7 +646,7 @@ def jobs_planned(planned: JobsPlan, *, limit: int) -> responses.JobsPlanned:
     return responses.JobsPlanned(
         from_at=instant_of(planned.from_at),
         until_at=instant_of(planned.until_at),
-        jobs={change.value: planned.count(change) for change in JobChange},
+        jobs={change.value: planned.count(change) for change in PLANNED_CHANGES},
         fires=fires | {"same": sum(one.forecast.fires.same for one in planned.jobs)},
         plan=[_job_plan(one, limit) for one in planned.jobs],
     )
@@ -543,11 +703,25 @@ def _planned_change(change: FireChange, days: Sequence[ClockChangeDay]) -> respo
 # ---- the audit trail -----------------------------------------------------------------------------
 
 
-def audit_record(stored: StoredAuditEntry) -> responses.AuditRecord:
-    """An audit entry and its position in the hash chain."""
+def token_detail(record: TokenRecord) -> responses.TokenDetail:
+    """A token that was issued or revoked here."""
+    return responses.TokenDetail(
+        token_id=record.token_id,
+        subject=record.subject,
+        role=record.role,
+        issued_at=optional_instant(record.issued_at),
+        issued_by=record.issued_by,
+        expires_at=instant_of(record.expires_at),
+        revoked_at=optional_instant(record.revoked_at),
+        revoked_by=record.revoked_by,
+    )
+
+
+def audit_record(stored: StoredAuditEntry, *, place: bool) -> responses.AuditRecord:
+    """An audit entry; with `place`, also its number and its place in the chain, which counts all tenants."""
     entry = stored.entry
     return responses.AuditRecord(
-        number=stored.number,
+        number=stored.number if place else None,
         at=instant_of(entry.at),
         actor=entry.actor,
         tenant=entry.tenant,
@@ -557,8 +731,8 @@ def audit_record(stored: StoredAuditEntry) -> responses.AuditRecord:
         before=entry.before,
         after=entry.after,
         details=msgspec.json.decode(entry.details),
-        seq=stored.seq,
-        prev_hash=stored.prev_hash,
+        seq=stored.seq if place else None,
+        prev_hash=stored.prev_hash if place else None,
         hash=stored.hash,
     )
 
@@ -572,6 +746,7 @@ def schedule_detail(view: ScheduleView) -> responses.ScheduleDetail:
         version=spec.workflow_version,
         user_id=spec.user_id,
         schedule=schedule_sentence(spec),
+        cron=cron_expression(spec),
         timezone=timezone_of(spec),
         start_at=optional_instant(spec.start_at),
         end_at=optional_instant(spec.end_at),
@@ -595,6 +770,7 @@ def workflow_deployed(done: DeployResult) -> responses.WorkflowDeployed:
         new=done.new,
         schedules=list(done.schedules),
         removed=list(done.removed),
+        warnings=list(done.warnings),
     )
 
 
@@ -642,7 +818,7 @@ def _why_moment(one: SubjectExplanation) -> responses.WhyMoment:
         decision=_why_decision(one),
         previous_at=optional_instant(one.previous_at),
         next_at=optional_instant(one.next_at),
-        execution=None if one.run is None else execution_summary(one.run),
+        execution=None if one.run is None else execution_summary(one.run, attempt=last_attempt(one.tasks)),
         attempts=[
             responses.WhyAttempt(step=task.step, item=task.item, fence=attempt.number, **_attempt_fields(attempt))
             for task, attempt in tried_attempts(one)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -10,15 +11,16 @@ from msgspec.structs import replace
 
 from gnomon.core.jobs.export import workflow_as_data
 from gnomon.core.jobs.fields import FieldReader, printable, schedule_name
-from gnomon.core.jobs.steps import COMMAND_FIELDS, WORK_FIELDS, read_workflow
+from gnomon.core.jobs.steps import COMMAND_FIELDS, SANDBOX_FIELDS, WORK_FIELDS, read_workflow
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import NotFound
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import JobChangeset, Jobs
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.launcher import Launcher, LaunchResult
 
 #: The fields of a task: those of a job with one function.
-_NOT_OF_A_TASK = frozenset((*COMMAND_FIELDS, "name", "dag", "max_parallel", "lock", "ping"))
+_NOT_OF_A_TASK = frozenset((*COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "name", "dag", "max_parallel", "lock", "ping"))
 TASK_FIELDS = tuple(field for field in WORK_FIELDS if field not in _NOT_OF_A_TASK)
 _LONGEST_FUNCTION = 80
 
@@ -26,7 +28,8 @@ _LONGEST_FUNCTION = 80
 class TaskService:
     """Submits single tasks."""
 
-    def __init__(self, jobs: Jobs, launcher: Launcher, clock: Clock) -> None:
+    def __init__(self, jobs: Jobs, launcher: Launcher, clock: Clock, compute: ComputeQueue | None = None) -> None:
+        self._compute = compute or ComputeQueue()
         self._jobs = jobs
         self._launcher = launcher
         self._clock = clock
@@ -43,7 +46,8 @@ class TaskService:
         printable("actor", actor)
         fields = FieldReader(definition, TASK_FIELDS)
         fields.required("function")
-        workflow = read_workflow(FieldReader({"name": "task", **definition}, WORK_FIELDS))
+        whole = FieldReader({"name": "task", **definition}, WORK_FIELDS)
+        workflow = await self._compute.read(definition, partial(read_workflow, whole))
         given, terms = workflow.input, _with_digest_name(replace(workflow, tenant=tenant, input={}))
         if key is not None:
             # Before the workflow is stored: a refused request leaves nothing behind.

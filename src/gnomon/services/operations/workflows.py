@@ -1,20 +1,26 @@
 """Deploys and lists workflows: versions of a graph of steps, with the schedules of its triggers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.announcements.channels import Channels, check_announcements
+from gnomon.core.commands.tenants import ALL_TENANTS, check_commands
 from gnomon.core.jobs.definition import Definition, read_definition
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.model import Schedule, ScheduleUid
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
+from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.job_changes import (
     JobChangePlan,
     changeset_of,
@@ -22,6 +28,9 @@ from gnomon.services.operations.job_changes import (
     plan_change,
     plan_creation,
     plan_removal,
+    repeats_spec,
+    with_kept_origin,
+    with_stored_ping,
 )
 
 #: The number of tries against concurrent changes of the same workflow.
@@ -39,29 +48,47 @@ class DeployResult(Struct, frozen=True, kw_only=True):
     #: The schedules of its triggers, and the removed schedules of earlier versions.
     schedules: tuple[str, ...]
     removed: tuple[str, ...]
+    #: Commands that need an approval and have none.
+    warnings: tuple[str, ...] = ()
 
 
 class WorkflowService:
     """Deploys and lists workflows."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         jobs: Jobs,
         schedules: Schedules,
         clock: Clock,
         ids: Ids,
         *,
+        compute: ComputeQueue | None = None,
         defaults: Defaults | None = None,
         tzdata: str = "",
+        command_tenants: Collection[str] = (ALL_TENANTS,),
+        channels: Channels | None = None,
+        command_policy: CommandPolicyService | None = None,
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
+        """`command_tenants` are the tenants whose workflows may have commands; without `command_policy` all are open.
+
+        `channels` are those to which workflows may announce; None if they are not known.
+        """
+        self._compute = compute or ComputeQueue()
         self._jobs = jobs
         self._schedules = schedules
         self._clock = clock
         self._ids = ids
         self._defaults = defaults or Defaults()
         self._tzdata = tzdata
+        self._catchup_limit = catchup_limit
+        self._command_tenants = command_tenants
+        self._channels = channels
+        self._command_policy = command_policy
 
-    async def deploy(self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default") -> DeployResult:
+    async def deploy(
+        self, definition: Mapping[str, Any], *, actor: str, tenant: str = "default", origin: str = ""
+    ) -> DeployResult:
         """Store the workflow as a new version, unless it equals the newest one, and register its triggers.
 
         One transaction writes the version and its schedules, and removes the schedules of triggers that are no
@@ -72,7 +99,11 @@ class WorkflowService:
         name = ""
         for _ in range(_TRIES):
             now = self._clock.now()
-            read = read_definition(definition, self._defaults, now=now)
+            read = await self._compute.read(definition, partial(read_definition, definition, self._defaults, now=now))
+            schedules = {name: replace(spec, origin=origin) for name, spec in read.schedules.items()}
+            read = replace(read, workflow=replace(read.workflow, origin=origin), schedules=schedules)
+            check_commands(read.workflow, self._command_tenants, tenant)
+            check_announcements(read.workflow.announce, self._channels, tenant)
             name = read.workflow.workflow_id
             done = await self._try_deploy(read, actor, tenant, now)
             if done is not None:
@@ -82,16 +113,20 @@ class WorkflowService:
     async def _try_deploy(self, read: Definition, actor: str, tenant: str, now: int) -> DeployResult | None:
         """Deploy once; None if a concurrent change was faster, or overdue ticks had to be decided first."""
         newest = await self._jobs.workflow(tenant, read.workflow.workflow_id)
+        standing = await self._existing(tenant, read.workflow.workflow_id)
+        own = with_stored_ping(read.workflow, newest)
+        changed = newest is None or not _repeats_schedules(read, standing, newest)
+        read = replace(read, workflow=with_kept_origin(own, newest, changed=changed))
         workflow = _workflow_version(read, newest, tenant)
-        standing = await self._existing(tenant, workflow.workflow_id)
         removed = [one for name, one in standing.items() if name not in read.schedules]
         plans = await self._planned(read, newest, standing, tenant, now)
-        plans += [plan_removal(schedule, now=now) for schedule in removed]
+        plans += [plan_removal(schedule, now=now, limit=self._catchup_limit) for schedule in removed]
         overdue = [plan.schedule for plan in plans if plan.overdue is not None]
         for schedule in overdue:
-            await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata)
+            await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata, limit=self._catchup_limit)
         new = newest is None or newest.version != workflow.version
         changes = replace(changeset_of(plans), workflows=[workflow] if new else [])
+        warnings = await self._warnings(read, workflow) if new or changes.edits or changes.added else ()
         if overdue or not await self._jobs.apply(changes, now=now, actor=actor, tzdata=self._tzdata):
             return None
         return DeployResult(
@@ -100,7 +135,16 @@ class WorkflowService:
             new=new,
             schedules=tuple(read.schedules),
             removed=tuple(one.schedule_id for one in removed),
+            warnings=warnings,
         )
+
+    async def _warnings(self, read: Definition, workflow: Workflow) -> tuple[str, ...]:
+        """Commands that need an approval and have none; FieldError if the policy refuses one."""
+        policy = self._command_policy
+        if policy is None:
+            return ()
+        found = policy.check(workflow, list_field=read.list_field)
+        return () if found and await policy.approvals_of([workflow]) else found
 
     async def _planned(
         self, read: Definition, newest: Workflow | None, standing: Mapping[str, Schedule], tenant: str, now: int
@@ -110,7 +154,7 @@ class WorkflowService:
             job = Job(name=name, spec=spec, workflow=read.workflow)
             found = standing.get(name)
             if found is not None:
-                plans.append(plan_change(job, newest, found, now=now))
+                plans.append(plan_change(job, newest, found, now=now, limit=self._catchup_limit))
             elif await self._schedules.find(tenant, name) is not None:
                 raise FieldError("triggers", name, "is the name of a job that runs something else")
             else:
@@ -145,6 +189,13 @@ class WorkflowService:
         if found is None:
             raise NotFound("workflow" if version is None else f"version {version} of workflow", workflow_id)
         return found
+
+
+def _repeats_schedules(read: Definition, standing: Mapping[str, Schedule], newest: Workflow) -> bool:
+    """Whether the definition has the schedules that are stored, and no others."""
+    return read.schedules.keys() == standing.keys() and all(
+        repeats_spec(spec, standing[name], newest) for name, spec in read.schedules.items()
+    )
 
 
 def _workflow_version(read: Definition, newest: Workflow | None, tenant: str) -> Workflow:

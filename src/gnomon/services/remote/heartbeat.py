@@ -1,11 +1,12 @@
 """The heartbeat of a remote worker: renews its leases, and stops attempts that are lost or cancelled."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
+from gnomon.core import component_names
 from gnomon.core.leases import LEASE_TRUST_FRACTION
 from gnomon.core.model import Result
 from gnomon.errors import Unavailable
@@ -59,16 +60,22 @@ class HeartbeatSender:
         self.lease_ms = lease_ms
         #: The newest attempts that were reported since the last renewal. A server may not have written them yet, and
         #: they must not count as lost. Older ones are surely written; all of them would not fit into a message.
-        self.recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
+        self._recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
+        #: Whether less busy workers of the pool are to have its tasks.
+        self.relieved = False
         self._hooks = hooks
         self._renewed_at = float("-inf")
         self._fenced = False
-        self._backoff = Backoff(events, "worker")
+        self._backoff = Backoff(events, component_names.WORKER)
 
     @property
     def trusted(self) -> bool:
         """Whether the last renewal is so recent that no other worker can have been given our attempts."""
         return self._clock.elapsed() - self._renewed_at < self.lease_ms / 1000 * LEASE_TRUST_FRACTION
+
+    def record_reported(self, attempts: Iterable[AttemptRef]) -> None:
+        """Remember that the ends of these attempts were reported."""
+        self._recently_reported += attempts
 
     async def send(self, *, at_once: bool = False) -> float:
         """Send a heartbeat if it is time, and apply the reply. Returns how many seconds to wait before the next.
@@ -77,7 +84,8 @@ class HeartbeatSender:
         """
         elapsed = self._clock.elapsed()
         every = self.lease_ms / 1000 / _RENEWALS
-        renews = at_once or elapsed - self._renewed_at >= every
+        # While others have its tasks, it tells its load more often.
+        renews = at_once or elapsed - self._renewed_at >= (min(every, _HEARTBEAT_SECONDS) if self.relieved else every)
         if not renews and not self._in_hand():
             return min(_HEARTBEAT_SECONDS, self._renewed_at + every - elapsed)
         try:
@@ -104,7 +112,7 @@ class HeartbeatSender:
         await self._asked(renews=False, leaves=True)
 
     async def _asked(self, *, renews: bool, leaves: bool = False) -> HeartbeatReply:
-        recent = frozenset(self.recently_reported) if renews else frozenset()
+        recent = frozenset(self._recently_reported) if renews else frozenset()
         held = (*self._in_hand(), *recent) if renews else ()
         request = HeartbeatRequest(card=self._card(), held=held, renews=renews, leaves=leaves)
         asked_at = self._clock.now()
@@ -112,9 +120,11 @@ class HeartbeatSender:
         if reply.now is not None:
             self._hooks.on_server_time(reply.now, asked_at)
         self.lease_ms = reply.lease_ms
+        if reply.relieved is not None:
+            self.relieved = reply.relieved
         if renews:
-            self.recently_reported = deque(
-                (one for one in self.recently_reported if one not in recent), maxlen=_MAX_RECENT
+            self._recently_reported = deque(
+                (one for one in self._recently_reported if one not in recent), maxlen=_MAX_RECENT
             )
         return reply
 

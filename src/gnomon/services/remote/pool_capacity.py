@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gnomon.core.runs.routing import Placement
-from gnomon.core.subjects import DEFAULT_POOL, REMOTE_WORKER_PREFIX
+from gnomon.core.runs.routing import Placement, is_relieved
+from gnomon.core.subjects import DEFAULT_POOL
+from gnomon.core.worker_ids import is_remote
 from gnomon.ports.messaging import TaskOutbox
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import ExecutionStore
-from gnomon.ports.tasks import AttemptRef, TakeFilter, WorkerInfo
+from gnomon.ports.tasks import AttemptRef, TakeFilter, WorkerInfo, worker_candidate, worker_candidates
 
 #: How long to cache the workers, and the number of messages under way.
 CACHE_SECONDS = 1.0
@@ -45,11 +46,14 @@ class DirectedTask(Struct, frozen=True):
 class PoolCapacity:
     """Tracks the workers on the bus and their free slots. Stale data costs time only."""
 
-    def __init__(self, store: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int) -> None:
+    def __init__(
+        self, store: ExecutionStore, queue: TaskOutbox, clock: Clock, *, lease_ms: int, overload_percent: int
+    ) -> None:
         self._store = store
         self._queue = queue
         self._clock = clock
         self._lease_seconds = lease_ms / 1000
+        self._overload_percent = overload_percent
         self._pools: dict[str, PoolSlots] = {DEFAULT_POOL: PoolSlots()}
         self._cards: Sequence[WorkerInfo] = ()
         self._reaches: dict[str, TakeFilter] = {DEFAULT_POOL: TakeFilter()}
@@ -75,14 +79,22 @@ class PoolCapacity:
         if asked_at - self._read_at < CACHE_SECONDS:
             return
         workers = [card for card in await self._store.workers.alive() if not card.draining]
-        self._cards = [card for card in workers if card.worker.startswith(f"{REMOTE_WORKER_PREFIX}_")]
+        self._cards = [card for card in workers if is_remote(card.worker)]
         for card in self._cards:
             self._pools.setdefault(card.pool, PoolSlots())
         for pool, pool_slots in self._pools.items():
-            pool_slots.slots = sum(card.slots for card in self._cards if card.pool == pool)
+            pool_slots.slots = sum(self._usable_slots(card) for card in self._cards if card.pool == pool)
             self._reaches[pool] = _take_filter(pool, self._cards, workers)
         self._expire_directed(asked_at)
         self._read_at = asked_at
+
+    def is_relieved(self, card: WorkerInfo) -> bool:
+        """Whether the worker is overloaded and another one of its pool on the bus can have its tasks."""
+        return is_relieved(worker_candidate(card), worker_candidates(self._cards), self._overload_percent)
+
+    def _usable_slots(self, card: WorkerInfo) -> int:
+        """The slots that are in use or may be filled from the pool."""
+        return min(card.slots, card.in_hand) if self.is_relieved(card) else card.slots
 
     def _expire_directed(self, now: float) -> None:
         """Forget directed tasks of workers that are gone, or that have long been idle."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.leases import LEASE_START_FRACTION
 from gnomon.core.messages import (
     MAX_MESSAGE_BYTES,
@@ -26,17 +27,20 @@ from gnomon.core.messages import (
     ended_report_of,
 )
 from gnomon.core.model import Result, TaskId
+from gnomon.core.payloads import has_sealed_field
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Delivery
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.execution import Runner
 from gnomon.ports.messaging import InboundMessage, StartGrant, StartRequest, WorkerBus
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
 from gnomon.services.execution.completions import drain_runner
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.loop import Backoff
 from gnomon.services.remote.heartbeat import HeartbeatHooks, HeartbeatSender
+from gnomon.services.remote.sealed_messages import MessageSealer
 
 
 class HeldTask(Struct):
@@ -107,11 +111,14 @@ class RemoteWorker:
         wake: asyncio.Event,
         measure_load: Callable[[], HostLoad],
         on_server_time: Callable[[int, int], None],
+        cipher: PayloadCipher | None = None,
     ) -> None:
         """`wake` is set when something has arrived or ended: the runner sets it, too.
 
         `on_server_time` is called with the time of the server that answers a heartbeat, and with ours when we asked.
+        With `cipher` inputs are decrypted and outputs are encrypted.
         """
+        self._sealer = MessageSealer(cipher)
         self._queue = queue
         self._runner = runner
         self._clock = clock
@@ -136,14 +143,19 @@ class RemoteWorker:
         self._draining = False
         self._wake = wake
         self._slot_freed = asyncio.Event()
-        self.backoff = Backoff(events, "worker")
-        self._pulling = Backoff(events, "worker")
-        self.heartbeat = HeartbeatSender(
-            queue,
-            runner,
-            clock,
-            events,
-            lease_ms=settings.worker.lease_ms,
+        self.backoff = Backoff(events, component_names.WORKER)
+        self._pulling = Backoff(events, component_names.WORKER)
+        self.heartbeat = self._build_heartbeat(on_server_time)
+        #: The bus may have delivered messages from before then to other workers, and have forgotten it.
+        self._trusted_since: int | None = None
+
+    def _build_heartbeat(self, on_server_time: Callable[[int, int], None]) -> HeartbeatSender:
+        return HeartbeatSender(
+            self._queue,
+            self._runner,
+            self._clock,
+            self._events,
+            lease_ms=self._settings.lease_ms,
             card=self._card,
             in_hand=self._in_hand,
             hooks=HeartbeatHooks(
@@ -153,8 +165,6 @@ class RemoteWorker:
                 on_server_time=on_server_time,
             ),
         )
-        #: The bus may have delivered messages from before then to other workers, and have forgotten it.
-        self._trusted_since: int | None = None
 
     @property
     def in_hand(self) -> int:
@@ -169,7 +179,8 @@ class RemoteWorker:
         if free <= 0 or self._draining or not self.heartbeat.trusted:
             return _IDLE_SECONDS
         try:
-            delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS)
+            directed_only = self.heartbeat.relieved
+            delivered = await self._queue.pull(limit=free, wait_ms=_PULL_MS, directed_only=directed_only)
             await self._accept_deliveries(delivered)
         except Unavailable as error:
             return self._pulling.failed(error)
@@ -181,8 +192,11 @@ class RemoteWorker:
         not_ours = []
         for one in delivered:
             try:
-                order = decode_task_message(one.body)
+                order = self._sealer.unseal_task(decode_task_message(one.body))
             except FieldError:
+                self._unreadable.append(one)
+                continue
+            if not self._is_addressed(order, one):
                 self._unreadable.append(one)
                 continue
             if not self._accepts(order, one):
@@ -191,6 +205,12 @@ class RemoteWorker:
             self._wake.set()
         if not_ours:
             await self._queue.acknowledge(not_ours)
+
+    def _is_addressed(self, order: TaskMessage, delivered: InboundMessage) -> bool:
+        """Whether a server sent this message here. A copy may have reached another worker, too, which starts it."""
+        if delivered.handle is None:
+            return order.to in (None, self.worker)
+        return not order.to and delivered.name == order.name
 
     def _accepts(self, order: TaskMessage, delivered: InboundMessage) -> bool:
         held = TaskId(order.task_id), order.fence
@@ -225,6 +245,8 @@ class RemoteWorker:
             return f"it reached {self.worker} too late"
         if order.function not in self._runner.functions:
             return f"no_workers: {self.worker} has no function {order.function!r}"
+        if has_sealed_field(order.input):
+            return f"no_workers: {self.worker} has no key for the encrypted input"
         return f"{self.worker} stops" if self._draining else None
 
     def _report_never_started(self, came: HeldTask, reason: str) -> None:
@@ -240,7 +262,8 @@ class RemoteWorker:
     async def step(self) -> float:
         """Report ended and starting attempts, and start them. Returns how many seconds to wait before the next step."""
         self.heartbeat.stop_if_lease_lost()
-        self._ended += [ended_report_of(one.assignment, one.outcome) for one in self._runner.finished()]
+        ended = [ended_report_of(one.assignment, one.outcome) for one in self._runner.finished()]
+        self._ended += map(self._sealer.seal_report, ended)
         try:
             await self._send_report()
             await self._pass_on_unreadable()
@@ -263,7 +286,7 @@ class RemoteWorker:
         self._begin(self._at_once(report.starts))
         gone = [self._held.pop(held).delivered for held in report.ends if held in self._held]
         self._remember(report.ends)
-        self.heartbeat.recently_reported += report.ends
+        self.heartbeat.record_reported(report.ends)
         if gone:
             self._slot_freed.set()
             # If this is lost, they are delivered again, and recognised.
@@ -394,7 +417,7 @@ class RemoteWorker:
             if one.doubtful:
                 self._not_ours.append(one.held)
             else:
-                outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began")
+                outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began", never_began=True)
                 self._ended.append(ended_report_of(one.assignment, outcome))
 
     def _taken_back(self, held: Collection[AttemptRef]) -> list[HeldTask]:
@@ -425,7 +448,7 @@ class RemoteWorker:
     def loops(self) -> list[tuple[str, Callable[[], Awaitable[float]], asyncio.Event | None]]:
         """The loops of a worker: the component that each reports to, its step, and the event that wakes it."""
         return [
-            ("worker", self.pull, self._slot_freed),
-            ("worker", self.step, self._wake),
-            ("heartbeat", self.heartbeat.send, None),
+            (component_names.WORKER, self.pull, self._slot_freed),
+            (component_names.WORKER, self.step, self._wake),
+            (component_names.HEARTBEAT, self.heartbeat.send, None),
         ]

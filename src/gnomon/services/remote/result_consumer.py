@@ -11,7 +11,11 @@ is announced as `late_result` and changes nothing.
 Why. The bus may lose, repeat, delay and reorder messages, and may even forget after a restart which worker it gave a
 message to. Worker and server may be suspended or cut off from each other. None of this can be prevented, so that
 correctness must not depend on it: every message may arrive any number of times, and the fence in the store decides.
-The deduplicator only saves work, and may forget.
+The deduplicator only saves work, may forget, and may lie: before a report counts as processed, the store is asked.
+
+Who. The body of a message is not believed about its sender. The bus decides who may publish on which subject, and the
+subject names the worker; a message that names another one is refused. The store accepts an end, a start or a renewal
+only from the worker that holds the attempt (`core/worker_ids.py`).
 
 The result is not enough, though: a body should also not *run* twice at the same time. So:
 
@@ -42,12 +46,15 @@ import msgspec
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
 from gnomon.core.messages import EndedReport, Envelope, WorkerReport, decode_worker_report
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import immediate_successors
-from gnomon.core.subjects import SCHEDULERS, report_ack_wait_ms
+from gnomon.core.runs.states import TaskState
+from gnomon.core.subjects import SCHEDULERS, check_sender, delivery_times
+from gnomon.core.worker_ids import enrolled_pool
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, Deduplicator, DedupState
 from gnomon.ports.execution import Finished, Gate
@@ -59,6 +66,7 @@ from gnomon.ports.messaging import (
     StartGrant,
     StartRequest,
 )
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
@@ -68,10 +76,13 @@ from gnomon.services.execution.gate_client import OutputGate, attempt_ref
 from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
+from gnomon.services.observed_events import ThrottledEvents
+from gnomon.services.remote.sealed_messages import MessageSealer
 from gnomon.services.remote.task_publisher import TaskPublisher
+from gnomon.services.remote.worker_checks import check_worker_info
 
 #: Results without an execution: they say nothing about an attempt that another worker has started.
-_NOT_EXECUTED = frozenset((Result.NEVER_STARTED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))
+_NOT_EXECUTED = frozenset((Result.NEVER_STARTED, Result.DENIED, Result.CANCELLED, Result.INTERRUPTED, Result.LOST))
 #: How many messages are processed together, and how long to wait for the first.
 _MESSAGES = 50
 _WAIT_MS = 250
@@ -82,10 +93,14 @@ _YIELD_EVERY = 25
 #: How soon reports are delivered again that could not be written, or dead-lettered.
 _AGAIN_MS = 1_000
 _PUT_AWAY_AGAIN_MS = 5_000
-#: The gate has at most this part of a lease to decide about an output, and as long to begin with it.
+#: The gate has at most this part of a lease to decide about an output.
 _GATE_LEASE_SHARE = 4
+#: How often the lease of an attempt is renewed in the time that it lasts, while its output waits for the gate.
+_RENEWALS = 3
 #: The longest time between two looks at the answers of the gate.
 _IDLE_SECONDS = 10.0
+#: How many registrations are remembered, so that only changes are announced. Every start of a process is a new worker.
+_MOST_WORKERS = 10_000
 #: The slots of a worker are limited to this number.
 _MOST_SLOTS = 100_000
 
@@ -115,28 +130,33 @@ class ResultConsumer:
         dispatch: LocalDispatch,
         on_started: Callable[[Sequence[Assignment]], None],
         on_workers_changed: Callable[[], None],
+        cipher: PayloadCipher | None = None,
     ) -> None:
         """`on_started` is called with the assignments that workers have started.
 
-        `on_workers_changed` is called when a worker registers, leaves, or changes what it can run.
+        `on_workers_changed` is called when a worker registers, leaves, or changes what it can run. With `cipher`
+        encrypted outputs are decrypted.
         """
+        self._sealer = MessageSealer(cipher)
         self._store = store
         self._workflow_cache = workflow_cache
         self._queue = queue
         #: Set when the gate was asked, or has decided, about an output.
         self.wake = asyncio.Event()
-        # The worker renews the lease no longer: the gate must have decided before the attempt counts as lost.
-        timeout_ms = min(settings.execution.gate_timeout_ms, settings.worker.lease_ms // _GATE_LEASE_SHARE)
+        timeout_ms = _gate_timeout_ms(settings)
         self._outputs = OutputGate(gate, clock, events, timeout_ms=timeout_ms, on_answer=self.wake.set)
         #: Messages with endings whose output is with the gate, and the attempts that they wait for.
         self._unreleased: list[tuple[_Message, set[AttemptRef]]] = []
+        self._renewed_at = float("-inf")
         #: Knows the messages that were processed: one that is delivered again is not written again.
         self._deduplicator = deduplicator
         self._clock = clock
-        self._events = events
+        #: Workers cause these events: without a limit, one could fill the log.
+        self._refusals = ThrottledEvents(events, clock)
         self._lease_ms = settings.worker.lease_ms
-        # A server that has died with a report must not keep it from others for longer than the bus does.
-        self._in_flight_ms = min(IN_FLIGHT_MS, report_ack_wait_ms(self._lease_ms))
+        self._in_flight_ms = _in_flight_ms(settings)
+        #: After so many deliveries no server can still be processing a message.
+        self._most_in_flight_tries = self._in_flight_ms // _AGAIN_MS + 2
         self._limits = give_up_limits(settings.execution)
         self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._publisher = publisher
@@ -144,9 +164,9 @@ class ResultConsumer:
         self._on_started, self._on_workers_changed = on_started, on_workers_changed
         #: The workers as they registered last, without their load.
         self._workers: dict[str, WorkerInfo] = {}
-        self.backoff = Backoff(events, "collector")
+        self.backoff = Backoff(events, component_names.RESULT_CONSUMER)
         #: That of `write_released`: an idle `step` needs no store, and must not count as its success.
-        self._release_backoff = Backoff(events, "collector")
+        self._release_backoff = Backoff(events, component_names.RESULT_CONSUMER)
 
     async def step(self) -> float:
         """Process a batch of reports. Returns how many seconds to wait before the next step."""
@@ -171,7 +191,7 @@ class ResultConsumer:
         found: list[_Message] = []
         async for one in yield_between_batches(delivered, 2):
             try:
-                found.append((one, decode_worker_report(one.body)))
+                found.append((one, decode_worker_report(one.body, sender=one.sender)))
             except FieldError as error:
                 await self._dead_letter(one, str(error))
         return found
@@ -183,14 +203,37 @@ class ResultConsumer:
             await self._queue.redeliver_later([one], after_ms=_PUT_AWAY_AGAIN_MS)
 
     async def _deduplicate(self, messages: Sequence[_Message]) -> list[_Message]:
-        """The messages that no server has processed, or is processing, as far as the deduplicator knows."""
+        """The messages that no server has processed or is processing.
+
+        The deduplicator may be wrong. A message counts as processed only if the store agrees, and as in progress only
+        for as long as a server may keep it so.
+        """
         names = [envelope.id for _, envelope in messages]
         begun = [self._deduplicator.begin(SCHEDULERS, name, ttl_ms=self._in_flight_ms) for name in names]
         states = await asyncio.gather(*begun)
         known = {state: [one for one, at in zip(messages, states, strict=True) if at is state] for state in DedupState}
-        await self._queue.acknowledge([one for one, _ in known[DedupState.PROCESSED]])
-        await self._queue.redeliver_later([one for one, _ in known[DedupState.IN_FLIGHT]], after_ms=_AGAIN_MS)
-        return known[DedupState.NEW]
+        unwritten = await self._unwritten(known[DedupState.PROCESSED])
+        overdue = [one for one in known[DedupState.IN_FLIGHT] if one[0].tries > self._most_in_flight_tries]
+        await self._queue.acknowledge([one for one, _ in _without(known[DedupState.PROCESSED], unwritten)])
+        waiting = [one for one, _ in _without(known[DedupState.IN_FLIGHT], overdue)]
+        await self._queue.redeliver_later(waiting, after_ms=_AGAIN_MS)
+        if unwritten or overdue:
+            self._refusals.emit("dedup_contradicted", processed=len(unwritten), in_flight=len(overdue))
+        return [*known[DedupState.NEW], *unwritten, *overdue]
+
+    async def _unwritten(self, processed: Sequence[_Message]) -> list[_Message]:
+        """The messages with a start or an end that the store does not have, although it is still open for them."""
+        if not processed:
+            return []
+        refs = [held for one in processed for held in (*_started_in(one), *_ended_in(one))]
+        tasks = [one.task for one in await self._store.attempts.assigned_tasks(refs)]
+        states = {(task.task_id, task.fence): task.state for task in tasks}
+        return [
+            one
+            for one in processed
+            if any(held in states for held in _ended_in(one))
+            or any(states.get(held) is TaskState.DISPATCHED for held in _started_in(one))
+        ]
 
     async def _process(self, messages: Sequence[_Message]) -> None:
         """Write the messages and acknowledge them. One that cannot be written does not hold up the others."""
@@ -207,7 +250,7 @@ class ResultConsumer:
                 for one in messages:
                     await self._process([one])
             return
-        waiting = [(one, _attempts_of(one) & unreleased.keys()) for one in messages]
+        waiting = [(one, _ended_in(one) & unreleased.keys()) for one in messages]
         self._unreleased += [(one, attempts) for one, attempts in waiting if attempts]
         for finished in unreleased.values():
             # Only after all starts are written: an answer may be written at once.
@@ -227,10 +270,29 @@ class ResultConsumer:
         """
         try:
             await self._write_released(await self._outputs.collect())
+            renewal_in = await self._renew_leases()
         except Unavailable as error:
             return self._release_backoff.failed(error)
         self._release_backoff.worked()
-        return min(self._outputs.calls.next_answer_in(), _IDLE_SECONDS)
+        return min(self._outputs.calls.next_answer_in(), renewal_in, _IDLE_SECONDS)
+
+    async def _renew_leases(self) -> float:
+        """Renew the leases of attempts whose output waits for the gate: their workers have reported and forgotten them.
+
+        Returns the seconds until the next renewal.
+        """
+        if not self._unreleased:
+            return _IDLE_SECONDS
+        due_in = self._renewed_at + self._lease_ms / _RENEWALS / 1000 - self._clock.elapsed()
+        if due_in > 0:
+            return due_in
+        self._renewed_at = self._clock.elapsed()
+        held: dict[str, set[AttemptRef]] = defaultdict(set)
+        for (_, envelope), attempts in self._unreleased:
+            held[envelope.data.worker] |= attempts
+        for worker, attempts in held.items():
+            await self._store.attempts.renew(worker, attempts, lease_ms=self._lease_ms)
+        return self._lease_ms / _RENEWALS / 1000
 
     async def _write_released(self, released: Sequence[tuple[Finished, AttemptOutcome]]) -> None:
         known = {attempt_ref(one): one.assignment for one, _ in released}
@@ -270,7 +332,7 @@ class ResultConsumer:
 
     async def _retry_or_dead_letter(self, one: InboundMessage, error: Exception) -> None:
         """Let the message be delivered again later; after too many deliveries it becomes a dead letter."""
-        self._events.emit("reports_refused", tries=one.tries, error=repr(error))
+        self._refusals.emit("reports_refused", tries=one.tries, error=repr(error))
         if one.tries >= _MAX_DELIVERIES:
             await self._dead_letter(one, f"{_MAX_DELIVERIES} times: {error!r}")
         else:
@@ -281,37 +343,55 @@ class ResultConsumer:
     async def _write_reports(self, reports: Sequence[WorkerReport]) -> dict[AttemptRef, Finished]:
         """Write starts and ends. Return the ends about whose output the gate has to be asked first."""
         started: dict[str, list[AttemptRef]] = defaultdict(list)
-        ended: dict[AttemptRef, tuple[EndedReport, str]] = {}
         for one in reports:
             started[one.worker] += [(begun.task_id, begun.fence) for begun in one.started]
-            for end in one.ended:
-                held = end.task_id, end.fence
-                # The result of an execution counts before one of a worker that did not execute it.
-                if held not in ended or ended[held][0].result in _NOT_EXECUTED:
-                    ended[held] = end, one.worker
-        known = await self._known([*(held for many in started.values() for held in many), *ended])
-        endings: list[TaskCompletion] = []
-        unreleased: dict[AttemptRef, Finished] = {}
-        async for held, (end, worker) in yield_between_batches(list(ended.items()), _YIELD_EVERY):
-            if held not in known:
-                self._completions.announce_late(held, end.result)
-                continue
-            finished = Finished(known[held], self._outcome(end, worker))
-            released = self._outputs.release_now(finished)
-            if released is None:
-                unreleased[held] = finished
-            else:
-                endings.append(self._completion(known[held], released))
+        first, *others = _rounds(reports)
+        known = await self._known([*(held for many in started.values() for held in many), *first])
+        endings, unreleased = await self._released(first, known)
         now = self._clock.now()
         # Started together, so that they share a commit, and in this order.
         starts = [self._store.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
-        *begun, counted = await asyncio.gather(*starts, self._report(endings, known), return_exceptions=True)
-        for failure in (*begun, counted):
+        *begun, foreign = await asyncio.gather(*starts, self._report(endings, known), return_exceptions=True)
+        for failure in (*begun, foreign):
             if isinstance(failure, BaseException):
                 raise failure
         self._on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
-        self._publisher.record_returned(ended.keys() - unreleased.keys())
-        return unreleased
+        not_returned = set(foreign) if isinstance(foreign, frozenset) else set()
+        for ends in others:
+            # Several workers report the same attempt, and the first one was not its holder.
+            endings, more = await self._released(ends, known)
+            not_returned |= await self._report(endings, known)
+            unreleased += more
+        ours = await self._claimed(unreleased, now)
+        self._publisher.record_returned(first.keys() - ours.keys() - not_returned)
+        return ours
+
+    async def _released(
+        self, ended: Mapping[AttemptRef, tuple[EndedReport, str]], known: Mapping[AttemptRef, Assignment]
+    ) -> tuple[list[TaskCompletion], list[Finished]]:
+        """The completions that can be written at once, and the ends about whose output the gate has to be asked."""
+        endings, unreleased = list[TaskCompletion](), list[Finished]()
+        async for held, (end, worker) in yield_between_batches(list(ended.items()), _YIELD_EVERY):
+            if held not in known:
+                self._announce_late(held, end.result, worker)
+                continue
+            finished = Finished(known[held], replace(self._sealer.outcome(end), reported_by=worker))
+            released = self._outputs.release_now(finished)
+            if released is None:
+                unreleased.append(finished)
+            else:
+                endings.append(self._completion(known[held], released))
+        return endings, unreleased
+
+    async def _claimed(self, unreleased: Sequence[Finished], now: int) -> dict[AttemptRef, Finished]:
+        """The ends of attempts that their reporters hold: the gate is asked about no other output."""
+        ours: dict[AttemptRef, Finished] = {}
+        for worker in {one.outcome.reported_by for one in unreleased}:
+            ends = {attempt_ref(one): one for one in unreleased if one.outcome.reported_by == worker}
+            claimed = await self._store.attempts.begin(list(ends), now=now, worker=worker)
+            ours |= {held: one for held, one in ends.items() if held in claimed}
+            await self._announce_uncounted([one for held, one in ends.items() if held not in claimed])
+        return ours
 
     async def _known(self, held: Sequence[AttemptRef]) -> dict[AttemptRef, Assignment]:
         """The assignments of these attempts, of those that are still open."""
@@ -325,17 +405,18 @@ class ResultConsumer:
                 ) or placeholder_assignment(waiting)
         return known
 
-    def _outcome(self, ended: EndedReport, worker: str) -> AttemptOutcome:
-        outcome = ended.outcome()
-        return replace(outcome, reported_by=worker) if outcome.result in _NOT_EXECUTED else outcome
-
     def _completion(self, held: Assignment, outcome: AttemptOutcome) -> TaskCompletion:
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
-    async def _report(self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]) -> None:
-        """Write the completions, and admit the tasks that they surely make in the same commit."""
+    async def _report(
+        self, endings: Sequence[TaskCompletion], known: Mapping[AttemptRef, Assignment]
+    ) -> frozenset[AttemptRef]:
+        """Write the completions, and admit the tasks that they surely make in the same commit.
+
+        Return the attempts that are still open, because another worker than the reporting one holds them.
+        """
         if not endings:
-            return
+            return frozenset()
         following: list[ReadyTask] = []
         outputs: dict[str, bytes | None] = {}
         for one in endings if self._write_and_admit is not None else ():
@@ -344,9 +425,16 @@ class ResultConsumer:
                 following += sure
                 outputs[one.task_id] = one.output
 
+        foreign: frozenset[AttemptRef] = frozenset()
+
         async def write() -> None:
+            nonlocal foreign
             counted = await self._completions.write(endings, known)
-            await self._completions.announce(endings, counted, known)
+            uncounted = [one for one in endings if (one.task_id, one.fence) not in counted]
+            foreign = await self._announce_uncounted(uncounted)
+            await self._completions.announce(
+                [one for one in endings if (one.task_id, one.fence) in counted], counted, known
+            )
 
         if self._write_and_admit is not None and following:
             await self._write_and_admit(following, write, outputs)
@@ -354,6 +442,28 @@ class ResultConsumer:
             await write()
         if any(one.graph is not None or not one.over for one in endings):
             self._wake_dispatcher()
+        return foreign
+
+    async def _announce_uncounted(self, ends: Sequence[TaskCompletion | Finished]) -> frozenset[AttemptRef]:
+        """Announce ends that did not count: too late, or reported by a worker that does not hold the attempt.
+
+        Return the attempts of the latter: they are still open.
+        """
+        if not ends:
+            return frozenset()
+        said = [_said(one) for one in ends]
+        tasks = [one.task for one in await self._store.attempts.assigned_tasks([held for held, _, _ in said])]
+        still_open = frozenset((task.task_id, task.fence) for task in tasks)
+        for held, result, worker in said:
+            if held in still_open and worker is not None and result not in _NOT_EXECUTED:
+                facts: dict[str, object] = {"task": held[0], "fence": held[1], "result": result, "worker": worker}
+                self._refusals.emit("foreign_result", cause=worker, **facts)
+            else:
+                self._announce_late(held, result, worker)
+        return still_open
+
+    def _announce_late(self, held: AttemptRef, result: Result, worker: str | None) -> None:
+        self._refusals.emit("late_result", cause=worker, task=held[0], fence=held[1], result=result)
 
     # ---- heartbeats and start requests -------------------------------------------------------
 
@@ -361,10 +471,14 @@ class ResultConsumer:
         """Answer the requests of workers from now on."""
         await self._queue.answer(heartbeats=self._on_heartbeat, grants=self._on_start_request)
 
-    async def _on_heartbeat(self, body: bytes) -> bytes:
+    async def _on_heartbeat(self, sender: str, body: bytes) -> bytes:
         """Register the worker and renew its leases; the reply names the attempts to stop."""
         request = _HEARTBEAT_DECODER.decode(body)
         worker, card = request.card.worker, _clamp_slots(request.card)
+        check_sender("card.worker", worker, sender)
+        if enrolled_pool(worker) not in (None, card.pool):
+            raise FieldError("card.pool", card.pool, f"is not the pool that {worker} was enrolled for")
+        check_worker_info(card)
         if request.leaves:
             self._workers.pop(worker, None)
             await self._store.workers.deregister(worker)
@@ -377,23 +491,38 @@ class ResultConsumer:
         renewal = await self._store.attempts.renew(worker, request.held, lease_ms=self._lease_ms)
         lasting = replace(card, in_hand=0, load=HostLoad())
         if self._workers.get(worker) != lasting:
+            if len(self._workers) >= _MOST_WORKERS:
+                self._workers.clear()
             self._workers[worker] = lasting
             self._workers_changed()
-        return self._heartbeat_reply(lost=renewal.lost, to_cancel=renewal.to_cancel)
+        relieved = self._publisher.capacity.is_relieved(card)
+        return self._heartbeat_reply(lost=renewal.lost, to_cancel=renewal.to_cancel, relieved=relieved)
 
     def _workers_changed(self) -> None:
         self._publisher.check_soon()
         self._on_workers_changed()
 
-    def _heartbeat_reply(self, *, lost: Iterable[AttemptRef] = (), to_cancel: Iterable[AttemptRef] = ()) -> bytes:
-        now = self._clock.now()
+    def _heartbeat_reply(
+        self,
+        *,
+        lost: Iterable[AttemptRef] = (),
+        to_cancel: Iterable[AttemptRef] = (),
+        relieved: bool | None = None,
+    ) -> bytes:
         return msgspec.json.encode(
-            HeartbeatReply(lease_ms=self._lease_ms, lost=tuple(lost), to_cancel=tuple(to_cancel), now=now)
+            HeartbeatReply(
+                lease_ms=self._lease_ms,
+                lost=tuple(lost),
+                to_cancel=tuple(to_cancel),
+                now=self._clock.now(),
+                relieved=relieved,
+            )
         )
 
-    async def _on_start_request(self, body: bytes) -> bytes:
+    async def _on_start_request(self, sender: str, body: bytes) -> bytes:
         """Grant the start of tasks that must not start twice, or that another worker may have started."""
         request = _START_REQUEST_DECODER.decode(body)
+        check_sender("worker", request.worker, sender)
         if request.doubtful:
             await self._queue.wait_caught_up()
         begun = await self._store.attempts.begin(request.held, now=self._clock.now(), worker=request.worker)
@@ -407,7 +536,8 @@ class ResultConsumer:
         unwanted = begun & await self._store.attempts.cancel_requests(worker) if begun else begun
         if unwanted:
             known = await self._known(list(unwanted))
-            outcome = AttemptOutcome(result=Result.CANCELLED, error="cancelled before it began", reported_by=worker)
+            error = "cancelled before it began"
+            outcome = AttemptOutcome(result=Result.CANCELLED, error=error, never_began=True, reported_by=worker)
             now = self._clock.now()
             await self._report(
                 [complete_attempt(one, outcome, now=now, limits=self._limits) for one in known.values()], known
@@ -415,8 +545,66 @@ class ResultConsumer:
         return unwanted
 
 
-def _attempts_of(message: _Message) -> set[AttemptRef]:
+def _gate_timeout_ms(settings: Settings) -> int:
+    """How long the gate may take to decide about an output.
+
+    The worker renews the lease no longer. If this server dies with the output, another one has time to decide.
+    """
+    return min(settings.execution.gate_timeout_ms, settings.worker.lease_ms // _GATE_LEASE_SHARE)
+
+
+def _in_flight_ms(settings: Settings) -> int:
+    """How long a message counts as being processed.
+
+    A server that has died with a report must not keep it from others for longer than the bus does.
+    """
+    return delivery_times(
+        settings.worker.lease_ms,
+        ack_wait_ms=settings.nats.ack_wait_ms,
+        in_flight_ms=settings.nats.in_flight_ms,
+        longest_ms=IN_FLIGHT_MS,
+    ).in_flight
+
+
+def _started_in(message: _Message) -> set[AttemptRef]:
+    return {(begun.task_id, begun.fence) for begun in message[1].data.started}
+
+
+def _ended_in(message: _Message) -> set[AttemptRef]:
     return {(end.task_id, end.fence) for end in message[1].data.ended}
+
+
+def _without(messages: Sequence[_Message], others: Sequence[_Message]) -> list[_Message]:
+    left_out = set(map(id, others))
+    return [one for one in messages if id(one) not in left_out]
+
+
+def _rounds(reports: Sequence[WorkerReport]) -> list[dict[AttemptRef, tuple[EndedReport, str]]]:
+    """The reported ends with their workers, in rounds of one end per attempt; mostly there is one round.
+
+    The result of an execution comes before one of a worker that did not execute it. Of several ends of an attempt
+    that the same worker reports, the first one counts.
+    """
+    ends = [(end, one.worker) for one in reports for end in one.ended]
+    rounds: list[dict[AttemptRef, tuple[EndedReport, str]]] = [{}]
+    for end, worker in sorted(ends, key=lambda one: one[0].result in _NOT_EXECUTED):
+        held = end.task_id, end.fence
+        for ended in rounds:
+            if held not in ended:
+                ended[held] = end, worker
+            elif ended[held][1] != worker:
+                continue
+            break
+        else:
+            rounds.append({held: (end, worker)})
+    return rounds
+
+
+def _said(end: TaskCompletion | Finished) -> tuple[AttemptRef, Result, str | None]:
+    """The attempt, its result, and the worker that reports it."""
+    if isinstance(end, Finished):
+        return attempt_ref(end), end.outcome.result, end.outcome.reported_by
+    return (end.task_id, end.fence), end.result, end.reported_by
 
 
 def _batches(messages: Iterable[_Message]) -> Iterator[list[_Message]]:

@@ -9,23 +9,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
+from gnomon.core import component_names
+from gnomon.core.commands.rules import CommandRules
 from gnomon.core.leases import LEASE_START_FRACTION
 from gnomon.core.messages import MAX_MESSAGE_BYTES, encode_task_message, task_message_of
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, complete_attempt
 from gnomon.core.subjects import DEFAULT_POOL
 from gnomon.errors import BusUnavailable, Unavailable
 from gnomon.ports.messaging import OutboundTask, TaskOutbox
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, TakeFilter
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.command_approvals import CommandApprovals
 from gnomon.services.execution.completions import load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.remote.pool_capacity import CACHE_SECONDS, CACHE_WHEN_FULL_SECONDS, PoolCapacity
+from gnomon.services.remote.sealed_messages import MessageSealer
 
 #: How long a step waits for direct deliveries, and how soon a worker is tried again.
 _WAIT_SECONDS = 0.05
@@ -91,6 +97,8 @@ _MAX_BATCH = 500
 #: After how many encoded messages other coroutines run, such as API requests.
 _YIELD_EVERY = 25
 _MAX_SENT = 100_000
+#: How often the tasks in hand of each tenant are counted, while tenants compete.
+_RECOUNT_SECONDS = 2.0
 #: How often to look for tasks that other servers have admitted.
 _LOOK_SECONDS = 0.25
 
@@ -134,12 +142,15 @@ class TaskPublisher:
         settings: Settings,
         name: str,
         wake_dispatcher: Callable[[], None],
+        cipher: PayloadCipher | None = None,
     ) -> None:
         """`name` is the worker that holds tasks until a remote worker starts them.
 
-        `wake_dispatcher` is called when most of the admitted tasks were taken.
+        `wake_dispatcher` is called when most of the admitted tasks were taken. With `cipher` inputs are encrypted.
         """
+        self._sealer = MessageSealer(cipher)
         self._store, self._workflow_cache = store, workflow_cache
+        self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
@@ -147,10 +158,14 @@ class TaskPublisher:
         self.name = name
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(on_low=wake_dispatcher)
+        #: The attempts of each tenant at remote workers, so that tenants take turns; and when they were counted last.
+        self._shares, self._recounted_at = TenantShares(), float("-inf")
         #: The assignments that the result consumer need not read again.
         self.sent = SentTasks()
         #: The free slots of pools and workers.
-        self.capacity = PoolCapacity(store, queue, clock, lease_ms=self._lease_ms)
+        self.capacity = PoolCapacity(
+            store, queue, clock, lease_ms=self._lease_ms, overload_percent=settings.routing.overload_percent
+        )
         #: Until when directed tasks are looked for in every step, and when they were looked for last.
         self._directed_until = self._chosen_at = float("-inf")
         #: Messages that may not have arrived, each with its deadline.
@@ -165,7 +180,7 @@ class TaskPublisher:
         self._emptied_at, self._along, self._passed_over = float("-inf"), False, False
         #: Set when there may be tasks to take, or free slots.
         self.wake = asyncio.Event()
-        self.backoff = Backoff(events, "courier")
+        self.backoff = Backoff(events, component_names.TASK_PUBLISHER)
 
     def record_returned(self, ended: Collection[AttemptRef]) -> None:
         """Free the slots of attempts that workers have reported, and forget them."""
@@ -175,7 +190,9 @@ class TaskPublisher:
         addressed = self.capacity.directed_ended(ended)
         self.capacity.record_returned(DEFAULT_POOL, len(ended) - sum(pools.values()) - addressed)
         for one in ended:
-            self.sent.pop(one, None)
+            assignment = self.sent.pop(one, None)
+            if assignment is not None:
+                self._shares.ended(assignment.run.tenant)
         self.wake.set()
 
     def check_soon(self) -> None:
@@ -219,6 +236,7 @@ class TaskPublisher:
             if self._unsent:
                 raise BusUnavailable(f"{len(self._unsent)} tasks may not have arrived")
             await self.capacity.count()
+            await self._recount_tenants()
             took = self._may_be_more and await self._take()
             took_chosen = await self._take_directed()
             await self._send()
@@ -286,9 +304,22 @@ class TaskPublisher:
             begin=False,
             known=self.admission_cache,
             reach=reach,
+            shares=self._shares,
         )
+        for waiting in taken:
+            self._shares.started(waiting.run.tenant)
         self._to_send += [_TakenTask(waiting, asked_at, pool, to) for waiting in taken]
         return len(taken)
+
+    async def _recount_tenants(self) -> None:
+        """Count the tasks in hand of each tenant again, if tenants compete.
+
+        This process does not see the tasks that other servers have sent, nor the end of those whose worker was lost.
+        """
+        elapsed = self._clock.elapsed()
+        if self._shares.contended and elapsed - self._recounted_at >= _RECOUNT_SECONDS:
+            self._recounted_at = elapsed
+            self._shares.recount((await self._store.placement.in_flight_counts()).tenants_in_hand)
 
     @property
     def _directed_expected(self) -> bool:
@@ -324,6 +355,7 @@ class TaskPublisher:
             if assignment is None:
                 back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
+            assignment = await self._approvals.marked(assignment)
             message = self._task_message(assignment, one)
             if len(message.body) > MAX_MESSAGE_BYTES:
                 back.append((assignment, _message_too_large(message)))
@@ -352,10 +384,10 @@ class TaskPublisher:
     def _task_message(self, assignment: Assignment, taken: _TakenTask) -> OutboundTask:
         now = self._clock.now()
         left_ms = int(self._lease_ms * LEASE_START_FRACTION - (self._clock.elapsed() - taken.asked_at) * 1000)
-        order = task_message_of(assignment, deadline=now + left_ms)
-        body = encode_task_message(order, source=self.name, now=now)
-        name = f"{order.task_id}:{order.fence}"
-        return OutboundTask(name=name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
+        message = task_message_of(assignment, deadline=now + left_ms, to=taken.to or "")
+        order = self._sealer.seal_task(message)
+        body = encode_task_message(order, now=now)
+        return OutboundTask(name=order.name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
 
     async def _send(self) -> None:
         """Send the taken tasks, and again those that may not have arrived."""
@@ -381,5 +413,5 @@ def _unknown_workflow(one: ReadyTask) -> AttemptOutcome:
 
 
 def _message_too_large(message: OutboundTask) -> AttemptOutcome:
-    reason = f"bad_input: what it is given fits into no message: it takes {len(message.body)} bytes"
+    reason = f"bad_input: the input is too large for a message: {len(message.body)} bytes"
     return AttemptOutcome(result=Result.GAVE_UP, error=reason)

@@ -4,11 +4,12 @@ Every change first decides the ticks that are due under the schedule as it was, 
 or deletion lets a tick disappear.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import printable, schedule_name
@@ -19,7 +20,9 @@ from gnomon.core.ledger.edits import (
     ResumeChoice,
     edited_schedule,
     has_remaining_due,
+    is_missed_one_shot,
     keep_interval_anchor,
+    missed_one_shot_error,
     missed_ticks,
     new_schedule,
     paused_schedule,
@@ -30,17 +33,20 @@ from gnomon.core.ledger.edits import (
     with_exception,
     without_exception,
 )
-from gnomon.core.ledger.plan import schedule_after
-from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick, Verdict
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, HELD_UP, CatchupLimit, schedule_after
+from gnomon.core.ledger.ticks import Ticks, ticks_of
+from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, Spec, Tick, Verdict
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import ScheduleHistory, Schedules
+from gnomon.services.loop import ComputeQueue
 
 #: How often a change is retried against concurrent changes of the same schedule.
 _TRIES = 100
 _BATCH = 1000
 _LARGEST_PAGE = 10_000
+#: Planned times after the next one are listed for a century.
+LONGEST_OUTLOOK_MS = 36_525 * DAY_MS
 
 
 class RegistrationResult(Struct, frozen=True):
@@ -71,36 +77,50 @@ class ScheduleView(Struct, frozen=True):
 class Registrar:
     """Changes and reads schedules."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         schedules: Schedules,
         history: ScheduleHistory,
         clock: Clock,
         ids: Ids,
         *,
+        compute: ComputeQueue | None = None,
         defaults: Defaults | None = None,
         tzdata: str = "",
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
+        self._compute = compute or ComputeQueue()
         self._schedules = schedules
         self._history = history
         self._clock = clock
         self._ids = ids
         self._defaults = defaults or Defaults()
         self._tzdata = tzdata
+        self._catchup_limit = catchup_limit
 
-    async def upsert(self, request: Mapping[str, Any], *, actor: str, tenant: str = "default") -> RegistrationResult:
+    def requested_workflow(self, request: Mapping[str, Any]) -> tuple[str, int]:
+        """The id and the version of the workflow of a request; FieldError if the request is wrong."""
+        _, spec = read_schedule_request(request, self._defaults, now=self._clock.now())
+        return spec.workflow_id, spec.workflow_version
+
+    async def upsert(
+        self, request: Mapping[str, Any], *, actor: str, tenant: str = "default", origin: str = ""
+    ) -> RegistrationResult:
         """Create or edit the schedule. Idempotent; a paused schedule stays paused."""
-        [registered] = await self.upsert_all([request], actor=actor, tenant=tenant)
+        [registered] = await self.upsert_all([request], actor=actor, tenant=tenant, origin=origin)
         return registered
 
     async def upsert_all(
-        self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default"
+        self, requests: Sequence[Mapping[str, Any]], *, actor: str, tenant: str = "default", origin: str = ""
     ) -> list[RegistrationResult]:
         """Create or edit many schedules. Nothing is registered if any request is wrong."""
         schedule_name("tenant", tenant)
         printable("actor", actor)
         now = self._clock.now()
-        specs = self._read_all(requests, now)
+        specs = {name: replace(spec, origin=origin) for name, spec in self._read_all(requests, now).items()}
+        for name, spec in specs.items():
+            if is_missed_one_shot(spec, now=now):
+                await self._refuse_missed(tenant, name, spec, now)
         taken: set[str] = set()
         names = iter(list(specs))
         while batch := list(islice(names, _BATCH)):
@@ -121,6 +141,12 @@ class Registrar:
                 raise FieldError("schedule_id", name, "is named twice")
             specs[name] = spec
         return specs
+
+    async def _refuse_missed(self, tenant: str, name: str, spec: Spec, now: int) -> None:
+        """Raise FieldError if the only time is past its grace, unless the schedule has that time already."""
+        found = await self._schedules.find(tenant, name)
+        if found is None or found.spec.trigger != spec.trigger:
+            raise missed_one_shot_error(spec, "schedule", now=now)
 
     def _fresh(self, tenant: str, name: str, spec: Spec, now: int) -> Schedule:
         return new_schedule(ScheduleUid(self._ids.new("sch", now)), tenant, name, spec, now=now)
@@ -219,7 +245,7 @@ class Registrar:
             if current is None:
                 raise NotFound("schedule", name)
             now = self._clock.now()
-            verdict = verdict_before_edit(current, now=now)
+            verdict = verdict_before_edit(current, now=now, limit=self._catchup_limit)
             if has_remaining_due(verdict, now=now):
                 after = schedule_after(verdict)
                 won = await self._schedules.change(verdict, after, now=now, actor="", tzdata=self._tzdata)
@@ -237,7 +263,8 @@ class Registrar:
         if found is None:
             raise NotFound("schedule", schedule_id)
         ticks = await self._history.ticks(found.uid, before=FOREVER, limit=last)
-        return ScheduleView(found, next_runs(found, now=self._clock.now(), limit=coming), tuple(ticks))
+        runs = await self._compute.run(walk_next_runs(found, now=self._clock.now(), limit=coming))
+        return ScheduleView(found, runs, tuple(ticks))
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> Sequence[Schedule]:
         """Schedules in the order of their names."""
@@ -248,15 +275,29 @@ class Registrar:
         return await self._schedules.page(tenant, after=after, limit=limit)
 
 
-def next_runs(schedule: Schedule, *, now: int, limit: int) -> tuple[int, ...]:
-    """The next planned times, ignoring a pause, without skipped ticks."""
+def next_run(schedule: Schedule, *, now: int) -> int | None:
+    """The next planned time, ignoring a pause, that is not skipped."""
     spec, at, coming = schedule.spec, max(now, schedule.mark_at), schedule.next_fire_at
-    if limit == 1 and coming is not None and coming > at and not spec.jitter_ms and not spec.exceptions:
+    plain = not spec.jitter_ms and not spec.exceptions and schedule.mark_correction is None
+    # Overdue ticks may hold up the next one beyond its planned time.
+    plain = plain and spec.catchup not in HELD_UP
+    if coming is not None and coming > at and plain:
         # Known already: lists of thousands of jobs need only this one.
-        return (coming,)
-    ticks = Ticks(schedule.schedule_id, spec).unskipped
+        return coming
+    return ticks_of(schedule).unskipped.after(at)
+
+
+def walk_next_runs(schedule: Schedule, *, now: int, limit: int) -> Generator[None, None, tuple[int, ...]]:
+    """The next planned times, ignoring a pause, without skipped ticks. The first is given however far it is.
+
+    A rare schedule has few of them in a century, and its calendar takes long to compute: it pauses after each.
+    """
+    ticks, at = ticks_of(schedule).unskipped, max(now, schedule.mark_at)
     found: list[int] = []
     while len(found) < limit and (planned := ticks.after(at)) is not None:
+        if found and planned > now + LONGEST_OUTLOOK_MS:
+            break
         found.append(planned)
         at = planned
+        yield
     return tuple(found)

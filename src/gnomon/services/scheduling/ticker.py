@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from gnomon.config.sections import TickerSettings
+from gnomon.core import component_names
 from gnomon.core.instants import ClockReading, clock_step_ms
-from gnomon.core.ledger.plan import plan, run_record
+from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit, plan, run_record
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import first_tasks
-from gnomon.errors import StaleTerm, Superseded, Unavailable
+from gnomon.errors import ClockAhead, StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
-from gnomon.ports.runtime import Clock, Events
+from gnomon.ports.runtime import Clock, ClockSync, Events
 from gnomon.services.execution.local_dispatch import WriteAndAdmit
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
@@ -21,6 +22,10 @@ from gnomon.services.scheduling.elector import Elector
 _MAX_DIRECT = 100
 #: After how many planned schedules other coroutines run.
 _YIELD_EVERY = 250
+#: How many marks are set back in one transaction.
+_MARKS_AT_ONCE = 100
+#: In milliseconds: the longest wait after a decision that was early by the clock of the store.
+_CLOCK_PAUSE_MS = 50
 #: In seconds: a shorter wait leaves no time to read ahead.
 _MIN_READ_AHEAD_SECONDS = 0.005
 
@@ -59,37 +64,45 @@ class Ticker:
         events: Events,
         settings: TickerSettings,
         *,
+        catchup_limit: CatchupLimit = DEFAULT_LIMIT,
+        clock_sync: ClockSync | None = None,
         on_runs_created: Callable[[], None],
-        on_decided: Callable[[Sequence[Verdict]], None] = lambda _: None,
         write_and_admit: WriteAndAdmit | None = None,
     ) -> None:
-        """`on_runs_created` is called when runs were not handed over; `on_decided`, with the written verdicts.
+        """`on_runs_created` is called when runs were not handed over.
 
+        `clock_sync` compares the clock with the store's; None if they are one clock.
         `write_and_admit` writes decisions and hands the tasks that they make to the dispatcher of this process.
         """
         self._ledger = ledger
         self._elector = elector
         self._clock = clock
+        self._clock_sync = clock_sync
         self._events = events
         self._settings = settings
+        self._limit = catchup_limit
         self._last = ClockReading(clock.now(), clock.elapsed())
+        #: Whether the clock has been compared with the store's since it was set.
+        self._clock_known = True
         self._last_good = clock.elapsed()
         #: Schedules that were read before they are due.
         self._ahead: Sequence[Schedule] = ()
+        #: The shards whose marks were compared with the clock since it was last set.
+        self._marks_checked: frozenset[int] = frozenset()
         #: Schedules whose plan raised: set aside, so that they do not hold up others.
         self._broken: set[tuple[ScheduleUid, int]] = set()
         self.health = TickerHealth.IDLE
         #: Whether more is due than could be decided at once: ticks that wait for too long are missed.
         self.behind = False
         self._decided_at = float("-inf")
-        self._on_runs_created, self._on_decided = on_runs_created, on_decided
+        self._on_runs_created = on_runs_created
         self._write_and_admit = write_and_admit
-        self._backoff = Backoff(events, "ticker", longest=settings.tick_ms / 1000)
+        self._backoff = Backoff(events, component_names.TICKER, longest=settings.tick_ms / 1000)
 
     async def step(self) -> float:
         """Decide a batch of due ticks. Returns how many seconds to wait before the next step."""
-        self._detect_clock_step()
         try:
+            await self._know_the_time()
             if not self._elector.renewal_due_in:
                 await self._elector.step()
             wait = await self._decide_what_is_due()
@@ -97,6 +110,9 @@ class Ticker:
             self._events.emit("term_ended", shards=error.shards)
             self._elector.lost(error.shards)
             return 0.0
+        except ClockAhead as error:
+            self._clock_known = False
+            return min(error.ahead_ms, _CLOCK_PAUSE_MS) / 1000
         except Unavailable as error:
             self.health = TickerHealth.ERROR
             return self._backoff.failed(error)
@@ -112,6 +128,7 @@ class Ticker:
         terms = self._elector.terms
         if not terms:
             return self._settings.tick_ms / 1000
+        await self._set_back_marks(terms)
         shards, now = frozenset(terms), self._clock.now()
         found, self._ahead = self._seen_ahead(now, shards), ()
         if not found:
@@ -125,6 +142,28 @@ class Ticker:
         await self._decide(due, now, terms)
         # There may be more, or new ones: step again at once.
         return 0.0
+
+    async def _set_back_marks(self, terms: Terms) -> None:
+        """Set back marks that are ahead of the clock, in shards that are new here or after the clock was set."""
+        unchecked = {shard: term for shard, term in terms.items() if shard not in self._marks_checked}
+        more = bool(unchecked)
+        while more:
+            corrected = await self._ledger.set_back_marks(terms=unchecked, limit=_MARKS_AT_ONCE)
+            for schedule in corrected:
+                self._announce_correction(schedule)
+            more = len(corrected) == _MARKS_AT_ONCE
+        self._marks_checked = frozenset(terms)
+
+    def _announce_correction(self, schedule: Schedule) -> None:
+        correction = schedule.mark_correction
+        if correction is not None:
+            self._events.emit(
+                "mark_set_back",
+                schedule=schedule.schedule_id,
+                by_ms=correction.from_at - schedule.mark_at,
+                withdrawn=correction.withdrawn,
+                decided=len(correction.decided),
+            )
 
     async def _look_ahead(self, shards: frozenset[int]) -> float:
         """Seconds until the next fire. If that is soon, its schedules are read now, while there is time."""
@@ -157,7 +196,6 @@ class Ticker:
         carried_out = [verdict for verdict in verdicts if verdict.schedule.uid in done]
         for verdict in carried_out:
             self._announce(verdict)
-        self._on_decided(carried_out)
 
     async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
         async def write() -> frozenset[ScheduleUid]:
@@ -183,7 +221,7 @@ class Ticker:
 
     def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
         try:
-            return plan(schedule, now=now)
+            return plan(schedule, now=now, limit=self._limit)
         except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
             self._quarantine(schedule, error)
             return None
@@ -219,12 +257,21 @@ class Ticker:
             return longest
         return min(longest, max(0.0, left))
 
-    def _detect_clock_step(self) -> None:
-        reading = ClockReading(self._clock.now(), self._clock.elapsed())
-        step = clock_step_ms(self._last, reading)
+    async def _know_the_time(self) -> None:
+        """Compare the clock with the store's if it was set: nothing is decided by a clock that may be wrong."""
+        step = clock_step_ms(self._last, self._clock_reading())
         if step:
             self._events.emit("clock_stepped", by_ms=step)
-        self._last = reading
+            self._clock_known = False
+        if not self._clock_known:
+            self._ahead, self._marks_checked = (), frozenset()
+            if self._clock_sync is not None:
+                await self._clock_sync.compare()
+            self._clock_known = True
+        self._last = self._clock_reading()
+
+    def _clock_reading(self) -> ClockReading:
+        return ClockReading(self._clock.now(), self._clock.elapsed())
 
     @property
     def seconds_since_decision(self) -> float:

@@ -2,13 +2,14 @@
 
 from alembic import context
 
-from gnomon.adapters.sql.migrator import VERSION_TABLE
+from gnomon.adapters.sql.postgres_schema import VERSION_TABLE
 from gnomon.adapters.sql.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=VERSION_TABLE,
+    version_table_schema=context.config.attributes["schema"],
     # SQLite cannot alter a column: the table is copied instead.
     render_as_batch=True,
 )

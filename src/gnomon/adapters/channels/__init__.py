@@ -1,0 +1,1 @@
+"""Channels: services that tell people, each with the requests that it wants and the errors that it answers."""

@@ -1,0 +1,1 @@
+"""Object storage that speaks the protocol of Amazon S3."""

@@ -1,0 +1,100 @@
+"""The actions of tenants, counted in the transactions that admit them and given back in those that end them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from gnomon.adapters.sql import bulk, schema
+from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
+from gnomon.core.model import TaskId
+from gnomon.core.runs.admission import Admission, within_action_limits
+from gnomon.core.runs.outcomes import FAILURES, TaskCompletion
+from gnomon.ports.tasks import AttemptRef
+
+_SPENT = bulk.statement("SELECT tenant, count(*) FROM action WHERE tenant IN KEYS AND at > ? GROUP BY tenant")
+_SPENT_BESIDES = bulk.statement(
+    "SELECT count(*) FROM action WHERE tenant = ? AND at > ? AND NOT (action_id = ? AND number = ?)"
+)
+_FORGET = bulk.statement("DELETE FROM action WHERE tenant IN KEYS AND at <= ?")
+#: The actions of tasks that were admitted, and not taken since.
+_GIVE_BACK_UNTAKEN = bulk.statement(
+    "DELETE FROM action WHERE action_id IN KEYS"
+    " AND number > (SELECT fence FROM task WHERE task.task_id = action.action_id)"
+)
+#: The current attempts of these tasks.
+_GIVE_BACK = bulk.statement(
+    "DELETE FROM action WHERE action_id IN KEYS"
+    " AND number = (SELECT fence FROM task WHERE task.task_id = action.action_id)"
+)
+_FAILURES = bulk.statement(
+    "SELECT task_id, error FROM attempt WHERE task_id IN KEYS AND error IS NOT NULL"  # noqa: S608 - our own names
+    f" AND result IN ({', '.join(repr(one.value) for one in sorted(FAILURES))}) ORDER BY number"
+)
+
+
+def count_since(conn: sa.Connection, tenant: str, since: int, besides: AttemptRef | None) -> int:
+    """See PendingTasks.actions_since."""
+    task_id, number = besides or ("", 0)
+    [(count,)] = bulk.fetch_rows(conn, _SPENT_BESIDES, tenant, since, task_id, number)
+    return int(count)
+
+
+def within_budgets(
+    conn: sa.Connection, admitted: Mapping[TaskId, Admission], fences: Mapping[str, int], now: int
+) -> dict[TaskId, Admission]:
+    """Count the admitted actions, and deny those beyond the budgets of their tenants.
+
+    The caller has locked these tenants. `fences` are those of the tasks.
+    """
+    counted = [one for one in admitted.values() if one.action_limit is not None]
+    if not counted:
+        return dict(admitted)
+    # A task that was recalled, and is admitted again, counts once.
+    give_back_untaken(conn, [one.task_id for one in counted])
+    tenants = sorted({one.action_limit[0] for one in counted if one.action_limit is not None})
+    bulk.execute_statement(conn, _FORGET, tenants, now - ACTION_WINDOW_MS)
+    found = _by_first(bulk.fetch_rows(conn, _SPENT, tenants, now - ACTION_WINDOW_MS))
+    ruled = within_action_limits(list(admitted.values()), found)
+    rows = [
+        (one.task_id, fences[one.task_id] + 1, one.action_limit[0], now)
+        for one in ruled
+        if one.action_limit is not None
+    ]
+    bulk.insert_rows(conn, schema.action, rows)
+    return {one.task_id: one for one in ruled}
+
+
+def give_back_untaken(conn: sa.Connection, tasks: Sequence[str]) -> None:
+    """Forget the actions of tasks that no worker has taken since their admission."""
+    if tasks:
+        bulk.execute_statement(conn, _GIVE_BACK_UNTAKEN, list(tasks))
+
+
+def give_back_unstarted(conn: sa.Connection, tasks: Collection[str]) -> None:
+    """Forget the actions of tasks whose current attempt ends without having started."""
+    if tasks:
+        bulk.execute_statement(conn, _GIVE_BACK, list(tasks))
+
+
+def with_earlier_errors(conn: sa.Connection, denied: Sequence[Admission]) -> dict[TaskId, Admission]:
+    """The denials, each with the error of the last attempt that failed before."""
+    found = _failures(conn, [one.task_id for one in denied])
+    return {one.task_id: replace(one, note=refusal_after(one.note or "", found.get(one.task_id))) for one in denied}
+
+
+def with_earlier_error(conn: sa.Connection, refused: TaskCompletion) -> TaskCompletion:
+    """The end of an attempt that a worker refused, with the error of the last attempt that failed before."""
+    found = _failures(conn, [refused.task_id]) if refused.fence > 1 else {}
+    return replace(refused, error=refusal_after(refused.error or "", found.get(refused.task_id)))
+
+
+def _failures(conn: sa.Connection, tasks: list[str]) -> dict[str, str]:
+    """The errors of the last attempts that failed, by task."""
+    return _by_first(bulk.fetch_rows(conn, _FAILURES, tasks)) if tasks else {}
+
+
+def _by_first(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The second column of the rows by the first; the last row counts."""
+    return {row[0]: row[1] for row in rows}

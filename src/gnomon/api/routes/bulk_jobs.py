@@ -1,0 +1,134 @@
+"""Many jobs at once: apply them together, or plan what applying them would change."""
+
+from functools import partial
+from typing import Any
+
+from gnomon.api.examples import APPLIED, DEFINITION
+from gnomon.api.requests import body_fields
+from gnomon.api.route import ApiCall, ApiRoute, Permission, Reply, RequestBody
+from gnomon.api.routes.jobs import JOB_SCHEMA, read_sent_job
+from gnomon.core.jobs.fields import FieldReader, printable
+from gnomon.core.jobs.job import JOB_FIELDS, Job, schedule_field_error
+from gnomon.core.jobs.steps import LONGEST_TAG
+from gnomon.core.ledger.forecast import MOST_WALKED
+from gnomon.core.model import DAY_MS
+from gnomon.core.responses import JobApplied, JobsPlanned, Page
+from gnomon.errors import CronError, FieldError
+from gnomon.services.operations.job_changes import Prune
+from gnomon.services.operations.presenters import job_applied, jobs_planned
+
+#: The maximum number of jobs in one request.
+MOST_JOBS = 20_000
+_JOBS: dict[str, Any] = {
+    "jobs": {
+        "type": "array",
+        "maxItems": MOST_JOBS,
+        "items": JOB_SCHEMA,
+        "description": "Jobs, in the format of a jobs file.",
+    },
+    "prune": {"type": "boolean", "description": "Delete every job that is not in the list."},
+    "prune_tag": {
+        "type": ["string", "null"],
+        "maxLength": LONGEST_TAG,
+        "description": "Like `prune`, but only for jobs with this tag.",
+    },
+}
+APPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["jobs"],
+    "properties": _JOBS,
+}
+PLAN_SCHEMA: dict[str, Any] = {
+    **APPLY_SCHEMA,
+    "properties": {
+        **_JOBS,
+        "days": {"type": "integer", "minimum": 1, "maximum": 366, "description": "Days to look ahead; 14 by default."},
+        "fires": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MOST_WALKED,
+            "description": "Maximum number of fires per job.",
+        },
+    },
+}
+
+
+async def apply(call: ApiCall) -> Reply:
+    """Create or update jobs, atomically. Idempotent."""
+    fields = body_fields(call.body, "jobs", "prune", "prune_tag")
+    prune = _prune(fields)
+    jobs = await _read(call, fields)
+    done = await call.services.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
+    call.services.changed()
+    return Reply(body=Page(items=await call.services.compute.map(job_applied, done)))
+
+
+async def plan(call: ApiCall) -> Reply:
+    """Show which fields and fires applying these jobs would change, without changing anything."""
+    fields = body_fields(call.body, "jobs", "prune", "prune_tag", "days", "fires")
+    days = fields.whole("days", 14, low=1, high=366)
+    limit = fields.whole("fires", MOST_WALKED, low=0, high=MOST_WALKED)
+    prune = _prune(fields)
+    jobs = await _read(call, fields)
+    planned = await call.services.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
+    # In a thread: a large plan takes too long to build on the event loop, which the ticker shares.
+    return Reply(body=await call.services.compute.run_in_thread(partial(jobs_planned, planned, limit=limit)))
+
+
+def _prune(fields: FieldReader) -> Prune | None:
+    everything = fields.flag("prune", default=False)
+    if "prune_tag" in fields and fields["prune_tag"] is not None:
+        return Prune(printable("prune_tag", fields["prune_tag"], longest=LONGEST_TAG))
+    return Prune() if everything else None
+
+
+async def _read(call: ApiCall, fields: FieldReader) -> list[Job]:
+    """Parse the jobs; an error names the position of the first invalid job."""
+    fields.required("jobs")
+    found, now = list[Job](), call.services.clock.now()
+    for path, entry in fields.entries("jobs", most=MOST_JOBS):
+        if not isinstance(entry, dict):
+            raise FieldError(path, entry, "must be a mapping")
+        try:
+            found.append(await read_sent_job(call, entry, now))
+        except CronError as error:
+            raise schedule_field_error(FieldReader(entry, JOB_FIELDS, path=path), "schedule", error) from None
+        except FieldError as error:
+            raise FieldError(f"{path}.{error.field}", error.value, error.reason) from None
+    return found
+
+
+_BULK_EXAMPLE = {"jobs": [DEFINITION], "prune": False}
+_PLANNED: dict[str, Any] = {
+    "from": "2026-03-02T14:00:00Z",
+    "until": "2026-03-16T14:00:00Z",
+    "jobs": {"created": 1, "changed": 0, "unchanged": 0, "removed": 0},
+    "fires": {"added": 10, "removed": 0, "moved": 0, "same": 0},
+    "plan": [],
+}
+ROUTES = (
+    ApiRoute(
+        method="POST",
+        path="/v1/apply",
+        name="apply_jobs",
+        permission=Permission.ADMINISTER,
+        handle=apply,
+        answer=Page[JobApplied],
+        success={200: "All jobs are created or updated."},
+        error_statuses=(409,),
+        body=RequestBody(schema=APPLY_SCHEMA, example=_BULK_EXAMPLE, many=True),
+        example={"items": [APPLIED], "next": None},
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/plan",
+        name="plan_jobs",
+        permission=Permission.READ,
+        handle=plan,
+        answer=JobsPlanned,
+        success={200: "The plan."},
+        example=_PLANNED,
+        body=RequestBody(schema=PLAN_SCHEMA, example={**_BULK_EXAMPLE, "days": 14}, many=True),
+    ),
+)

@@ -1,0 +1,21 @@
+"""Packages that only some settings need: their absence is an error that says how to install them."""
+
+from importlib.util import find_spec
+
+from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.config.settings import Settings
+from gnomon.core.announcements.channels import ChannelKind
+from gnomon.errors import UsageError
+
+
+def check_extras(settings: Settings) -> None:
+    """UsageError with the command to type if a package is missing that these settings need."""
+    needed = [
+        ("PostgreSQL", "postgres", "asyncpg", sqlite_path(settings.database.url) is None),
+        ("NATS", "nats", "nats", bool(settings.nats.url)),
+        ("Redis", "redis", "redis", bool(settings.redis.url)),
+        ("Apprise", "apprise", "apprise", any(one.kind is ChannelKind.APPRISE for one in settings.channels.values())),
+    ]
+    for system, extra, package, used in needed:
+        if used and find_spec(package) is None:
+            raise UsageError(f"{system} needs the package {package}: pip install 'gnomon[{extra}]'")

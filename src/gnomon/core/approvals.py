@@ -1,0 +1,86 @@
+"""Standing approvals: a person with the role admin lets a definition do what needs an approval, until it changes.
+
+An approval is bound to the digest of the definition. A definition that changes has another digest, and so no approval.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.runs.expressions import references
+from gnomon.core.runs.workflow import Step, When, Workflow
+
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class ApprovalKind(StrEnum):
+    """The kinds of things that are approved."""
+
+    #: The commands of a job.
+    COMMAND = "command"
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """One approval. It counts until it is revoked."""
+
+    approval_id: str
+    tenant: str
+    kind: ApprovalKind
+    #: The name of the job or workflow.
+    subject: str
+    #: The digest of the definition that it is bound to.
+    digest: str
+    granted_by: str
+    granted_at: int
+    reason: str = ""
+    revoked_at: int | None = None
+    revoked_by: str | None = None
+
+
+def command_digest(workflow: Workflow) -> str:
+    """The digest of everything that decides which commands a workflow runs: an approval of it approves nothing else.
+
+    It holds all steps, since the output of any of them may become a word of a command. When a step runs, how often it
+    is tried, and on which worker, is no part of it.
+    """
+    steps = {step.name: _without_terms(step) for step in workflow.steps}
+    bound = {"tenant": workflow.tenant, "input": workflow.input, "steps": steps}
+    return sha256(_CANONICAL.encode(bound)).hexdigest()
+
+
+def _without_terms(step: Step) -> Step:
+    """The step without the fields that say when, how often and where it runs."""
+    return replace(
+        step,
+        depends_on=(),
+        when=When.ALL_SUCCESS,
+        condition=None,
+        max_parallel=None,
+        delay_ms=None,
+        delay_until=None,
+        timeout_ms=None,
+        retry=None,
+        route=None,
+    )
+
+
+def covers_input(workflow: Workflow, step: Step, given: bytes | None) -> bool:
+    """Whether an approval of the workflow covers this step in a run with this input, as JSON; None for its own.
+
+    A run may be started with any input by callers who may not approve. So an approval of a command that gets data
+    covers only the input that the definition has, which is part of the digest.
+    """
+    if given is None or not any(references(step.input)):
+        return True
+    return bool(msgspec.json.decode(given) == workflow.input)
+
+
+def approval_of(workflow: Workflow, approvals: Iterable[Approval]) -> Approval | None:
+    """The approval of the commands of this workflow among those that count."""
+    wanted = command_digest(workflow)
+    of_job = (one for one in approvals if (one.tenant, one.subject) == (workflow.tenant, workflow.workflow_id))
+    return next((one for one in of_job if one.kind is ApprovalKind.COMMAND and one.digest == wanted), None)

@@ -1,0 +1,122 @@
+"""The rules of one installation for the commands of definitions, as a process without the files of the worker has them.
+
+The same check decides when a definition is added and when a task of it is admitted. The worker checks again on its own
+file system, and the stricter answer wins.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.core.commands.actions import actions_per_hour
+from gnomon.core.commands.files import TextFiles
+from gnomon.core.commands.policy import (
+    Autonomy,
+    CommandPolicy,
+    CommandVerdict,
+    PolicySettings,
+    check_command,
+    policy_for,
+)
+from gnomon.core.runs.expressions import references
+from gnomon.core.runs.secret_text import parts_of
+from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
+
+#: The command that reasons name without knowing the job.
+_APPROVE_ANY = "gnomon jobs approve NAME"
+#: The folder for commands of a process that does not know it: no path of the system is in it.
+_ANY_WORKSPACE = "/workspace"
+#: How many origins have their policy remembered: each file is one.
+_MOST_POLICIES = 1000
+
+
+class CheckedStep(Struct, frozen=True, kw_only=True):
+    """A guarded command of a definition, and the judgement about it."""
+
+    #: The path of the field, such as `command` or `dag[1].command`.
+    field: str
+    step: Step
+    verdict: CommandVerdict
+
+
+class CommandRules:
+    """The policies by origin, and the check of commands against them."""
+
+    def __init__(self, settings: PolicySettings, *, workspace: str = _ANY_WORKSPACE, home: str = "") -> None:
+        """`workspace` is the absolute path of the folder for commands, and `home` the home of their user, if known."""
+        self._settings = settings
+        self._workspace = workspace
+        self._policy_for = lru_cache(_MOST_POLICIES)(lambda origin: policy_for(settings, origin, home=home))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether every change is refused."""
+        return self._settings.autonomy is Autonomy.READ_ONLY
+
+    def policy(self, origin: str) -> CommandPolicy | None:
+        """The policy of the commands of a definition with this origin; None if they are open."""
+        return self._policy_for(origin)
+
+    def action_limit(self, origin: str) -> int | None:
+        """How many actions may count within an hour with one of this origin; None if it does not count."""
+        return actions_per_hour(self._settings, origin)
+
+    def judge(
+        self, workflow: Workflow, step: Step, given: Mapping[str, Any] | None = None, *, approved: bool
+    ) -> CommandVerdict | None:
+        """The judgement about the command of a step; None if the command is open.
+
+        `given` is the input of a task, whose references are resolved. Without it the values of references are not known
+        yet, as those of secrets never are here.
+        """
+        policy = self.policy(workflow.origin)
+        if policy is None:
+            return None
+        resolved = given is not None
+        own = {field: (given or step.input).get(field) for field in step.input}
+        folder = posixpath.join(self._workspace, _known_text(own.get("workdir") or "", resolved=resolved) or "")
+        variables: Mapping[str, object] = own.get("env") or {}
+        return check_command(
+            policy,
+            step.command,
+            variables={name: _known_text(value, resolved=resolved) for name, value in variables.items()},
+            files=TextFiles(folder),
+            workspace=self._workspace,
+            approved=approved,
+        )
+
+    def judge_all(
+        self, workflow: Workflow, *, approved: bool = False, list_field: str = "dag"
+    ) -> Iterator[CheckedStep]:
+        """The judgements about all guarded commands of a definition, in the order of its steps.
+
+        `list_field` is the name of the field with its steps.
+        """
+        for number, step in enumerate(workflow.steps):
+            if not step.is_command:
+                continue
+            verdict = self.judge(workflow, step, approved=approved)
+            if verdict is not None:
+                alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
+                field = "command" if alone else f"{list_field}[{number}].command"
+                yield CheckedStep(field=field, step=step, verdict=verdict)
+
+
+def _known_text(value: object, *, resolved: bool) -> str | None:
+    """The text that a program gets for the value; None if a reference or a secret takes its place later."""
+    if not isinstance(value, str):
+        return msgspec.json.encode(value).decode()
+    if not resolved and any(references(value)):
+        return None
+    parts = parts_of(value)
+    literals = [part for part in parts if isinstance(part, str)]
+    return "".join(literals) if len(literals) == len(parts) else None
+
+
+def approval_hint(verdict: CommandVerdict, job: str) -> str:
+    """The reason of a refusal. One that an approval would lift names the job to type."""
+    return verdict.reason.replace(_APPROVE_ANY, f"gnomon jobs approve {job}")

@@ -1,0 +1,160 @@
+"""From commits to metrics: which counters grow, and which durations are observed, when a store commits a change.
+
+Two classes follow these rules. The recorder of a server adds the values to its own metrics at once. A process that
+serves no counters, such as `gnomon worker` or a command on the database, records them for the outbox: its commits
+write them in the same transaction, and one server adds them later (`metrics_outbox.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from gnomon.core.commands.actions import WORKER_RULE
+from gnomon.core.metrics import MetricChanges
+from gnomon.core.model import Reason, Result, Run, RunId, RunStatus, Source, TickKind, Verdict
+from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.states import WaitReason
+from gnomon.ports.commit_observer import FinishedRun
+
+_ENCODER = msgspec.json.Encoder()
+_NO_CHANGES = MetricChanges()
+_OVERLAPS = frozenset({Reason.OVERLAP, Reason.QUEUE_FULL})
+_NOTHING_TO_LAUNCH = "launch_failed"
+
+
+class CommitMetrics(ABC):
+    """Implements RunObserver and ActivityObserver: translates committed changes into values of metrics."""
+
+    @abstractmethod
+    def add(self, name: str, *labels: str, count: int = 1) -> None:
+        """Add to a counter."""
+
+    @abstractmethod
+    def observe(self, name: str, ms: int, *labels: str) -> None:
+        """Add a duration to a histogram."""
+
+    @abstractmethod
+    def succeeded(self, job: str, at: int) -> None:
+        """Remember the time at which an execution of the job succeeded."""
+
+    @abstractmethod
+    def graph_ended(self, run: RunId, job: str) -> None:
+        """Count the steps of the run later."""
+
+    def job_label(self, job: str) -> str:
+        """The label of a job."""
+        return job
+
+    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+        """See ActivityObserver.decided."""
+        for verdict in verdicts:
+            job = self.job_label(verdict.schedule.schedule_id)
+            for decision in verdict.decisions:
+                self.add("ticks_decided", job, decision.kind.value, decision.reason.value, count=decision.count)
+                if decision.fire_at is not None:
+                    self.add("runs_emitted")
+                    self.add("jobs_received", job)
+                if decision.kind is TickKind.FIRED and decision.fire_at is not None:
+                    self.observe("schedule_drift_seconds", abs(max(now, decision.fire_at) - decision.planned_at))
+                elif decision.reason in _OVERLAPS:
+                    self.add("runs_skipped_overlap", count=decision.count)
+
+    def launched(self, runs: Sequence[Run]) -> None:
+        """See RunObserver.launched."""
+        for run in runs:
+            self.add("jobs_received", self._job(run))
+
+    def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
+        """See ActivityObserver.taken."""
+        for one in tasks:
+            self.add("jobs_dispatched", self._job(one.run))
+            self.observe("dispatch_latency_seconds", now - one.task.available_at)
+
+    def started(self, runs: Sequence[Run], now: int) -> None:
+        """See RunObserver.started."""
+        for run in runs:
+            if run.source is Source.CRON:
+                self.observe("start_delay_seconds", now - run.planned_at)
+
+    def tried(self, endings: Sequence[TaskCompletion]) -> None:
+        """See ActivityObserver.tried."""
+        for one in endings:
+            self.add("attempts_ended", one.result.value)
+            if one.result is Result.DENIED:
+                self.add("commands_denied", WORKER_RULE)
+            if one.wait_reason is WaitReason.RETRY:
+                self.add("retries", self._job(one.run))
+
+    def attempts_cancelled(self, count: int) -> None:
+        """See ActivityObserver.attempts_cancelled."""
+        self.add("attempts_ended", Result.CANCELLED.value, count=count)
+
+    def denied(self, rules: Sequence[str]) -> None:
+        """See ActivityObserver.denied."""
+        for rule in rules:
+            self.add("commands_denied", rule)
+
+    def dead_lettered(self, jobs: Sequence[str]) -> None:
+        """See ActivityObserver.dead_lettered."""
+        for job in jobs:
+            self.add("dead_letters", self.job_label(job))
+
+    def ended(self, finishes: Sequence[FinishedRun]) -> None:
+        """See RunObserver.ended."""
+        for run, status, error, at in finishes:
+            job = self._job(run)
+            self.add("executions", job, status.value, run.source.value)
+            self.add("jobs_completed", job, status.value)
+            if run.started_at is not None:
+                self.observe("execution_duration_seconds", at - run.started_at, job)
+            if status is RunStatus.COMPLETED:
+                self.succeeded(job, at)
+            if status is RunStatus.FAILED and (error or "").startswith(_NOTHING_TO_LAUNCH):
+                self.add("runs_failed_launch")
+
+    def graph_runs_ended(self, runs: Sequence[Run]) -> None:
+        """See ActivityObserver.graph_runs_ended."""
+        for run in runs:
+            self.graph_ended(run.run_id, run.schedule_id or run.workflow_id)
+
+    def _job(self, run: Run) -> str:
+        return self.job_label(run.schedule_id or run.workflow_id)
+
+
+class OutboxEntry(CommitMetrics):
+    """Implements CommitJournal: the values that follow from one transaction."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[tuple[str, tuple[str, ...]]]()
+        self._durations: defaultdict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+        self._graphs: dict[RunId, str] = {}
+        self._successes: dict[str, int] = {}
+
+    def add(self, name: str, *labels: str, count: int = 1) -> None:
+        """See CommitMetrics.add."""
+        self._counts[name, labels] += count
+
+    def observe(self, name: str, ms: int, *labels: str) -> None:
+        """See CommitMetrics.observe."""
+        self._durations[name, labels].append(ms)
+
+    def succeeded(self, job: str, at: int) -> None:
+        """See CommitMetrics.succeeded."""
+        self._successes[job] = max(at, self._successes.get(job, at))
+
+    def graph_ended(self, run: RunId, job: str) -> None:
+        """See CommitMetrics.graph_ended."""
+        self._graphs[run] = job
+
+    def encoded(self) -> bytes | None:
+        """See CommitJournal.encoded."""
+        changes = MetricChanges(
+            counts=tuple((*key, count) for key, count in self._counts.items() if count),
+            durations=tuple((*key, tuple(found)) for key, found in self._durations.items()),
+            graphs=self._graphs,
+            successes=self._successes,
+        )
+        return None if changes == _NO_CHANGES else _ENCODER.encode(changes)

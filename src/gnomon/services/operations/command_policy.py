@@ -1,0 +1,191 @@
+"""The policy of commands for operators: checks of definitions, standing approvals, and what is left of the budget."""
+
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.approvals import Approval, ApprovalKind, approval_of, command_digest
+from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_text
+from gnomon.core.commands.policy import PolicyRule
+from gnomon.core.commands.rules import CheckedStep, CommandRules, approval_hint
+from gnomon.core.jobs.fields import printable, schedule_name
+from gnomon.core.jobs.origins import origin_text
+from gnomon.core.runs.workflow import Workflow
+from gnomon.errors import ChangesRefused, FieldError, NotFound, Stale
+from gnomon.ports.approvals import Approvals
+from gnomon.ports.runtime import Clock, Ids
+from gnomon.ports.schedules import Jobs, Schedules
+from gnomon.ports.tasks import PendingTasks
+
+_LONGEST_REASON = 500
+#: Commands of an unknown origin are guarded unless no command is.
+_UNKNOWN_ORIGIN = ""
+
+
+class ActionBudget(Struct, frozen=True, kw_only=True):
+    """The budget of guarded commands of a tenant."""
+
+    #: How many may start within an hour; None if any number may.
+    limit: int | None
+    #: How many have been admitted in the last hour.
+    spent: int
+
+    @property
+    def left(self) -> int | None:
+        """How many may start now; None if any number may."""
+        return None if self.limit is None else max(0, self.limit - self.spent)
+
+
+class ApprovalState(Struct, frozen=True, kw_only=True):
+    """The commands of a job or workflow as they are now, and the approval that counts for them."""
+
+    #: The name of the workflow, which approvals have.
+    subject: str
+    digest: str
+    approval: Approval | None
+
+
+class CommandPolicyService:
+    """Checks the commands of definitions, and keeps their approvals."""
+
+    def __init__(
+        self,
+        rules: CommandRules,
+        approvals: Approvals,
+        tasks: PendingTasks,
+        jobs: Jobs,
+        schedules: Schedules,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._rules = rules
+        self._approvals = approvals
+        self._tasks = tasks
+        self._jobs, self._schedules = jobs, schedules
+        self._clock, self._ids = clock, ids
+
+    @property
+    def read_only(self) -> bool:
+        """Whether every change is refused."""
+        return self._rules.read_only
+
+    def refuse_changes(self) -> None:
+        """Raise ChangesRefused if the autonomy is read-only."""
+        if self._rules.read_only:
+            raise ChangesRefused
+
+    def check(self, workflow: Workflow, *, list_field: str = "dag") -> tuple[str, ...]:
+        """The warnings about commands that need an approval; FieldError for one that the policy refuses.
+
+        `list_field` is the name of the field with the steps of the definition.
+        """
+        warnings: list[str] = []
+        for one in self._rules.judge_all(workflow, list_field=list_field):
+            if one.verdict.rule is PolicyRule.APPROVAL:
+                warnings.append(f"{one.field}: {approval_hint(one.verdict, workflow.workflow_id)}")
+            elif not one.verdict.allowed:
+                raise _refused(one)
+        return tuple(warnings)
+
+    async def refuse_timing_open_commands(
+        self, workflow_id: str, version: int | None, *, origin: str, tenant: str = "default"
+    ) -> None:
+        """Raise FieldError if a request of this origin gives a schedule to commands that are open.
+
+        Their author has a shell of the machine, and the caller may have none: a change by the caller would make the
+        commands guarded, and a schedule cannot change them.
+        """
+        if self._rules.policy(origin) is None:
+            return
+        found = await self._jobs.workflow(tenant, workflow_id, version)
+        if found is not None and found.has_commands and self._rules.policy(found.origin) is None:
+            reason = f"runs commands of {origin_text(found.origin)}: change their schedule there"
+            raise FieldError("workflow_id", workflow_id, reason)
+
+    async def approvals_of(self, workflows: Collection[Workflow]) -> Mapping[str, Approval]:
+        """The approvals that count for these definitions of one tenant, by the ids of the workflows."""
+        commands = [one for one in workflows if one.has_commands]
+        if not commands:
+            return {}
+        names = [one.workflow_id for one in commands]
+        standing = await self._approvals.standing(commands[0].tenant, ApprovalKind.COMMAND, names)
+        if not standing:
+            return {}
+        found = {one.workflow_id: approval_of(one, standing) for one in commands}
+        return {name: approval for name, approval in found.items() if approval is not None}
+
+    async def approve(
+        self, name: str, *, actor: str, reason: str = "", digest: str | None = None, tenant: str = "default"
+    ) -> None:
+        """Approve the commands of a job or workflow as they are now. Idempotent.
+
+        With `digest`, Stale if the definition has changed since the caller saw it.
+        """
+        self.refuse_changes()
+        printable("reason", reason, longest=_LONGEST_REASON)
+        workflow = await self._workflow(name, tenant)
+        own = command_digest(workflow)
+        if digest not in (None, own):
+            raise Stale("definition of job", name)
+        self._refuse_pointless(name, workflow)
+        now = self._clock.now()
+        made = Approval(
+            approval_id=self._ids.new("apr", now),
+            tenant=tenant,
+            kind=ApprovalKind.COMMAND,
+            subject=workflow.workflow_id,
+            digest=own,
+            granted_by=printable("actor", actor),
+            granted_at=now,
+            reason=reason,
+        )
+        await self._approvals.grant(made)
+
+    async def approval(self, name: str, *, tenant: str = "default") -> ApprovalState:
+        """The approval of the commands of a job or workflow as they are now."""
+        workflow = await self._workflow(name, tenant)
+        found = (await self.approvals_of([workflow])).get(workflow.workflow_id)
+        return ApprovalState(subject=workflow.workflow_id, digest=command_digest(workflow), approval=found)
+
+    async def revoke(self, name: str, *, actor: str, tenant: str = "default") -> int:
+        """Revoke all approvals of a job or workflow; return their number."""
+        self.refuse_changes()
+        workflow = await self._workflow(name, tenant)
+        return await self._approvals.revoke(
+            tenant, ApprovalKind.COMMAND, workflow.workflow_id, actor=printable("actor", actor), now=self._clock.now()
+        )
+
+    async def budget(self, *, tenant: str = "default") -> ActionBudget:
+        """The budget of guarded commands of the tenant, and how much of it is spent."""
+        schedule_name("tenant", tenant)
+        since = self._clock.now() - ACTION_WINDOW_MS
+        return ActionBudget(
+            limit=self._rules.action_limit(_UNKNOWN_ORIGIN),
+            spent=await self._tasks.actions_since(tenant, since=since),
+        )
+
+    async def _workflow(self, name: str, tenant: str) -> Workflow:
+        """The version that the job runs, or the newest one of a workflow without a job of that name."""
+        schedule_name("tenant", tenant)
+        schedule_name("job", name)
+        schedule = await self._schedules.find(tenant, name)
+        key = (name, None) if schedule is None else (schedule.spec.workflow_id, schedule.spec.workflow_version)
+        found = await self._jobs.workflow(tenant, *key)
+        if found is None:
+            raise NotFound("job", name)
+        return replace(found, tenant=tenant)
+
+    def _refuse_pointless(self, name: str, workflow: Workflow) -> None:
+        """Raise FieldError if the job has no command, or one that the policy refuses in spite of an approval."""
+        if not workflow.has_commands:
+            raise FieldError("job", name, "has no command: there is nothing to approve")
+        for one in self._rules.judge_all(workflow, approved=True):
+            if not one.verdict.allowed:
+                raise _refused(one)
+
+
+def _refused(one: CheckedStep) -> FieldError:
+    """The error about a command that the policy refuses: field, command, reason and rule."""
+    reason = refusal_text(one.verdict.reason)
+    return FieldError(one.field, one.step.command, f"is {reason} (rule: {one.verdict.rule})")

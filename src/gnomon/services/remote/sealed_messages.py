@@ -1,0 +1,57 @@
+"""Encryption of messages: the bus carries the inputs and outputs of attempts, and cannot read them.
+
+An envelope is bound to one attempt. An input or output that is moved to the message of another attempt does not open.
+"""
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from gnomon.core.messages import EndedReport, TaskMessage
+from gnomon.core.model import Result
+from gnomon.core.payloads import has_sealed_field, is_sealed, message_context
+from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.ports.payloads import PayloadCipher
+
+_UNREADABLE = "bad_output: the output is encrypted with a key that payload.keys lacks, or was altered"
+
+
+class MessageSealer:
+    """Encrypts and decrypts the payloads of messages; without a cipher they stay as they are."""
+
+    def __init__(self, cipher: PayloadCipher | None) -> None:
+        self._cipher = cipher
+
+    def seal_task(self, message: TaskMessage) -> TaskMessage:
+        """The message with an encrypted input."""
+        if self._cipher is None:
+            return message
+        context = message_context("input", message.task_id, message.fence)
+        sealed = self._cipher.seal(context, msgspec.json.encode(message.input))
+        return replace(message, input=msgspec.json.decode(sealed))
+
+    def unseal_task(self, message: TaskMessage) -> TaskMessage:
+        """The message with its input in plain text, if this process can decrypt it."""
+        if self._cipher is None or not has_sealed_field(message.input):
+            return message
+        context = message_context("input", message.task_id, message.fence)
+        given = self._cipher.unseal(context, msgspec.json.encode(message.input))
+        return replace(message, input=msgspec.json.decode(given))
+
+    def seal_report(self, report: EndedReport) -> EndedReport:
+        """The report with an encrypted output."""
+        if self._cipher is None or report.output is UNSET:
+            return report
+        context = message_context("output", report.task_id, report.fence)
+        return replace(report, output=Raw(self._cipher.seal(context, bytes(report.output))))
+
+    def outcome(self, report: EndedReport) -> AttemptOutcome:
+        """The outcome in the report. If its output cannot be decrypted, the attempt has failed for good."""
+        found = report.outcome()
+        if found.output is None or not is_sealed(found.output):
+            return found
+        context = message_context("output", report.task_id, report.fence)
+        output = found.output if self._cipher is None else self._cipher.unseal(context, found.output)
+        if is_sealed(output):
+            return AttemptOutcome(result=Result.GAVE_UP, error=_UNREADABLE, logs=found.logs)
+        return replace(found, output=output)

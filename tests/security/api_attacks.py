@@ -1,0 +1,555 @@
+"""Attacks on the API: bodies, fields, addresses and callers. Each asserts what must hold on the target."""
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from gnomon.app.auth import new_token
+from gnomon.ports.auth import Role
+from support.hostile_target import PULSE, HostileTarget, Shape, problem, received
+
+Attack = Callable[[HostileTarget], None]
+#: A refusal that takes longer was worked on, however busy the machine is.
+_AT_ONCE = 5.0
+_JOB = {"name": "victim", "function": "witness/coroutine"}
+
+
+# ---- helpers -------------------------------------------------------------------------------------
+
+
+def refuses_bodies(*bodies: bytes) -> Attack:
+    """Send each body as a job; each is refused as no valid request."""
+
+    def attack(target: HostileTarget) -> None:
+        for raw in bodies:
+            refused = target.ask("POST", "/v1/jobs", raw=raw)
+            assert refused.status_code in (400, 422), (raw[:80], refused.status_code)
+            problem(refused)
+
+    return attack
+
+
+def refuses_fields(*changes: Mapping[str, Any]) -> Attack:
+    """Register a job with each change; each is refused: its field is named, unless the body cannot be read."""
+
+    def attack(target: HostileTarget) -> None:
+        for change in changes:
+            said = {name: value for name, value in {**_JOB, **change}.items() if value is not None}
+            started = time.monotonic()
+            refused = target.ask("POST", "/v1/jobs", said)
+            assert refused.status_code in (400, 422), (str(change)[:120], refused.status_code)
+            assert problem(refused).get("errors") or refused.status_code == 400
+            assert time.monotonic() - started < _AT_ONCE
+
+    return attack
+
+
+def refuses_values(field: str, values: Iterable[Any], **beside: object) -> Attack:
+    """Register a job with each value of a field; each is refused."""
+    return refuses_fields(*({**beside, field: value} for value in values))
+
+
+def refuses_queries(path: str, *queries: str) -> Attack:
+    """Ask each question; each is refused."""
+
+    def attack(target: HostileTarget) -> None:
+        for query in queries:
+            refused = target.ask("GET", f"{path}?{query}")
+            assert refused.status_code == 422, (query, refused.status_code)
+            problem(refused)
+
+    return attack
+
+
+# ---- bodies --------------------------------------------------------------------------------------
+
+
+def input_size(target: HostileTarget) -> None:
+    frame = len(json.dumps({"x": ""}, separators=(",", ":")))
+    too_large = target.register("large", input={"x": "y" * (65_537 - frame)})
+    fits = target.register("large", input={"x": "y" * (65_536 - frame)})
+    target.delete("large")
+
+    assert (too_large.status_code, fits.status_code) == (422, 201)
+
+
+def endless_body(target: HostileTarget) -> None:
+    before = target.memory_kb()
+    piece = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+    sent = 0
+    with target.connect() as connection:
+        connection.sendall(b"POST /v1/jobs HTTP/1.1\r\n" + target.head() + b"Transfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):  # the server closes the connection
+            while sent < 64 * 2**20:
+                connection.sendall(piece)
+                sent += len(piece)
+        heard = received(connection)
+
+    assert not heard or heard.startswith(b"HTTP/1.1 413"), heard[:200]
+    # The buffers of the kernel take some of it.
+    assert sent < 32 * 2**20
+    assert target.memory_kb() - before < 32 * 1024
+
+
+def compressed_body(target: HostileTarget) -> None:
+    raw = gzip.compress(b'{"name": "victim", "description": "' + b" " * 2**24 + b'"}')
+    before = target.memory_kb()
+
+    refused = target.ask("POST", "/v1/jobs", raw=raw, headers={"Content-Encoding": "gzip"})
+
+    assert refused.status_code == 415
+    assert target.memory_kb() - before < 32 * 1024
+
+
+def other_formats(target: HostileTarget) -> None:
+    form = b"&".join(b"a%d=1" % number for number in range(50_000))
+    for kind in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"):
+        assert target.ask("POST", "/v1/jobs", raw=form, headers={"Content-Type": kind}).status_code == 415
+    ranges = "bytes=" + ",".join(f"{number}-{number + 1}" for number in range(2_000))
+    assert target.ask("GET", "/v1/jobs", headers={"Range": ranges}).status_code == 200
+
+
+# ---- fields --------------------------------------------------------------------------------------
+
+
+def instants(target: HostileTarget) -> None:
+    refused = [
+        "0001-01-01T00:00:00+14:00", "2026-02-30T00:00:00Z", "2026-01-01T23:59:60Z", "2026-01-01T00:00", "tomorrow-ish",
+    ]  # fmt: skip
+    refuses_values("at", refused)(target)
+    refuses_fields({"at": "2026-03-29T02:30", "timezone": "Europe/Berlin"})(target)
+    last = target.register("victim", at="9999-12-31T23:59:59Z")
+    assert last.status_code in (201, 422)
+    if last.status_code == 201:
+        target.delete("victim")
+
+
+def graphs(target: HostileTarget) -> None:
+    def step(name: str, *needs: str) -> dict[str, object]:
+        return {"step": name, "function": "f", "depends_on": list(needs)}
+
+    refuses_values(
+        "dag",
+        [
+            [step("a", "a")],
+            [step("a", "c"), step("b", "a"), step("c", "b")],
+            [step("a", "missing")],
+            [step("a"), step("a")],
+            [{"step": f"s{number}", "function": "f"} for number in range(10_000)],
+        ],
+        function=None,
+    )(target)
+    layers = [
+        step(f"s{layer}.{number}", *([f"s{layer - 1}.{other}" for other in range(2)] if layer else []))
+        for layer in range(40)
+        for number in range(2)
+    ]
+    started = time.monotonic()
+    taken = target.ask("POST", "/v1/jobs", {"name": "lattice", "dag": layers})
+    assert time.monotonic() - started < _AT_ONCE
+    assert taken.status_code == 201
+    target.delete("lattice")
+
+
+def template_text(target: HostileTarget) -> None:
+    texts = ["{{ ''.__class__.__mro__ }}", "{% raw %}", "$(id)", "<%= 1 %>"]
+
+    assert target.register("text", input={"texts": texts}).status_code == 201
+
+    assert target.ask("GET", "/v1/jobs/text").json()["definition"]["input"] == {"texts": texts}
+    target.delete("text")
+
+
+def opaque_labels(target: HostileTarget) -> None:
+    refuses_fields({"saga_id": "x"}, {"approval_granted": True}, {"preferred_worker_id": "w"})(target)
+    labels = {"approval_granted": "true", "saga_id": "x"}
+    assert target.register("labelled", labels=labels).status_code == 201
+    assert target.ask("GET", "/v1/jobs/labelled").json()["definition"]["labels"] == labels
+    target.delete("labelled")
+
+
+def opaque_input(target: HostileTarget) -> None:
+    many = {f"k{number}": 1 for number in range(100_000)}
+    assert target.register("victim", input=many).status_code in (413, 422)
+    odd = {"__proto__": {"admin": True}, "constructor": 1, "py/object": "os.system"}
+    assert target.register("odd", input=odd).status_code == 201
+    assert target.ask("GET", "/v1/jobs/odd").json()["definition"]["input"] == odd
+    target.delete("odd")
+
+
+# ---- questions and addresses ---------------------------------------------------------------------
+
+
+def cursors(target: HostileTarget) -> None:
+    refuses_queries("/v1/jobs", "limit=0", "limit=-1", "limit=1000000000", "cursor=WyJhIiwiYiJd", "cursor=%FF")(target)
+    names = [f"page{number}" for number in range(2)]
+    for name in names:
+        assert target.register(name).status_code == 201
+    cursor = target.ask("GET", "/v1/jobs?limit=1").json()["next"].partition("cursor=")[2]
+    changed = target.ask("GET", f"/v1/jobs?limit=1&cursor=X{cursor[1:]}")
+    foreign = target.ask("GET", f"/v1/jobs?limit=1&cursor={cursor}", caller="admin/other")
+    for name in names:
+        target.delete(name)
+
+    assert (changed.status_code, foreign.status_code) == (422, 422)
+
+
+def ambiguous_addresses(target: HostileTarget) -> None:
+    for line in (
+        b"GET /v1/jobs/..%2f..%2fmetrics HTTP/1.1",
+        b"GET //v1/health HTTP/1.1",
+        b"GET @evil.example HTTP/1.1",
+        b"GET v1/health HTTP/1.1",
+        b"GET /v1/jobs/a%00b HTTP/1.1",
+    ):
+        assert target.send(line + b"\r\n" + target.head() + b"\r\n").startswith(b"HTTP/1.1 400"), line
+
+
+def ambiguous_lengths(target: HostileTarget) -> None:
+    start = b"POST /v1/jobs HTTP/1.1\r\n" + target.head()
+    for rest in (
+        b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"X-Folded: a\r\n b\r\nContent-Length: 2\r\n\r\n{}",
+        b"Content-Length: +2\r\n\r\n{}",
+        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    ):
+        heard = target.send(start + rest, until_closed=True)
+        assert heard.startswith(b"HTTP/1.1 4"), (rest, heard[:200])
+        assert heard.count(b"HTTP/1.1") == 1
+
+
+def headers_of_proxies(target: HostileTarget) -> None:
+    assert target.register("kept").status_code == 201
+    claims = {
+        "X-HTTP-Method-Override": "DELETE", "X-Tenant": "other", "X-Forwarded-User": "root",
+        "X-Original-URL": "/v1/jobs/kept", "X-Rewrite-URL": "/v1/audit",
+    }  # fmt: skip
+
+    seen = target.ask("GET", "/v1/jobs/kept", caller="viewer", headers=claims)
+    stranger = target.ask("GET", "/v1/jobs/kept", caller="", headers=claims)
+    target.delete("kept")
+
+    assert (seen.status_code, seen.json()["job"], stranger.status_code) == (200, "kept", 401)
+
+
+def slow_callers(target: HostileTarget) -> None:
+    slow = [target.connect() for _ in range(100)]
+    try:
+        for connection in slow:
+            connection.sendall(b"G")
+        assert target.ask("GET", "/v1/jobs").status_code == 200
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def forged_cursors(target: HostileTarget) -> None:
+    """Cursors with a seal that anybody can compute, over a wild position and over a plausible one."""
+    now = time.time_ns() // 1_000_000
+    for place in ([now, -5, 2**50], [now, 4_000_000, 2**50], [now, "pulse", now + 60_000], [now, "pulse", 2**70]):
+        text = json.dumps(["default", "/v1/schedule", [], place], separators=(",", ":")).encode()
+        seal = hashlib.sha256(text).hexdigest()
+        for length in (16, 32, 64):
+            cursor = base64.urlsafe_b64encode(json.dumps([place, seal[:length]]).encode()).decode()
+            started = time.monotonic()
+            assert target.ask("GET", f"/v1/schedule?cursor={cursor}", caller="viewer").status_code == 422
+            assert time.monotonic() - started < _AT_ONCE
+
+
+def distant_fires(target: HostileTarget) -> None:
+    assert target.register("yearly", schedule="0 0 29 2 *", timezone="Europe/Berlin").status_code == 201
+    started = time.monotonic()
+    shown = target.ask("GET", "/v1/jobs/yearly?coming=1000", caller="viewer")
+    spent = time.monotonic() - started
+    target.delete("yearly")
+
+    assert shown.status_code in (200, 422)
+    assert spent < _AT_ONCE
+
+
+def schema_bombs(target: HostileTarget) -> None:
+    """Schemas of a few hundred bytes whose check takes hours, and patterns of some KB that take seconds to compile."""
+    levels = {f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(40)}
+    doubled = {"$defs": {**levels, "a40": {"type": "object"}}, "$ref": "#/$defs/a0"}
+    recursive = {"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["q"]}
+    escapes = {"properties": {"p": {"pattern": r"\S" * 1400}}}
+    unfinished = {"properties": {"p": {"pattern": "a{" + "0" * 30_000}}}
+    deep: dict[str, Any] = {}
+    for _ in range(16):
+        deep = {"x": deep}
+    for schema in (doubled, recursive, escapes, unfinished):
+        job = {**_JOB, "input": deep, "input_schema": schema}
+        started = time.monotonic()
+        planned = target.ask("POST", "/v1/plan", {"jobs": [job]}, caller="viewer")
+        registered = target.ask("POST", "/v1/jobs", job)
+        assert time.monotonic() - started < 2 * _AT_ONCE
+        assert registered.status_code == 422
+        assert planned.status_code in (200, 422)
+
+
+# ---- headers and trailers ------------------------------------------------------------------------
+
+
+def endless_trailers(target: HostileTarget) -> None:
+    before = target.memory_kb()
+    with target.connect() as connection:
+        connection.sendall(b"POST /v1/plan HTTP/1.1\r\n" + target.head("") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                connection.sendall(b"a: b\r\n" * 10_000)
+
+    assert target.memory_kb() - before < 32 * 1024
+
+
+def token_in_trailer(target: HostileTarget) -> None:
+    trailer = f"Authorization: Bearer {target.token('admin')}\r\n\r\n".encode()
+    head = target.head("") + b"Transfer-Encoding: chunked\r\n\r\n"
+
+    heard = target.send(b"POST /v1/plan HTTP/1.1\r\n" + head + b'b\r\n{"jobs":[]}\r\n0\r\n' + trailer)
+
+    assert heard.startswith(b"HTTP/1.1 401")
+
+
+def odd_headers(target: HostileTarget) -> None:
+    host, token = urlsplit(target.address).netloc, target.token("viewer")
+    for lines, status in (
+        ([f"Authorization: Bearer {token}"], 400),
+        ([f"Host: {host}", f"Host: {host}", f"Authorization: Bearer {token}"], 400),
+        ([f"Host: {host}", f"Authorization: Bearer  {token}"], 401),
+        ([f"Host: {host}", f"Authorization: Bearer {token}\u00a0"], 401),
+        ([f"Host: {host}", f"Authorization: Bearer {token}"], 200),
+    ):
+        raw = "\r\n".join(["GET /v1/jobs HTTP/1.1", *lines, "", ""]).encode("latin-1")
+        assert target.send(raw).startswith(f"HTTP/1.1 {status}".encode()), lines
+
+
+def foreign_hosts(target: HostileTarget) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example"):
+        for path in ("/livez", "/v1/jobs"):
+            assert target.ask("GET", path, headers={"Host": host}).status_code == 421
+
+
+def security_headers(target: HostileTarget) -> None:
+    for path, caller in (("/v1/jobs", "viewer"), ("/v1/jobs", ""), ("/livez", ""), ("/nothing", "viewer")):
+        shown = target.ask("GET", path, caller=caller).headers
+        assert (shown["cache-control"], shown["x-content-type-options"]) == ("no-store", "nosniff"), path
+
+
+# ---- concurrency ---------------------------------------------------------------------------------
+
+
+def idempotency_keys(target: HostileTarget) -> None:
+    assert target.register("keyed", overlap="allow").status_code == 201
+
+    def trigger(key: str, body: object = None, caller: str = "admin") -> Any:  # noqa: ANN401 - a response
+        headers = {"Idempotency-Key": key}
+        return target.ask("POST", "/v1/jobs/keyed/trigger", body, caller=caller, headers=headers)
+
+    assert trigger("x" * 10_000).status_code == 422
+    with ThreadPoolExecutor(20) as threads:
+        same = list(threads.map(lambda _: trigger("monday"), range(40)))
+    other_body = trigger("monday", {"input": {"day": 1}})
+    assert target.register("keyed", caller="admin/other").status_code == 201
+    other_tenant = trigger("monday", caller="admin/other")
+    target.delete("keyed")
+    target.delete("keyed", caller="admin/other")
+
+    assert {one.status_code for one in same} <= {200, 202}
+    assert len({one.json()["execution_id"] for one in same}) == 1
+    assert other_body.status_code == 409
+    assert other_tenant.json()["execution_id"] != same[0].json()["execution_id"]
+
+
+def concurrent_changes(target: HostileTarget) -> None:
+    assert target.register("raced").status_code == 201
+    seen = target.ask("GET", "/v1/jobs/raced").headers["etag"]
+
+    def change(number: int) -> int:
+        said = {**_JOB, "name": "raced", "description": f"change {number}"}
+        return target.ask("PUT", "/v1/jobs/raced", said, headers={"If-Match": seen}).status_code
+
+    with ThreadPoolExecutor(4) as threads:
+        statuses = sorted(threads.map(change, range(4)))
+    target.delete("raced")
+
+    assert statuses == [200, 412, 412, 412]
+
+
+# ---- callers -------------------------------------------------------------------------------------
+
+
+def roles(target: HostileTarget) -> None:
+    assert target.register("guarded").status_code == 201
+    assert target.register("theirs", caller="admin/other").status_code == 201
+    asked = [
+        target.ask("POST", "/v1/jobs/guarded/trigger", caller="viewer"),
+        target.ask("PUT", "/v1/jobs/guarded", {**_JOB, "name": "guarded"}, caller="operator"),
+        target.ask("DELETE", "/v1/jobs/guarded", caller="operator"),
+        target.ask("GET", "/v1/audit", caller="operator"),
+        # The role is checked before the body is read, and before the object is looked for.
+        target.ask("POST", "/v1/jobs", raw=b"[" * 100_000, caller="viewer"),
+        target.ask("DELETE", "/v1/jobs/missing", caller="viewer"),
+        target.ask("GET", "/v1/jobs/theirs"),
+        target.ask("DELETE", "/v1/jobs/theirs"),
+        target.ask("POST", "/v1/jobs/theirs/trigger"),
+        target.ask("GET", "/v1/jobs", caller=""),
+    ]
+    target.delete("guarded")
+    target.delete("theirs", caller="admin/other")
+
+    assert [one.status_code for one in asked] == [403, 403, 403, 403, 403, 403, 404, 404, 404, 401]
+
+
+def foreign_and_missing(target: HostileTarget) -> None:
+    assert target.register("theirs", caller="admin/other").status_code == 201
+    foreign = target.ask("GET", "/v1/jobs/theirs")
+    missing = target.ask("GET", "/v1/jobs/nobody")
+    target.delete("theirs", caller="admin/other")
+
+    assert foreign.status_code == missing.status_code == 404
+    assert foreign.text.replace("theirs", "nobody") == missing.text
+
+
+def tenants_in_turn(target: HostileTarget) -> None:
+    assert target.register("shared", description="of default").status_code == 201
+    assert target.register("shared", description="of other", caller="admin/other").status_code == 201
+    for _ in range(5):
+        for caller, said in (("viewer", "of default"), ("viewer/other", "of other")):
+            assert target.ask("GET", "/v1/jobs/shared", caller=caller).json()["definition"]["description"] == said
+        assert target.ask("GET", "/v1/jobs", caller="viewer/third").json()["items"] == []
+    target.delete("shared")
+    target.delete("shared", caller="admin/other")
+
+
+def public_answers(target: HostileTarget) -> None:
+    for path in ("/v1/health", "/livez", "/readyz"):
+        shown = target.ask("GET", path, caller="").text
+        assert not [word for word in ("pulse", "witness", "postgresql://", str(target.folder)) if word in shown]
+    assert target.ask("GET", "/metrics", caller="").status_code in (401, 404)
+
+
+def strangers(target: HostileTarget) -> None:
+    good = target.token("admin")
+    for headers in (
+        {},
+        {"Authorization": good},
+        {"Authorization": f"Basic {good}"},
+        {"Authorization": f"Bearer {good}x"},
+        [("Authorization", f"Bearer {target.token('viewer')}"), ("Authorization", f"Bearer {good}")],
+    ):
+        assert target.ask("GET", "/v1/jobs", caller="", headers=headers).status_code == 401
+    for query in (f"access_token={good}", f"token={good}"):
+        assert target.ask("GET", f"/v1/jobs?{query}", caller="").status_code == 401
+    assert not [name for name in target.processes if good in target.log(name)]
+
+
+def unsigned_tokens(target: HostileTarget) -> None:
+    from support.token_issuers import token_part
+
+    header, claims, signature = target.token("viewer").split(".")
+    admin = target.token("admin").split(".")[1]
+    for shown in (
+        *(f"{token_part({'alg': name})}.{claims}." for name in ("none", "None", "nOnE", "")),
+        f"{header}.{claims}.",
+        f"{header}.{admin}.{signature}",
+        f"{token_part({'alg': 'HS256'})}.{admin}.{signature}",
+        f"{header}.{claims}.{signature}==",
+        f"{header}.{claims}.{signature}.a.b",
+    ):
+        refused = target.ask("GET", "/v1/jobs", caller="", headers={"Authorization": f"Bearer {shown}"})
+        assert refused.status_code == 401, shown
+        assert claims not in refused.text
+
+
+def other_origins(target: HostileTarget) -> None:
+    for origin in ("null", "https://evil.example", target.address + ".evil.example"):
+        for method, path in (("GET", "/v1/jobs"), ("OPTIONS", "/v1/jobs"), ("GET", "/livez")):
+            shown = target.ask(method, path, caller="viewer", headers={"Origin": origin})
+            assert not [name for name in shown.headers if name.lower().startswith("access-control-allow")]
+
+
+def refusals_are_audited(target: HostileTarget) -> None:
+    caller = "viewer/audited"
+    refused = target.ask("DELETE", "/v1/jobs/report", caller=caller)
+    forged = target.ask("DELETE", "/v1/jobs/a%0AINFO%20forged", caller=caller)
+    told = target.ask("GET", "/v1/audit?action=refuse&kind=request", caller="admin/audited").json()["items"]
+
+    assert refused.status_code == 403
+    assert forged.status_code in (400, 403)
+    assert "DELETE /v1/jobs/report" in [one["name"] for one in told]
+    assert all("\n" not in one["name"] for one in told)
+    assert not [name for name in target.processes if "\nINFO forged" in target.log(name)]
+
+
+def revoked_tokens(target: HostileTarget) -> None:
+    """A token is refused soon after it was revoked; others of its tenant are not, and no other tenant revokes it."""
+    revoked, other = (
+        new_token(target.settings, Role.VIEWER, subject=subject, tenant="default", lasts_ms=60_000)
+        for subject in ("leaver", "stayer")
+    )
+    shown, token_id = revoked.token, revoked.record.token_id
+
+    def status(token: str) -> int:
+        return target.ask("GET", "/v1/jobs", caller="", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    target.ask("POST", "/v1/tokens/revoke", {"token_id": token_id}, caller="admin/other")
+    assert status(shown) == 200
+    assert target.ask("POST", "/v1/tokens/revoke", {"token_id": token_id}, caller="operator").status_code == 403
+    assert target.ask("POST", "/v1/tokens/revoke", {"token_id": token_id}).status_code == 200
+    deadline = time.monotonic() + 10
+    while status(shown) != 401:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert status(other.token) == 200
+
+
+def activity_of_others(target: HostileTarget) -> None:
+    """Neither workers, nor the audit trail, nor the health show a tenant the activity of another."""
+    workers = target.ask("GET", "/v1/workers", caller="viewer/nosy").json()["items"]
+    assert workers
+    assert {(one["in_hand"], one["cpu"], bool(one["labels"])) for one in workers} == {(0, None, False)}
+    for path in ("/v1/audit", "/v1/executions", "/v1/events", "/v1/ticks", "/v1/dead-letters"):
+        assert target.ask("GET", path, caller="admin/nosy").json()["items"] == [], path
+    assert PULSE not in target.ask("GET", "/v1/health", caller="viewer/nosy").text
+
+
+def borrowed_names(target: HostileTarget) -> None:
+    assert target.register("borrowed", caller="admin/borrowed").status_code == 201
+    said = {"workflow_id": "borrowed", "version": 1, "user_id": "alice-the-ceo", "idempotency_key": "k"}
+    said |= {"scheduled_for": "2026-03-02T02:00:00Z"}
+    started = target.ask("POST", "/v1/run-launcher/start", said, caller="operator/borrowed")
+    told = target.ask("GET", "/v1/audit?action=trigger", caller="admin/borrowed").json()["items"]
+    target.delete("borrowed", caller="admin/borrowed")
+
+    assert started.json() == {"started": True}
+    assert "alice-the-ceo" not in [one["actor"] for one in told]
+    assert [one["actor"] for one in told] == ["operator"]
+
+
+def private_files(target: HostileTarget) -> None:
+    found = [path for path in target.folder.glob("gnomon.db*") if path.is_file()]
+    if target.shape is not Shape.SQLITE:
+        found = [target.folder / "signing.key"]
+
+    assert found
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in found} == {path.name: "0o600" for path in found}
+
+
+def code_by_name(target: HostileTarget) -> None:
+    for number, function in enumerate(("os:system", "builtins:eval", "..x:y", "os.system", "subprocess/run")):
+        taken = target.ask("POST", "/v1/tasks", {"function": function, "input": {"command": "touch pwned"}})
+        assert taken.status_code in (202, 422), (number, taken.text)
+        if taken.status_code == 202:
+            execution = taken.json()["execution_id"]
+            shown = target.ask("GET", f"/v1/executions/{execution}").json()
+            assert shown["status"] in ("pending", "failed"), shown
+            target.ask("POST", f"/v1/executions/{execution}/cancel")
+    assert not list(target.folder.rglob("pwned"))

@@ -1,0 +1,957 @@
+"""The hostile corpus: one table with a row for each attack, what must hold, and how that is shown.
+
+A row is executed here against a running Gnomon (`execute`), or names the tests that show it elsewhere (`tests`), or
+belongs to a feature that does not exist yet (`later`). `make corpus` prints the table.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from security import api_attacks as api
+from security import bus_attacks as bus
+from support.hostile_target import HostileTarget, Shape
+
+EVERY_SHAPE = tuple(Shape)
+_JOBS_FILE = "tests/adapters/test_jobs_file.py::"
+_FILE_REFUSALS = _JOBS_FILE + "test_a_file_is_refused_by_line_and_field"
+_JWT = "tests/adapters/auth/test_jwt.py::"
+_HOSTILE_TOKEN = _JWT + "test_a_hostile_token_is_refused"
+_CLAIMS = "tests/core/test_auth.py::test_claims_that_prove_nothing_are_refused"
+_JOB = "tests/core/jobs/test_job.py::"
+_SHELL = "tests/runners/test_shell.py::"
+_COMMANDS = "tests/core/jobs/test_steps_commands.py::"
+_REMOTE = "tests/services/remote/test_remote_execution.py::"
+_MESSAGES = "tests/core/test_messages.py::"
+_NATS = "tests/contracts/test_nats_messaging.py::"
+_AUDIT = "tests/services/operations/test_audit.py::"
+_HTTP = "tests/adapters/test_http_client.py::"
+_PINGS = "tests/core/test_pings.py::"
+_API = "tests/api/"
+_ISOLATION = "tests/security/test_command_isolation.py::"
+_OUTGOING = "tests/security/test_outgoing_requests.py::"
+_IDENTITY = "tests/security/test_worker_identity.py::"
+_ENROLLED = "tests/security/test_enrolled_workers.py::"
+_PARSING = "tests/security/test_http_parsing.py::"
+_BACKUPS = "tests/security/test_hostile_backups.py::"
+_CONNECTIONS = "tests/security/test_connections.py::"
+_METRICS = "tests/services/observability/test_metrics_recorder.py::"
+_ADDRESSES = "tests/adapters/sql/test_postgres_addresses.py::"
+_DOCTOR = "tests/cli/test_doctor_command.py::"
+_CRON = "tests/core/cron/test_syntax.py::"
+
+_POLICY = "a policy for commands"
+_DASHBOARD = "the dashboard"
+_WEBHOOKS = "webhooks and delivery targets"
+_HTTP_JOBS = "HTTP jobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackRow:
+    """One attack of the corpus."""
+
+    id: str
+    title: str
+    holds: str
+    #: Runs the attack against a target and asserts what must hold, in these shapes.
+    execute: Callable[[HostileTarget], None] | None = None
+    shapes: tuple[Shape, ...] = ()
+    #: The tests that show the rest of it.
+    tests: tuple[str, ...] = ()
+    #: The feature that it, or the rest of it, waits for.
+    later: str = ""
+    #: Whether every run of the tests includes it on a fleet, too.
+    short: bool = False
+
+
+def _live(  # the columns of a row
+    number: str,
+    title: str,
+    holds: str,
+    execute: Callable[[HostileTarget], None],
+    *tests: str,
+    shapes: tuple[Shape, ...] = EVERY_SHAPE,
+    later: str = "",
+    short: bool = False,
+) -> AttackRow:
+    return AttackRow(
+        id=number, title=title, holds=holds, execute=execute, shapes=shapes, tests=tests, later=later, short=short
+    )
+
+
+def _shown(number: str, title: str, holds: str, *tests: str, later: str = "") -> AttackRow:
+    return AttackRow(id=number, title=title, holds=holds, tests=tests, later=later)
+
+
+def _later(number: str, title: str, holds: str, feature: str) -> AttackRow:
+    return AttackRow(id=number, title=title, holds=holds, later=feature)
+
+
+def _job(**fields: str) -> bytes:
+    """The text of a job, with the JSON texts of some fields as they are."""
+    usual = {"name": '"victim"', "function": '"f"', **fields}
+    return ("{" + ", ".join(f'"{name}": {text}' for name, text in usual.items()) + "}").encode()
+
+
+NAMES = (
+    "", " ", ".", "..", "a/b", "a%2Fb", "../x", "a" * 256, "a\nb", "-rf", "a\u202eb", "\uff41", "caf\u00e9",
+    "cafe\u0301", "Upper", 7, True, None,
+)  # fmt: skip
+ZONES_OF_THE_HOST = ("localtime", "posixrules", "Factory", "right/UTC")
+ZONES_OUTSIDE = ("../../etc/passwd", "/etc/passwd", "", "A" * 5000, "UTC\u0000", "utc")
+BAD_CRON = (
+    "*/0 * * * *", "60 * * * *", "1,,2 * * * *", "* * * *", "* * * * * * * *", "1," * 5000 + "1 * * * *",
+)  # fmt: skip
+FOREIGN_FIELDS = (
+    {"tenant": "other"}, {"created_by": "root"}, {"fence": 1}, {"approval_granted": True}, {"is_compensation": True},
+    {"next_run_at": 0},
+)  # fmt: skip
+RETRIES = (
+    {"max_attempts": 2**31}, {"multiplier": 1e308}, {"jitter": 1.5}, {"initial_delay": -5}, {"initial_delay": "1e9d"},
+)  # fmt: skip
+SQL = ("status=completed' OR '1'='1", "sort=name;DROP TABLE run", "job=a'--", "status=completed%00")
+
+API_AND_DEFINITIONS = (
+    _live("A01", "an input of 65,537 bytes", "refused; 65,536 bytes are accepted", api.input_size, short=True),
+    _live(
+        "A02",
+        "a chunked body without end",
+        "cut at the limit, memory bounded",
+        api.endless_body,
+        _API + "test_hostile_requests.py::test_a_body_without_end_is_cut_off",
+    ),
+    _live("A03", "a compressed body that inflates without measure", "refused", api.compressed_body),
+    _live(
+        "A04",
+        "100,000 opening brackets",
+        "refused, no failure of the parser",
+        api.refuses_bodies(b"[" * 100_000, b'{"a":' * 50_000),
+    ),
+    _live("A05", "a number of 5,000 digits", "refused", api.refuses_bodies(_job(timeout="9" * 5000))),
+    _live(
+        "A06",
+        "NaN, Infinity, 1e999",
+        "refused",
+        api.refuses_bodies(*(_job(timeout=value) for value in ("NaN", "Infinity", "-Infinity", "1e999"))),
+    ),
+    _live(
+        "A07",
+        "a key twice",
+        "refused",
+        api.refuses_bodies(_job()[:-1] + b', "name": "b"}', _job(input='{"x":1,"x":2}')),
+    ),
+    _live(
+        "A08",
+        "half a surrogate pair",
+        "refused",
+        api.refuses_bodies(_job(description='"\\ud800"'), _job(input='{"x": "\\ud800"}')),
+        short=True,
+    ),
+    _live(
+        "A09",
+        "U+0000 in a text",
+        "refused in every store",
+        api.refuses_bodies(_job(input='{"x": "a\\u0000b"}'), _job(input='{"a\\u0000b": 1}')),
+        short=True,
+    ),
+    _live(
+        "A10", "names that are empty, paths, options or not ASCII", "refused", api.refuses_values("name", NAMES[:-1])
+    ),
+    _live("A11", "names with wildcards of subjects", "refused", api.refuses_values("name", (">", "*", "a.b.>", "a.*"))),
+    _live(
+        "A12",
+        "zones that depend on the host",
+        "refused",
+        api.refuses_values("timezone", ZONES_OF_THE_HOST, schedule="@daily"),
+    ),
+    _live(
+        "A13",
+        "zones that are paths or no names",
+        "refused, no file outside of the zone tree opened",
+        api.refuses_values("timezone", ZONES_OUTSIDE, schedule="@daily"),
+        "tests/core/test_timezones.py::test_what_is_no_iana_zone_is_refused",
+    ),
+    _live(
+        "A14",
+        "cron out of range, with empty parts, too many fields, 10,000 characters",
+        "refused at once",
+        api.refuses_values("schedule", BAD_CRON),
+        _CRON + "test_hostile_text_is_refused_in_no_time",
+    ),
+    _live(
+        "A15",
+        "cron with digits of other scripts",
+        "refused",
+        api.refuses_values("schedule", ("\u0663 * * * *", "\uff13 * * * *")),
+    ),
+    _live(
+        "A16",
+        "cron that never fires",
+        "refused at once",
+        api.refuses_values("schedule", ("0 0 30 2 *", "0 0 31 4,6 *")),
+    ),
+    _live(
+        "A17",
+        "intervals of nothing, below the shortest, beyond the range, of another type",
+        "refused",
+        api.refuses_values("every", (0, -1, "1ms", 2**63, True, "1e3")),
+    ),
+    _live("A18", "retries that overflow", "refused", api.refuses_values("retry", RETRIES)),
+    _live("A19", "instants at the ends of the calendar, in gaps, without zone", "a defined result each", api.instants),
+    _live(
+        "A20",
+        "depends_on as a text",
+        "refused, never one dependency per letter",
+        api.refuses_fields({"function": None, "dag": [{"step": "a", "function": "f", "depends_on": "extract"}]}),
+    ),
+    _live(
+        "A21",
+        "graphs with circles, unknown or doubled steps, 10,000 steps, 2^40 paths",
+        "refused, or linear time",
+        api.graphs,
+        _JOB + "test_a_large_graph_is_read_in_no_time",
+    ),
+    _live("A22", "fields that are not for users", "refused as unknown", api.refuses_fields(*FOREIGN_FIELDS)),
+    _live(
+        "A23",
+        "labels that other engines interpret",
+        "text without effect; unknown fields are refused",
+        api.opaque_labels,
+        "tests/services/remote/test_remote_routing.py::test_a_worker_that_is_preferred_gets_it",
+    ),
+    _live(
+        "A24",
+        "limits out of range, cursors altered, foreign or random",
+        "refused",
+        api.cursors,
+        _API + "test_hostile_requests.py::test_a_cursor_is_good_for_the_question_it_was_given_out_for",
+        short=True,
+    ),
+    _live(
+        "A25",
+        "SQL in a query",
+        "refused; parameters are bound",
+        api.refuses_queries("/v1/executions", *SQL),
+        short=True,
+    ),
+    _live(
+        "A26",
+        "addresses that two parsers read differently",
+        "400",
+        api.ambiguous_addresses,
+        _API + "test_hostile_requests.py::test_an_address_that_two_could_read_differently_is_refused",
+    ),
+    _live("A27", "headers that proxies add", "ignored", api.headers_of_proxies),
+    _live(
+        "A28",
+        "two lengths, length and chunks, folded headers",
+        "refused, and the connection closed",
+        api.ambiguous_lengths,
+    ),
+    _live(
+        "A29",
+        "callers who send one byte and wait",
+        "others are served",
+        api.slow_callers,
+        _CONNECTIONS + "test_commands_run_on_time_while_hundreds_of_connections_are_held",
+        _CONNECTIONS + "test_the_connection_that_waits_longest_makes_way_for_a_new_one",
+    ),
+    _live("A30", "forms, multipart, thousands of ranges", "415, or ignored", api.other_formats),
+    _live(
+        "A31",
+        "idempotency keys: long, with another body, of another tenant, many at once",
+        "refused, a conflict, separate, one effect",
+        api.idempotency_keys,
+        _API + "test_replicas.py::test_a_key_is_one_execution_whichever_server_is_asked",
+        short=True,
+    ),
+    _live("A32", "changes with the same If-Match at once", "one is made", api.concurrent_changes, short=True),
+    _shown(
+        "A33",
+        "more requests than a caller may send",
+        "429 for this caller; others have their share of the time",
+        _API + "test_connection_limits.py::test_who_asks_too_often_is_told_when_to_come_back",
+        "tests/security/test_request_shares.py::test_a_caller_with_many_requests_delays_another_by_one_of_them",
+    ),
+    _live(
+        "A34",
+        "callers beyond their role or tenant",
+        "403 or 404 before the object is read",
+        api.roles,
+        _API + "test_roles.py::test_every_route_lets_in_those_who_may_and_nobody_else",
+        _API + "test_tenant_isolation.py::test_what_is_anothers_is_not_seen_and_not_touched",
+        short=True,
+    ),
+    _live("A35", "a foreign and a missing object", "the same words", api.foreign_and_missing),
+    _live(
+        "A36",
+        "health and metrics without a token",
+        "no names, no address of the database",
+        api.public_answers,
+        "tests/acceptance/test_metrics.py::test_nothing_that_is_scraped_is_a_secret_or_names_a_single_run",
+    ),
+)
+
+YAML_FILES = (
+    _shown(
+        "Y01",
+        "nine levels of aliases",
+        "refused by a budget of nodes",
+        _JOBS_FILE + "test_what_repeats_itself_without_measure_is_refused_at_once",
+    ),
+    _shown(
+        "Y02",
+        "eighteen levels of merge keys",
+        "refused at once",
+        _JOBS_FILE + "test_what_repeats_itself_without_measure_is_refused_at_once",
+    ),
+    _shown("Y03", "a value that contains itself", "refused", _FILE_REFUSALS),
+    _shown("Y04", "tags that construct Python objects", "refused, nothing executed", _FILE_REFUSALS),
+    _shown(
+        "Y05",
+        "1:30, 22:22, 010",
+        "refused unless quoted",
+        _JOBS_FILE + "test_what_readers_disagree_about_must_be_quoted",
+    ),
+    _shown("Y06", "a job named on, yes, null or 1e3", "refused", _FILE_REFUSALS),
+    _shown("Y07", "a key twice", "refused", _FILE_REFUSALS),
+    _shown("Y08", "an unknown key", "refused, never ignored", _FILE_REFUSALS),
+    _shown(
+        "Y09",
+        "a date without a time",
+        "refused unless quoted",
+        _JOBS_FILE + "test_what_readers_disagree_about_must_be_quoted",
+    ),
+    _shown("Y10", "a second document", "refused", _FILE_REFUSALS),
+    _shown(
+        "Y11",
+        "other encodings, NUL, tabs, CRLF",
+        "a defined result, no file applied by half",
+        _JOBS_FILE + "test_a_file_that_is_no_text_is_refused",
+        _JOBS_FILE + "test_a_mark_at_the_beginning_and_ends_of_lines_from_elsewhere_mean_nothing",
+    ),
+    _shown(
+        "Y12",
+        "a file of 50 MB",
+        "refused by its size; 5 MB without anchors are read",
+        _JOBS_FILE + "test_a_file_that_is_no_text_is_refused",
+        _JOBS_FILE + "test_a_file_of_five_megabytes_is_read",
+    ),
+    _shown("Y13", "binary, set and timestamp tags", "refused", _FILE_REFUSALS),
+    _shown(
+        "Y14",
+        "variables and commands in an input",
+        "only secrets of the definition expand, on the worker",
+        "tests/security/test_secrets_in_data.py::test_data_reaches_a_command_as_it_is_and_the_definition_gets_its_secret",
+        "tests/runners/test_secrets.py::test_only_allowed_names_are_looked_for",
+        _JOB + "test_a_reference_to_a_secret_stays_a_reference",
+    ),
+    _live("Y15", "template syntax in an input", "plain text", api.template_text),
+    _shown(
+        "Y16",
+        "a link to a secret file, a FIFO, a device, a folder",
+        "refused: no regular file",
+        _JOBS_FILE + "test_what_is_no_ordinary_file_is_refused",
+    ),
+    _shown(
+        "Y17",
+        "one invalid job among a hundred",
+        "nothing applied; file, line and key are named",
+        _JOBS_FILE + "test_one_bad_job_among_many_refuses_them_all",
+        "tests/acceptance/test_up.py::test_nothing_is_registered_if_any_file_is_wrong",
+    ),
+    _shown(
+        "Y18",
+        "a file without a job that exists",
+        "the job stays unless pruning was asked for",
+        "tests/services/operations/test_job_plan.py::test_what_no_file_names_stays_unless_it_is_pruned",
+    ),
+)
+
+COMMANDS = (
+    *(
+        _later(number, title, "refused, or literal arguments", _POLICY)
+        for number, title in (
+            ("P01", "echo $(id)"),
+            ("P02", "echo `id`"),
+            ("P03", "ls, line feed, id"),
+            ("P04", "ls;id"),
+            ("P05", "ls&id"),
+            ("P06", "ls||id"),
+            ("P07", "ls | id"),
+            ("P08", "cat</etc/passwd"),
+            ("P09", "cat${IFS}/etc/passwd"),
+            ("P10", "{cat,/etc/passwd}"),
+            ("P11", "cat /e?c/p*d"),
+            ("P12", "quotes and backslashes inside of a word"),
+            ("P13", "$'\\x63at' x"),
+            ("P14", "wrappers: env, nohup, timeout, xargs, busybox"),
+            ("P15", "find -exec, -ok, -delete, -fprintf"),
+            ("P16", "git -c, aliases, ext::, --upload-pack"),
+            ("P17", "tar --checkpoint-action, --to-command"),
+            ("P18", "python3 -c, -m, -, PYTHONPATH"),
+        )
+    ),
+    _shown(
+        "P19",
+        "variables that load code",
+        "the environment of a command is an allow-list",
+        _SHELL + "test_it_sees_a_few_variables_of_its_worker_and_those_of_its_step",
+        _SHELL + "test_whoever_triggers_a_run_does_not_choose_its_variables",
+        _ISOLATION + "test_it_finds_no_programs_in_its_workspace",
+        later=_POLICY,
+    ),
+    _shown(
+        "P20",
+        "folders outside of the workspace, also through links",
+        "refused after resolution",
+        _SHELL + "test_and_nowhere_else",
+        _COMMANDS + "test_what_could_never_run_is_refused",
+        later=_POLICY,
+    ),
+    _later("P21", "paths inside of options", "checked", _POLICY),
+    _later("P22", "here-documents, source, eval, exec", "refused", _POLICY),
+    _shown(
+        "P23",
+        "NUL and other odd characters in a command",
+        "refused, never split differently from the kernel",
+        _COMMANDS + "test_what_could_never_run_is_refused",
+        later=_POLICY,
+    ),
+    _shown(
+        "P24",
+        "a command of 20,000 characters, hundreds of variables",
+        "refused before it is executed",
+        _COMMANDS + "test_what_could_never_run_is_refused",
+    ),
+    _shown(
+        "P25",
+        "a fork bomb, and other exhaustion",
+        "limits of every process of a command",
+        _ISOLATION + "test_a_fork_bomb_is_limited",
+        _ISOLATION + "test_each_of_its_processes_has_limits",
+        _ISOLATION + "test_another_user_cannot_escape_by_killing_guardians",
+    ),
+    _later("P26", "a policy that changes, a row that is edited", "checked again at execution", _POLICY),
+    _shown(
+        "P27",
+        "output that imitates a refusal",
+        "an ordinary failure",
+        _SHELL + "test_a_status_that_is_not_0_is_a_failure_that_says_why",
+    ),
+    _shown(
+        "P28",
+        "a command that reads its worker and the files of the scheduler",
+        "denied",
+        "tests/security/test_commands_of_a_node.py::test_a_command_reads_neither_the_variables_of_its_worker_nor_its_files",
+        "tests/security/test_commands_of_a_node.py::test_a_workspace_that_holds_the_database_is_refused_at_the_start",
+        _ISOLATION + "test_it_has_no_descriptor_of_its_worker",
+    ),
+    _shown(
+        "P29",
+        "a working folder that is deleted or replaced",
+        "the attempt fails, nothing escapes",
+        _SHELL + "test_a_workspace_that_is_not_there_is_named",
+        _SHELL + "test_and_nowhere_else",
+    ),
+    _live(
+        "P30",
+        "functions named after modules and builtins",
+        "only registered names are called",
+        api.code_by_name,
+        "tests/acceptance/test_up.py::test_a_function_that_nobody_has_registered_is_named",
+    ),
+)
+
+WEBHOOKS = (
+    _shown("W01", "loopback, own port", "refused", _OUTGOING + "test_a_job_does_not_reach_this_machine"),
+    _shown(
+        "W02",
+        "loopback in other spellings",
+        "refused",
+        _OUTGOING + "test_every_spelling_of_an_internal_address_is_known",
+    ),
+    _shown("W03", "metadata services", "refused", _OUTGOING + "test_every_spelling_of_an_internal_address_is_known"),
+    _shown(
+        "W04",
+        "addresses that translate or tunnel to internal ones",
+        "refused",
+        _OUTGOING + "test_every_spelling_of_an_internal_address_is_known",
+    ),
+    _shown(
+        "W05",
+        "a name with a public and an internal address",
+        "refused",
+        _OUTGOING + "test_a_name_with_one_internal_address_is_refused",
+    ),
+    _shown(
+        "W06",
+        "a name that resolves differently at connect",
+        "only the checked address is connected",
+        _OUTGOING + "test_a_name_is_resolved_once_so_that_a_second_answer_cannot_lead_elsewhere",
+        _OUTGOING + "test_tls_is_asked_for_the_name_although_the_connection_goes_to_the_address",
+    ),
+    _shown("W07", "redirects", "not followed", _HTTP + "test_nobody_is_followed_elsewhere"),
+    _shown(
+        "W08",
+        "user names, blanks, line feeds in a URL",
+        "refused",
+        _OUTGOING + "test_other_urls_are_refused_before_anything_is_resolved",
+        _PINGS + "test_what_is_no_ping_is_refused_and_named",
+    ),
+    _shown(
+        "W09",
+        "file:, ftp: and other schemes",
+        "refused",
+        _OUTGOING + "test_other_urls_are_refused_before_anything_is_resolved",
+        _PINGS + "test_what_is_no_ping_is_refused_and_named",
+    ),
+    _shown(
+        "W10",
+        "ports of other services",
+        "refused unless listed",
+        _OUTGOING + "test_ports_of_other_protocols_need_a_listed_host",
+    ),
+    _shown(
+        "W11",
+        "line feeds in a URL; headers set by a job",
+        "refused; jobs set no headers",
+        _PINGS + "test_what_is_no_ping_is_refused_and_named",
+        later=_HTTP_JOBS,
+    ),
+    _shown(
+        "W12",
+        "endless and slow answers",
+        "bounded in size and time",
+        _OUTGOING + "test_a_large_answer_is_cut_off",
+        _HTTP + "test_a_server_that_hangs_is_given_up",
+        _HTTP + "test_a_server_that_sends_without_end_and_says_nothing_is_given_up",
+    ),
+    _shown(
+        "W13",
+        "an invalid certificate",
+        "the call fails",
+        _OUTGOING + "test_a_certificate_of_an_unknown_authority_is_refused",
+    ),
+    _later("W14", "an answer with secrets of another system", "bounded, redacted, readable by role", _HTTP_JOBS),
+    _later("W15", "signatures of deliveries", "verifiable, refused when replayed", _WEBHOOKS),
+    _later("W16", "targets, tokens and mentions in messages", "encoded, cut, mentions off", _WEBHOOKS),
+    _shown(
+        "W17",
+        "proxy variables in the environment",
+        "ignored",
+        _OUTGOING + "test_a_proxy_of_the_environment_is_not_used",
+    ),
+)
+
+TOKENS = (
+    _live("J01", "no algorithm", "refused", api.unsigned_tokens, _HOSTILE_TOKEN, short=True),
+    _shown("J02", "the public key as a shared secret", "refused", _HOSTILE_TOKEN),
+    _shown(
+        "J03",
+        "keys in the header",
+        "ignored, no request made",
+        _HOSTILE_TOKEN,
+        _JWT + "test_no_address_in_a_token_is_ever_asked",
+    ),
+    _shown("J04", "key ids that are paths, SQL, lists, long", "refused", _HOSTILE_TOKEN),
+    _shown("J05", "critical extensions", "refused", _HOSTILE_TOKEN),
+    _shown(
+        "J06",
+        "other audiences",
+        "only exact members",
+        _HOSTILE_TOKEN,
+        "tests/core/test_auth.py::test_an_audience_counts_if_we_are_in_it",
+    ),
+    _shown("J07", "almost the issuer", "refused; keys belong to an issuer", _HOSTILE_TOKEN),
+    _shown("J08", "lifetimes that are missing, over, in the future, no numbers", "refused", _HOSTILE_TOKEN, _CLAIMS),
+    _shown("J09", "a claim twice", "refused", _HOSTILE_TOKEN),
+    _shown(
+        "J10",
+        "roles of another type, case or name",
+        "only known roles count",
+        "tests/core/test_auth.py::test_only_known_roles_count_to_the_letter",
+    ),
+    _shown("J11", "identity and refresh tokens, other tenants", "refused", _CLAIMS),
+    _shown("J12", "encrypted, nested, unencoded, megabytes", "refused", _HOSTILE_TOKEN),
+    _shown("J13", "signatures of zeros, padded, in another alphabet", "refused", _HOSTILE_TOKEN),
+    _shown(
+        "J14",
+        "weak, shared, doubled keys",
+        "not used, and reported",
+        _JWT + "test_a_key_that_cannot_be_trusted_is_passed_over_and_told_of",
+        _JWT + "test_a_name_that_several_keys_have_is_the_name_of_none",
+    ),
+    _shown("J15", "thousands of unknown key ids", "one fetch", _JWT + "test_names_that_nobody_knows_cost_one_fetch"),
+    _shown(
+        "J16",
+        "rotation and outages of the issuer",
+        "new keys count at once, old ones end",
+        _JWT + "test_a_key_that_is_used_at_once_after_it_was_published_is_found",
+        _JWT + "test_a_key_that_was_taken_back_no_longer_counts_once_keys_are_old",
+        _JWT + "test_keys_of_an_issuer_that_stays_away_end_to_count",
+    ),
+    _shown(
+        "J17",
+        "keys of a gigabyte, redirects, HTML, slow",
+        "bounded, refused",
+        _JWT + "test_an_issuer_that_never_answered_well_lets_nobody_in",
+        _JWT + "test_an_issuer_cannot_lead_us_elsewhere",
+        _JWT + "test_an_issuer_that_hangs_is_given_up",
+    ),
+    _live("J18", "tokens in the address, twice, in other schemes", "refused, in no log", api.strangers, short=True),
+    _shown(
+        "J19",
+        "verification switched off",
+        "needs two settings",
+        "tests/acceptance/test_server.py::test_letting_everybody_in_has_to_be_meant",
+        _JWT + "test_settings_that_would_let_anybody_in_are_refused",
+    ),
+    _later("J20", "tokens between nodes, replayed", "refused", "tokens between nodes"),
+)
+
+DASHBOARD = (
+    _later("D01", "markup in names, errors and output", "inert", _DASHBOARD),
+    _shown(
+        "D02",
+        "a change requested by a page of another site",
+        "refused",
+        _API + "test_roles.py::test_a_page_of_another_site_changes_nothing_where_no_token_is_needed",
+        later=_DASHBOARD,
+    ),
+    _shown(
+        "D03",
+        "a stream that outlives its token",
+        "ends with the token",
+        "tests/security/test_stream_shares.py::test_a_stream_ends_when_its_token_expires",
+        "tests/security/test_stream_shares.py::test_a_stream_ends_when_its_token_is_refused",
+        later=_DASHBOARD,
+    ),
+    _later("D04", "framing", "refused", _DASHBOARD),
+    _later("D05", "redirects to other sites", "only local paths", _DASHBOARD),
+    _later("D06", "formulas in exported tables", "quoted", _DASHBOARD),
+    _later("D07", "terminal sequences and endless lines in output", "escaped, cut", _DASHBOARD),
+    _live("D08", "requests of other origins", "no origin is allowed", api.other_origins, later=_DASHBOARD),
+    _live(
+        "D09",
+        "another Host header",
+        "refused",
+        api.foreign_hosts,
+        _PARSING + "test_a_request_names_one_host_that_the_server_answers_for",
+        _PARSING + "test_every_path_refuses_a_name_that_was_rebound",
+        later=_DASHBOARD,
+        short=True,
+    ),
+    _live(
+        "D10",
+        "answers in a cache",
+        "not stored",
+        api.security_headers,
+        _PARSING + "test_responses_with_data_have_the_security_headers_too",
+        later=_DASHBOARD,
+    ),
+    _later("D11", "cookies", "secure, for HTTP only, same site", _DASHBOARD),
+    _later("D12", "100,000 executions, patterns of users", "paged by the server, no patterns", _DASHBOARD),
+)
+
+_ON_NATS = (Shape.NATS,)
+BUS = (
+    _shown(
+        "B01",
+        "a report about the task of another, or about an unknown one",
+        "refused, and kept for operators",
+        _IDENTITY + "test_the_outcome_of_a_worker_that_does_not_hold_the_task_is_refused",
+        _REMOTE + "test_what_a_worker_says_after_it_was_given_up_is_too_late",
+    ),
+    _shown(
+        "B02",
+        "a report with an old fence",
+        "no effect",
+        _REMOTE + "test_what_a_worker_says_after_it_was_given_up_is_too_late",
+        _MESSAGES + "test_a_worker_cannot_say_what_follows_from_an_outcome",
+    ),
+    _shown(
+        "B03",
+        "reports that contradict each other",
+        "the first valid one counts",
+        _REMOTE + "test_a_report_that_was_written_down_is_not_written_down_again_by_another_server",
+        "tests/services/remote/test_remote_interleaving.py::test_what_one_worker_has_begun_no_other_gives_back",
+    ),
+    _shown(
+        "B04",
+        "a subject and a body that differ",
+        "refused",
+        _IDENTITY + "test_a_report_that_names_another_worker_than_its_subject_is_refused",
+        _IDENTITY + "test_a_request_that_names_another_worker_than_its_subject_gets_no_answer",
+    ),
+    _live(
+        "B05",
+        "unreadable messages",
+        "kept for operators; the consumer goes on",
+        bus.unreadable_reports,
+        _REMOTE + "test_a_report_that_nobody_can_read_is_put_away_and_the_next_is_heard",
+        _NATS + "test_what_a_server_finds_too_large_holds_up_no_other",
+        shapes=_ON_NATS,
+        short=True,
+    ),
+    _live("B06", "serialised objects", "never deserialised", bus.serialised_objects, shapes=_ON_NATS),
+    _shown(
+        "B07",
+        "a worker that publishes or subscribes elsewhere",
+        "denied by the server",
+        _ENROLLED + "test_an_enrolled_worker_publishes_on_its_own_subjects_only",
+        _ENROLLED + "test_an_enrolled_worker_hears_its_own_subjects_only",
+        _NATS + "test_a_worker_can_pull_acknowledge_and_report_and_nothing_else",
+        _NATS + "test_nobody_listens_to_what_is_not_theirs",
+    ),
+    _shown(
+        "B08",
+        "a reply to a foreign subject",
+        "refused",
+        _ENROLLED + "test_an_enrolled_worker_cannot_make_nats_or_a_server_publish_for_it",
+        _NATS + "test_an_answer_goes_to_an_inbox_and_nowhere_else",
+    ),
+    _shown(
+        "B09",
+        "a message id of another worker",
+        "ids belong to their sender",
+        _IDENTITY + "test_forged_message_ids_do_not_make_servers_or_streams_deaf_to_a_worker",
+    ),
+    _live(
+        "B10",
+        "messages dated far ahead or in 1970",
+        "the date decides nothing",
+        bus.reports_out_of_time,
+        shapes=_ON_NATS,
+    ),
+    _shown(
+        "B11",
+        "the messages of yesterday again",
+        "no start, no change",
+        "tests/chaos/test_faults.py::test_a_fault_costs_time_and_nothing_else",
+        _REMOTE + "test_a_report_that_was_written_down_is_not_written_down_again_by_another_server",
+    ),
+    _live(
+        "B12",
+        "tasks that no worker can read",
+        "put away; workers go on",
+        bus.unreadable_tasks,
+        _REMOTE + "test_a_task_that_a_worker_cannot_read_is_kept_for_people",
+        shapes=_ON_NATS,
+    ),
+    _live("B13", "inputs with special keys, or 100,000 of them", "opaque, bounded", api.opaque_input),
+    _shown(
+        "B14",
+        "heartbeats with impossible numbers",
+        "clamped or refused",
+        _REMOTE + "test_nobody_has_more_slots_than_there_can_be",
+    ),
+)
+
+SECRETS_AND_FILES = (
+    _shown(
+        "X01",
+        "a secret in the output, split, encoded",
+        "in no table, log or message",
+        "tests/acceptance/test_up.py::test_a_secret_is_in_no_table_no_log_and_no_message",
+        "tests/runners/test_secrets.py::test_no_form_of_a_secret_leaves_the_runner",
+    ),
+    _shown(
+        "X02",
+        "a connection that fails",
+        "no credentials, no values",
+        _DOCTOR + "test_a_server_that_does_not_answer_is_wrong_and_its_password_is_not_shown",
+        _ADDRESSES + "test_an_address_that_cannot_be_meant_is_refused_and_not_repeated",
+    ),
+    _shown("X03", "a secret on a command line", "refused", _COMMANDS + "test_what_could_never_run_is_refused"),
+    _shown(
+        "X04",
+        "an unexpected error",
+        "in the log, never in the answer",
+        _API + "test_hostile_requests.py::test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller",
+        "tests/runners/test_secrets.py::test_a_line_of_the_program_that_holds_it_is_not_shown_with_it",
+    ),
+    _live("X05", "tenants in turn on pooled connections", "each sees its own", api.tenants_in_turn, short=True),
+    _later(
+        "X06", "row security of the database with a privileged role", "refused at start", "row security in PostgreSQL"
+    ),
+    _live("X07", "the name of another tenant's job", "names are unique per tenant", api.tenants_in_turn),
+    _shown(
+        "X08",
+        "limits shared by tenants",
+        "shares and limits are per tenant",
+        "tests/security/test_request_shares.py::test_callers_of_one_tenant_leave_half_of_the_memory_to_others",
+        "tests/security/test_slot_shares.py::test_a_worker_gives_its_free_slots_to_tenants_in_turns",
+        "tests/acceptance/test_workers_over_nats.py::test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may",
+    ),
+    _shown(
+        "X09",
+        "audit entries changed, removed, swapped, cut off",
+        "found",
+        *(
+            _AUDIT + name
+            for name in (
+                "test_a_changed_entry_is_found_and_named",
+                "test_removed_entries_are_found",
+                "test_entries_that_changed_places_are_found",
+                "test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it",
+            )
+        ),
+        "tests/services/operations/test_audit_checkpoints.py::test_a_chain_that_was_made_anew_is_found",
+        "tests/contracts/audit.py::test_sealers_at_once_make_one_chain",
+        "tests/services/operations/test_audit_checkpoints.py::test_a_cut_end_is_found_and_stays_found",
+        "tests/services/operations/test_audit_checkpoints.py::test_a_swapped_number_is_found",
+    ),
+    _live(
+        "X10",
+        "a refused action; a line feed in a name",
+        "audited; no forged line in a log",
+        api.refusals_are_audited,
+        short=True,
+    ),
+    _shown(
+        "X11",
+        "a backup with triggers, views, other tables, links, or gibibytes of nothing",
+        "refused; the target stays as it is",
+        _BACKUPS + "test_a_file_that_is_no_plain_backup_is_refused",
+        _BACKUPS + "test_what_follows_the_pages_of_a_backup_is_left_out",
+        _BACKUPS + "test_the_command_names_the_reason_without_a_traceback",
+    ),
+    _live(
+        "X12",
+        "files that others can read or write",
+        "created for the owner alone; refused",
+        api.private_files,
+        "tests/security/test_guarded_files.py::test_a_file_that_others_may_write_to_is_refused",
+        "tests/security/test_guarded_files.py::test_a_database_that_everybody_may_write_to_is_refused",
+        "tests/adapters/auth/test_local_key.py::test_a_file_that_others_could_read_is_refused",
+    ),
+    _shown(
+        "X13",
+        "100,000 names in metrics",
+        "capped",
+        _METRICS + "test_a_hundred_thousand_jobs_leave_as_many_labels_as_there_is_room_for",
+    ),
+    _shown(
+        "X14",
+        "dependencies with known advisories",
+        "below no known floor",
+        "tests/test_dependencies.py::test_no_pin_is_below_the_floor_of_an_advisory",
+    ),
+)
+
+FURTHER = (
+    _live(
+        "F01",
+        "a JSON Schema that unfolds without measure",
+        "refused at once",
+        api.schema_bombs,
+        "tests/core/jobs/test_schema_cost.py::test_a_schema_without_a_small_bound_is_refused",
+        short=True,
+    ),
+    _live(
+        "F02",
+        "a cursor with an offset of the caller",
+        "refused",
+        api.forged_cursors,
+        _API + "test_hostile_requests.py::test_a_cursor_that_the_store_has_not_sealed_is_refused",
+        short=True,
+    ),
+    _live(
+        "F03",
+        "trailers without end, without a token",
+        "refused, memory bounded",
+        api.endless_trailers,
+        _PARSING + "test_a_request_without_end_is_refused_before_it_fills_the_memory",
+    ),
+    _live(
+        "F04",
+        "a token in a trailer",
+        "authenticates nobody",
+        api.token_in_trailer,
+        _PARSING + "test_a_token_in_a_trailer_authenticates_nobody",
+    ),
+    _live("F05", "a thousand fires of a job that fires once a year", "bounded; ticks go on", api.distant_fires),
+    _live(
+        "F06", "a run in the name of another user", "the audit trail names the caller", api.borrowed_names, short=True
+    ),
+    _live(
+        "F07",
+        "two Host headers, none, odd white space in a token",
+        "refused",
+        api.odd_headers,
+        _PARSING + "test_a_token_has_one_form",
+    ),
+    _shown(
+        "F08",
+        "references to secrets put together from halves",
+        "data is never read as a reference",
+        "tests/security/test_secrets_in_data.py::test_data_reaches_a_command_as_it_is_and_the_definition_gets_its_secret",
+        "tests/core/runs/test_secret_text.py::test_a_secret_is_where_the_template_has_it_and_nowhere_else",
+    ),
+    _live(
+        "F09",
+        "a token that was revoked",
+        "refused by every server within seconds",
+        api.revoked_tokens,
+        "tests/services/test_token_revocation.py::test_a_revoked_token_is_refused_within_two_seconds",
+        short=True,
+    ),
+    _live(
+        "F10",
+        "a look at the activity of another tenant",
+        "nothing is shown",
+        api.activity_of_others,
+        "tests/security/test_tenant_visibility.py::test_entries_of_a_tenant_do_not_count_those_of_others",
+        short=True,
+    ),
+    _shown(
+        "F11",
+        "a Redis that says that everything is processed, and that leases are taken",
+        "no result is lost, no run doubled, no service stopped for good",
+        "tests/security/test_poisoned_redis.py::test_a_fleet_with_a_poisoned_redis_executes_every_run_once",
+        "tests/security/test_poisoned_redis.py::test_a_poisoned_lease_stops_no_service_for_good",
+    ),
+    _shown(
+        "F12",
+        "a database file that is exchanged, a foreign log, a second name",
+        "the scheduler stops, or does not start",
+        "tests/security/test_database_file.py::test_a_scheduler_stops_deciding_when_its_file_is_gone_and_doctor_says_so",
+        "tests/security/test_database_file.py::test_the_log_of_another_database_is_refused_and_changes_nothing",
+        "tests/security/test_database_file.py::test_a_second_name_of_the_file_is_refused",
+    ),
+    _shown(
+        "F13",
+        "a request of the largest size to every route",
+        "holds the scheduler for milliseconds",
+        "tests/security/test_request_cost.py::test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds",
+    ),
+)
+
+CORPUS = (
+    *API_AND_DEFINITIONS, *YAML_FILES, *COMMANDS, *WEBHOOKS, *TOKENS, *DASHBOARD, *BUS, *SECRETS_AND_FILES, *FURTHER,
+)  # fmt: skip
+
+#: How many rows each section has.
+SECTIONS = {"A": 36, "Y": 18, "P": 30, "W": 17, "J": 20, "D": 12, "B": 14, "X": 14, "F": 13}
+
+
+def report() -> Iterator[str]:
+    """The lines of the table, and a summary with the features that rows wait for."""
+    for row in CORPUS:
+        yield f"{row.id}  {row.title}: {row.holds}"
+        if row.execute:
+            yield f"     executed on {', '.join(row.shapes)}"
+        yield from (f"     {name}" for name in row.tests)
+        if row.later:
+            yield f"     later: {row.later}"
+    executed = sum(row.execute is not None for row in CORPUS)
+    shown = sum(row.execute is None and bool(row.tests) for row in CORPUS)
+    yield f"{len(CORPUS)} attacks: {executed} executed here, {shown} shown by other tests"
+    for feature, count in Counter(row.later for row in CORPUS if row.later).most_common():
+        alone = sum(row.later == feature and not row.execute and not row.tests for row in CORPUS)
+        yield f"     {count} wait for {feature}, {alone} of them with nothing to test yet"
+
+
+if __name__ == "__main__":
+    print(*report(), sep="\n")  # noqa: T201 - the report

@@ -1,0 +1,327 @@
+"""No request holds the process of the scheduler for long: every route, with everything as large as it may be."""
+
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from gnomon.api.routes import ROUTES
+from support.api_server import background_scheduler
+from support.forgotten_caches import forget_what_was_read
+from support.loop_holds import LoopHolds, measured_loop_holds
+from support.request_sender import RequestSender, request_sender
+
+#: The longest that one callback may hold the event loop, in processor time.
+MOST_SECONDS = 0.02
+#: The longest that any thread may hold the interpreter, in time that passes, which also depends on the machine.
+MOST_SECONDS_PASSED = 0.1
+WAIT_SECONDS = 120.0
+ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Casablanca")
+NUMBERS = list(range(11_000))
+DOUBLED: dict[str, Any] = {
+    "$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)} | {"a40": {}},
+    "$ref": "#/$defs/a0",
+}
+#: A schema that costs as much as it may for 64 KiB of numbers.
+COSTLY = {"properties": {"x": {"items": {"allOf": [{"type": "integer"}] * 25}}}}
+#: A text that a search for places of secrets could begin to read at each of its characters.
+DOLLARS = {"x": "$" * 60_000 + "x{secret:"}
+CONDITION = " or ".join(f"input.a{n} == {n}" for n in range(45))
+
+
+#: A condition that names the same data as often as a condition can.
+LONG_CONDITION = " or ".join(["input.x == 1"] * 60)
+
+
+def job(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a job
+    return {"name": name, **({} if "dag" in fields else {"function": "nothing"}), **fields}
+
+
+def steps(count: int, **fields: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of a step
+    return [{"step": f"s{n}", "function": "f", **fields} for n in range(count)]
+
+
+def chain(count: int) -> list[dict[str, Any]]:
+    first = {"step": "s0", "function": "f"}
+    return [first, *({"step": f"s{n}", "function": "f", "depends_on": [f"s{n - 1}"]} for n in range(1, count))]
+
+
+def many_jobs(count: int) -> list[dict[str, Any]]:
+    return [
+        job(
+            f"job{n}",
+            schedule=f"{n % 60} {n % 24} {n % 28 + 1} * *",
+            timezone=ZONES[n % 5],
+            jitter="1m" if n % 2 else "0s",
+        )
+        for n in range(count)
+    ]
+
+
+def many_subschemas(count: int) -> dict[str, Any]:
+    return {"properties": {f"p{n}": {} for n in range(count)}}
+
+
+LARGE_JOBS = [
+    job("wide", dag=steps(900)),
+    job("chain", dag=chain(700)),
+    job("full", dag=[{**one, "depends_on": [f"s{n}" for n in range(at)]} for at, one in enumerate(steps(110))]),
+    job("conditions", dag=[{**one, "if": CONDITION} for one in steps(60)]),
+    job("each", dag=[{"step": "s", "function": "f", "foreach": NUMBERS, "input": {"x": "${item}"}}]),
+    job("large", input={"x": NUMBERS}),
+    job("checked", input={"x": NUMBERS}, input_schema=COSTLY),
+    job("leap", schedule="0 0 29 2 *", timezone="Pacific/Chatham"),
+    job("second", schedule="* * * * * *", overlap="allow"),
+]
+
+
+@dataclass
+class Target:
+    """A scheduler in this process, and the ids of objects in it."""
+
+    sender: RequestSender
+    holds: LoopHolds
+    execution: str = ""
+    each: str = ""
+    event: str = ""
+
+    def ask(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
+        """Send the request, and measure from now on."""
+        self.measure()
+        return self.sender.send(method, path, content)
+
+    def measure(self) -> None:
+        """Measure from now on, as if nothing had been read before."""
+        forget_what_was_read()
+        self.holds.reset()
+
+    @property
+    def held(self) -> tuple[float, float]:
+        """How long one callback held the event loop since then, and any thread the interpreter."""
+        return self.holds.callback_seconds, self.holds.interpreter_seconds
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """No garbage collection: `gnomon up` has thresholds of its own, and this process has many more objects."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    database = tmp_path_factory.mktemp("cost") / "gnomon.db"
+    with (
+        without_garbage_collection(),
+        measured_loop_holds("gnomon") as holds,
+        background_scheduler(database, auth__verify_tokens=False, auth__accept_unverified=True) as scheduler,
+        request_sender(scheduler.address or "") as sender,
+    ):
+        sender.sent_json("POST", "/v1/apply", {"jobs": [*many_jobs(1000), *LARGE_JOBS]})
+        # The first list loads what it needs to spell out schedules.
+        sender.sent_json("GET", "/v1/jobs")
+        yield Target(
+            sender,
+            holds,
+            execution=sender.sent_json("POST", "/v1/jobs/wide/trigger", {})["execution_id"],
+            each=sender.sent_json("POST", "/v1/jobs/each/trigger", {})["execution_id"],
+            event=sender.sent_json("POST", "/v1/events", {"name": "big", "body": NUMBERS})["event_id"],
+        )
+
+
+Request = tuple[str, str, object]
+
+
+def requests(target: Target) -> dict[str, list[Request]]:
+    """For each route, the requests that cost most."""
+    plan: list[object] = [
+        {"jobs": LARGE_JOBS, "days": 366},
+        {"jobs": many_jobs(2000), "days": 366},
+        {"jobs": [job("second", schedule="*/2 * * * * *"), job("x", schedule="* * * * * *")], "days": 366},
+        {"jobs": [job(f"bomb{n}", input_schema=DOUBLED) for n in range(50)]},
+        {"jobs": [job(f"c{n}", dag=[{**one, "if": CONDITION} for one in steps(60)]) for n in range(30)]},
+        {"jobs": NUMBERS},
+        {"jobs": [job("x", input={"x": list(range(1_000_000))})]},
+        {"jobs": [job("x", dag=steps(1000, input={"x": "y" * 7000}))]},
+        {"jobs": [job("x", schedule="every day at 9 " * 60)]},
+        {"jobs": [job("x", schedule="abc " * 125)]},
+        {"jobs": [job("x", schedule=",".join(map(str, range(60))) + " * * * *")], "days": 366},
+        {"jobs": [job("x", description="x" * 7_000_000)]},
+        {"jobs": [job("x", input=DOLLARS), job("y", dag=steps(1, input=DOLLARS))]},
+        {"jobs": [job("x", input_schema={"properties": {"p": {"pattern": r"\S" * 1400}}})]},
+        # Small and large bodies with patterns that cost nearly as much as they may.
+        {"jobs": [job(f"p{n}", input_schema={"pattern": r"\S" * 85 + str(n)}) for n in range(5)]},
+        # Schemas of up to 8 KB that have many subschemas, too.
+        *({"jobs": [job("x", input_schema=many_subschemas(n) | {"pattern": r"\S" * 84})]} for n in (100, 150, 600)),
+        {"jobs": [job(f"q{n}", input_schema={"pattern": r"\S" * 85 + str(n)}) for n in range(40)]},
+    ]
+    years = {"from": "1970-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
+    return {
+        "plan_jobs": [("POST", "/v1/plan", body) for body in plan],
+        "apply_jobs": [("POST", "/v1/apply", {"jobs": many_jobs(1000)}), ("POST", "/v1/apply", {"jobs": LARGE_JOBS})],
+        "register_job": [("POST", "/v1/jobs", one) for one in LARGE_JOBS],
+        "update_job": [("PUT", "/v1/jobs/large", {**LARGE_JOBS[6], "name": "large"})],
+        "list_jobs": [("GET", "/v1/jobs?limit=1000", None), ("GET", "/v1/jobs?limit=1000&tag=none", None)],
+        "show_job": [("GET", f"/v1/jobs/{name}?coming=1000&last=1000", None) for name in ("leap", "second", "wide")],
+        "trigger_job": [
+            ("POST", "/v1/jobs/checked/trigger", {"input": {"x": NUMBERS}}),
+            ("POST", "/v1/jobs/checked/trigger", {"input": {"x": ["a"] * 15_000}}),
+            ("POST", "/v1/jobs/wide/trigger", {"input": {"x": [[]] * 20_000}}),
+            ("POST", "/v1/jobs/wide/trigger", {"input": DOLLARS}),
+        ],
+        "pause_job": [("POST", "/v1/jobs/wide/pause", None)],
+        "resume_job": [("POST", "/v1/jobs/wide/resume", {"missed": "all"})],
+        "skip_tick": [("POST", "/v1/jobs/leap/skip", {"at": "2028-02-28T10:15:00Z"})],
+        "unskip_tick": [("POST", "/v1/jobs/leap/unskip", {"at": "2028-02-28T10:15:00Z"})],
+        "list_planned_fires": [
+            ("GET", "/v1/schedule?hours=8784&limit=10001", None),
+            ("GET", "/v1/schedule?hours=8784&limit=10001&since=8000-01-01T00:00:00Z", None),
+        ],
+        "list_ticks": [
+            ("GET", "/v1/ticks?limit=1000", None),
+            ("GET", "/v1/ticks?limit=1000&job=second&status=FAILED", None),
+        ],
+        "start_backfill": [("POST", "/v1/jobs/second/backfill", years)],
+        "preview_backfill": [
+            ("POST", "/v1/jobs/second/backfill/preview", years),
+            ("POST", "/v1/jobs/leap/backfill/preview", {**years, "from": "0001-01-02T00:00:00Z"}),
+        ],
+        "list_backfills": [("GET", "/v1/backfills?limit=1000", None)],
+        "show_backfill": [("GET", "/v1/backfills/none", None)],
+        "cancel_backfill": [("POST", "/v1/backfills/none/cancel", None)],
+        "list_executions": [("GET", "/v1/executions?limit=1000&tag=none", None)],
+        "show_execution": [("GET", f"/v1/executions/{one}", None) for one in (target.execution, target.each)],
+        "cancel_execution": [("POST", f"/v1/executions/{one}/cancel", None) for one in (target.execution, target.each)],
+        "list_log_entries": [("GET", f"/v1/executions/{target.each}/logs?limit=1000", None)],
+        "list_items": [("GET", f"/v1/executions/{target.each}/steps/s/items?limit=1000", None)],
+        "submit_task": [("POST", "/v1/tasks", {"function": "f", "input": {"x": NUMBERS}, "input_schema": COSTLY})],
+        "list_dead_letters": [("GET", "/v1/dead-letters?limit=1000&resolved=true", None)],
+        "show_dead_letter": [("GET", "/v1/dead-letters/none", None)],
+        "approve_job": [("POST", "/v1/jobs/none/approve", {"reason": "x" * 500})],
+        "show_security": [("GET", "/v1/security", None)],
+        "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
+        "show_announcement": [("GET", "/v1/announcements/none", None)],
+        "retry_announcement": [("POST", "/v1/announcements/none/retry", None)],
+        "replay_dead_letters": [("POST", "/v1/dead-letters/replay-all?limit=1000", None)],
+        "replay_dead_letter": [("POST", "/v1/dead-letters/none/replay", None)],
+        "resolve_dead_letter": [("PATCH", "/v1/dead-letters/none", {"resolved": True})],
+        "upsert_schedule": [
+            (
+                "POST",
+                "/v1/schedules/upsert",
+                {"schedule_id": "s", "workflow_id": "wide", "schedule": "0 0 29 2 1"},
+            )
+        ],
+        "pause_schedule": [("POST", "/v1/schedules/pause", {"schedule_id": "leap", "paused": False})],
+        "delete_schedule": [("DELETE", "/v1/schedules/s", None)],
+        "show_schedule": [("GET", "/v1/schedules/leap?coming=100&last=1000", None)],
+        "start_run": [
+            (
+                "POST",
+                "/v1/run-launcher/start",
+                {
+                    "workflow_id": "wide",
+                    "version": 1,
+                    "user_id": "u",
+                    "scheduled_for": "2026-01-01T00:00:00Z",
+                    "idempotency_key": "k",
+                },
+            )
+        ],
+        "deploy_workflow": [
+            (
+                "POST",
+                "/v1/workflows",
+                {
+                    "workflow_id": "w",
+                    "steps": steps(900),
+                    "triggers": [{"type": "schedule_based", "schedule": f"{n % 60} 0 29 2 *"} for n in range(500)],
+                },
+            )
+        ],
+        "list_workflows": [("GET", "/v1/workflows?limit=1000", None)],
+        "show_workflow": [("GET", f"/v1/workflows/{name}", None) for name in ("wide", "full", "large")],
+        "emit_event": [("POST", "/v1/events", {"name": "big", "body": NUMBERS})],
+        "list_events": [("GET", "/v1/events?limit=1000", None)],
+        "show_event": [("GET", f"/v1/events/{target.event}", None)],
+        "list_workers": [("GET", "/v1/workers", None)],
+        "show_health": [("GET", "/v1/health", None)],
+        "show_readiness": [("GET", "/readyz", None)],
+        "show_liveness": [("GET", "/livez", None)],
+        "explain_job": [
+            ("GET", "/v1/jobs/second/why?last=100", None),
+            ("GET", "/v1/jobs/wide/why?last=100", None),
+            ("GET", "/v1/jobs/leap/why?at=9000-01-01T00:00Z", None),
+        ],
+        "list_audit_entries": [("GET", "/v1/audit?limit=1000", None)],
+        "list_tokens": [("GET", "/v1/tokens?limit=1000", None)],
+        "revoke_tokens": [("POST", "/v1/tokens/revoke", {"token_id": "tok_none"})],
+        "delete_job": [("DELETE", "/v1/jobs/wide", None)],
+        "describe": [("GET", "/openapi.json", None)],
+    }
+
+
+#: A stream has no end; its shares have tests of their own.
+ELSEWHERE = {"follow_changes"}
+#: What these remove, others ask for.
+LAST = ("delete_job", "delete_schedule", "cancel_execution")
+NAMES = [route.name for route in ROUTES if route.name not in (*ELSEWHERE, *LAST)] + ["describe", *LAST]
+#: How often a request is repeated that held something for too long: the load of the machine stretches the time that
+#: passes. What was read before is forgotten each time: a caller can vary what is read.
+TRIES = 4
+
+
+#: Jobs whose steps could repeat a large input without bound.
+RUNS = {
+    "conditions": job("many_conditions", dag=[{**one, "if": LONG_CONDITION} for one in steps(60)]),
+    "values": job("many_values", dag=steps(1, input={"y": ["${input.x}"] * 4000})),
+    "texts": job("many_texts", dag=steps(20, input={"y": "${input.x}" * 100})),
+}
+
+
+@pytest.mark.parametrize("definition", RUNS.values(), ids=RUNS)
+def test_the_steps_of_a_run_hold_the_scheduler_for_milliseconds(target: Target, definition: dict[str, Any]) -> None:
+    name, holds = definition["name"], list[tuple[float, float]]()
+    target.sender.sent_json("POST", "/v1/jobs", definition)
+    while not holds or (not is_short(holds) and len(holds) < TRIES):
+        target.measure()
+        started = target.sender.sent_json("POST", f"/v1/jobs/{name}/trigger", {"input": {"x": [[]] * 20_000}})
+        wait_for_end(target.sender, started["execution_id"])
+        holds.append(target.held)
+
+    assert is_short(holds), (holds, target.holds.callback)
+
+
+def wait_for_end(sender: RequestSender, execution: str) -> None:
+    """Wait until every step of the execution was skipped or has failed."""
+    until = monotonic() + WAIT_SECONDS
+    while sender.sent_json("GET", f"/v1/executions/{execution}")["status"] in ("pending", "running"):
+        assert monotonic() < until, "the execution does not end"
+        sleep(0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds(target: Target, name: str) -> None:
+    for method, path, body in requests(target)[name]:
+        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        holds: list[tuple[float, float]] = []
+        while not holds or (not is_short(holds) and len(holds) < TRIES):
+            status, answer = target.ask(method, path, content)
+            # On an overloaded machine the health may be an error: that is its answer, and no failure of the request.
+            assert status < 500 or name == "show_health", answer
+            holds.append(target.held)
+
+        assert is_short(holds), (path, str(body)[:200], holds, target.holds.callback)
+
+
+def is_short(holds: list[tuple[float, float]]) -> bool:
+    """Whether one of the tries held the event loop, and the interpreter in any thread, for a short time."""
+    return any(loop < MOST_SECONDS and passed < MOST_SECONDS_PASSED for loop, passed in holds)

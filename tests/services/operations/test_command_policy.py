@@ -1,0 +1,97 @@
+"""The policy of commands in the service that applies jobs, whichever interface it serves."""
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.config.sections import SecuritySettings
+from gnomon.core.commands.policy import Autonomy
+from gnomon.core.commands.rules import CommandRules
+from gnomon.core.jobs.job import Job, read_job
+from gnomon.core.jobs.origins import with_origin
+from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.errors import ChangesRefused, FieldError
+from gnomon.services.operations.command_policy import CommandPolicyService
+from gnomon.services.operations.job_changes import JobChange
+from gnomon.services.operations.jobs import JobService
+from gnomon.testing.clock import CountedIds, VirtualClock
+
+FILE = "file:/etc/gnomon/jobs.yaml"
+
+
+class Setup:
+    """A job service with a policy, which can be set anew on the same store."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOON)
+        self.store = MemoryStore(self.clock.now)
+        self.ids = CountedIds()
+        self.service = self.jobs()
+
+    def jobs(self, **security: object) -> JobService:
+        store, clock = self.store, self.clock
+        rules = CommandRules(SecuritySettings(**security), workspace="/srv/workspace")  # type: ignore[arg-type]
+        policy = CommandPolicyService(rules, store.approvals, store.tasks, store.jobs, store.schedules, clock, self.ids)
+        self.service = JobService(store.jobs, store.schedules, store.history, clock, self.ids, command_policy=policy)
+        return self.service
+
+    def job(self, command: str, origin: str) -> list[Job]:
+        definition = {"name": "nightly", "schedule": "0 4 * * *", "command": command}
+        return with_origin([read_job(definition, Defaults(), now=NOON)], origin)
+
+    async def applied(self, command: str, origin: str) -> JobChange:
+        [done] = await self.service.apply(self.job(command, origin), actor="ada")
+        return done.change
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+@pytest.mark.req("Z-04")
+@pytest.mark.parametrize("origin", [FILE, "import:app", "cli"])
+async def test_jobs_of_the_machine_may_have_any_command(setup: Setup, origin: str) -> None:
+    assert await setup.applied("rm -rf x", origin) is JobChange.CREATED
+
+
+@pytest.mark.req("Z-04")
+@pytest.mark.parametrize("origin", ["api", "cron", "mcp", ""])
+async def test_others_are_checked_when_they_are_added(setup: Setup, origin: str) -> None:
+    with pytest.raises(FieldError, match="command not allowed: rm -rf x"):
+        await setup.applied("rm -rf x", origin)
+
+    assert await setup.service.page() == []
+
+
+@pytest.mark.req("Z-04")
+async def test_what_is_set_explicitly_holds_for_jobs_of_files_too(setup: Setup) -> None:
+    setup.jobs(allowed_commands=("echo",))
+
+    with pytest.raises(FieldError, match="command not allowed: ls"):
+        await setup.applied("ls", FILE)
+
+
+async def test_a_job_that_repeats_what_is_stored_is_not_checked_again(setup: Setup) -> None:
+    await setup.applied("ls", FILE)
+    setup.jobs(allowed_commands=("echo",))
+
+    assert await setup.applied("ls", FILE) is JobChange.UNCHANGED
+
+
+@pytest.mark.req("Z-04")
+async def test_read_only_takes_files_that_repeat_what_is_stored_and_no_others(setup: Setup) -> None:
+    definition = {"name": "plain", "function": "f"}
+    plain = with_origin([read_job(definition, Defaults(), now=NOON)], FILE)
+    await setup.service.apply(plain, actor="ada")
+    setup.jobs(autonomy=Autonomy.READ_ONLY)
+
+    [same] = await setup.service.apply(plain, actor="ada")
+    changed = with_origin([read_job({**definition, "function": "g"}, Defaults(), now=NOON)], FILE)
+    with pytest.raises(ChangesRefused):
+        await setup.service.apply(changed, actor="ada")
+
+    assert same.change is JobChange.UNCHANGED
+    [shown] = await setup.service.page()
+    assert shown.workflow is not None
+    assert shown.workflow.steps[0].function == "f"
