@@ -11,6 +11,7 @@ from contracts.backfills import BackfillContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
+from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
@@ -31,6 +32,7 @@ class TestMemoryStore(
     TokenContract,
     ActionContract,
     ApprovalContract,
+    PolicyContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

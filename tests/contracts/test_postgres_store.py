@@ -14,6 +14,7 @@ from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
+from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
@@ -48,6 +49,7 @@ class PostgresContract(
     TokenContract,
     ActionContract,
     ApprovalContract,
+    PolicyContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

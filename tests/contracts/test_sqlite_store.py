@@ -13,6 +13,7 @@ from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
+from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
@@ -34,6 +35,7 @@ class TestSqliteStore(
     TokenContract,
     ActionContract,
     ApprovalContract,
+    PolicyContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

@@ -21,6 +21,7 @@ from msgspec.structs import asdict, replace
 from gnomon.core.approvals import Approval
 from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
+from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
@@ -77,8 +78,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: str
     tenant: str
     action: str
-    #: The kind of the changed object: job, workflow, approval, execution, dead_letter, event, backfill, token; a
-    #: refused request; or a server.
+    #: The kind of the changed object: job, workflow, approval, policy, execution, dead_letter, event, backfill, token;
+    #: a refused request; or a server.
     kind: str
     name: str
     #: Digests of the object before and after; None where it did not exist.
@@ -367,6 +368,21 @@ def _of_approval(action: Action, approval: Approval, actor: str, at: int, **dige
         name=approval.subject,
         details=_details(of=approval.kind, definition=approval.digest, reason=approval.reason or None),
         **digests,
+    )
+
+
+def policy_applied_entry(before: PolicyVersion | None, after: PolicyVersion) -> AuditEntry:
+    """The entry of a policy that was put in force."""
+    return AuditEntry(
+        at=after.created_at,
+        actor=after.author,
+        tenant="default",
+        action=(Action.REGISTER if before is None else Action.UPDATE).value,
+        kind="policy",
+        name=f"version-{after.version}",
+        before=None if before is None else before.digest,
+        after=after.digest,
+        details=_details(),
     )
 
 

@@ -11,6 +11,7 @@ from typing import NewType
 from msgspec import Struct
 
 from gnomon.core.cron import Cron
+from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
@@ -318,6 +319,8 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     #: For a task with items: how many are not over, and how many did not succeed.
     open_items: int = 0
     failed_items: int = 0
+    #: The limits that its last admission has set.
+    constraints: Constraints | None = None
 
 
 class Result(StrEnum):

@@ -12,6 +12,7 @@ from gnomon.ports.audit import AuditTrail
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
+from gnomon.ports.policy import Policies, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, Payloads, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskPlacement, Workers
@@ -132,6 +133,16 @@ class Store(ExecutionStore, Protocol):
     @property
     def tokens(self) -> Tokens:
         """Issued and revoked tokens."""
+        ...
+
+    @property
+    def policies(self) -> Policies:
+        """The versions of the policy."""
+        ...
+
+    @property
+    def rulings(self) -> Rulings:
+        """The rulings of the policy."""
         ...
 
     @property

@@ -78,6 +78,8 @@ class JobOptions(TypedDict, total=False):
     requires: Sequence[str]
     labels: Mapping[str, str]
     priority: str
+    capability: str
+    risk_tags: Sequence[str]
     tags: Sequence[str]
     delete_after_run: bool
     enabled: bool

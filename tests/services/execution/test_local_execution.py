@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.policy.facts import request_digest
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
@@ -235,7 +236,7 @@ async def test_the_gate_sees_all_that_will_be_done() -> None:
     await gated(gate)
 
     [request] = gate.seen
-    assert (request.step.function, request.input, len(request.digest)) == ("reports.make", {"n": 1}, 64)
+    assert (request.step.function, request.input, len(request_digest(request))) == ("reports.make", {"n": 1}, 32)
 
 
 async def test_what_the_gate_denies_never_runs() -> None:

@@ -178,6 +178,11 @@ class MemoryRetention:
             for number, line in enumerate(state.logs.get(task.task_id, ()), 1)
         ]
         found += [
+            ArchiveRecord("ruling", {**asdict(one), "digest": one.digest.hex()}, at)
+            for task in tasks
+            for one in state.rulings.get(task.task_id, ())
+        ]
+        found += [
             ArchiveRecord("announcement", to_json_fields(one), at) for one in self._rules.announcements_of(run.run_id)
         ]
         owners = {run.run_id, *(task.task_id for task in tasks)}
@@ -367,6 +372,8 @@ class MemoryRetention:
         going = set(tasks[:limit])
         _drop(state.attempts, [held for held in state.attempts if held[0] in going])
         _drop(state.logs, going)
+        _drop(state.rulings, going)
+        _drop(state.permissions, going)
         _drop(state.payloads, [key for key in state.payloads if key[0] in going])
         _drop(state.tasks, going)
         if len(tasks) > limit:

@@ -34,6 +34,7 @@ from gnomon.core.model import (
     TickStatus,
     Verdict,
 )
+from gnomon.core.policy.ruling import Ruling, stored_ruling
 from gnomon.core.runs.admission import Admission, stored_run_input, within_action_limits
 from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
 from gnomon.core.runs.launch import (
@@ -90,6 +91,20 @@ class MemoryRules:
             self.end_run(run, run_status(task.state), error, now, announce=ended.announce)
         else:
             self.advance(run, ended.graph, now)
+
+    # ---- rulings -----------------------------------------------------------------------------
+
+    def write_ruling(self, task_id: TaskId, run_id: RunId, ruling: Ruling, now: int) -> None:
+        """Write down a ruling about a task. A plain permission needs only the task itself."""
+        state = self._state
+        if ruling.allows:
+            state.permissions[task_id] = ruling.rule_text, ruling.digest
+            state.tasks[task_id] = replace(state.tasks[task_id], constraints=ruling.constraints)
+        if ruling.plain:
+            return
+        rows = state.rulings.setdefault(task_id, [])
+        made = stored_ruling(ruling, task_id, run_id, rows[-1] if rows else None, now=now)
+        rows[made.number - 1 :] = [made]
 
     # ---- actions -----------------------------------------------------------------------------
 

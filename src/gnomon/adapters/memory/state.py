@@ -7,6 +7,8 @@ from gnomon.core.approvals import Approval
 from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
+from gnomon.core.policy.ruling import StoredRuling
+from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillTick
 from gnomon.core.runs.external_events import EventBatch, EventEffect, ExternalEvent
 from gnomon.core.runs.routing import Placement
@@ -118,6 +120,11 @@ class MemoryTables:
         self.tokens: dict[tuple[str, str], TokenRecord] = {}
         self.token_cutoffs: dict[str, int] = {}
         self.approvals: dict[str, Approval] = {}
+        #: By version, from 1; and the rows of rulings by task.
+        self.policy_versions: list[PolicyVersion] = []
+        self.rulings: dict[TaskId, list[StoredRuling]] = {}
+        #: The permission that a task itself keeps: version and rule, and the digest of what was asked.
+        self.permissions: dict[TaskId, tuple[str, bytes]] = {}
         #: Tenant and time of each counted action, by task and number of the attempt.
         self.actions: dict[AttemptRef, tuple[str, int]] = {}
 

@@ -9,6 +9,7 @@ from gnomon.adapters.memory.audit import MemoryAuditTrail
 from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
+from gnomon.adapters.memory.policies import MemoryPolicies, MemoryRulings
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns, MemoryRunTasks
 from gnomon.adapters.memory.schedules import (
@@ -46,6 +47,8 @@ class MemoryStore:
         self.audit = MemoryAuditTrail(state)
         self.tokens = MemoryTokens(state)
         self.approvals = MemoryApprovals(state)
+        self.policies = MemoryPolicies(state)
+        self.rulings = MemoryRulings(state, shared)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)
         self.placement = MemoryTaskPlacement(state)

@@ -88,17 +88,24 @@ class MemoryTasks:
                 note=one.note,
                 skipped=one.skipped,
             )
-            if one.placement is not None:
-                state.placements[task.task_id] = one.placement
-            if one.unroutable_since is not None:
-                state.unroutable_since.setdefault(task.task_id, one.unroutable_since)
-            if one.own_input is not None:
-                state.payloads[task.task_id, "input"] = one.own_input
+            self._note_details(task, one, now)
             done[task.task_id] = one
             if one.over:
                 self._rules.give_back_untaken(task)
                 self._rules.after_task_end(one, one.note, now)
         return done
+
+    def _note_details(self, task: Task, one: Admission, now: int) -> None:
+        """Keep what comes with an admission, besides the columns of its task."""
+        state = self._state
+        if one.ruling is not None:
+            self._rules.write_ruling(task.task_id, task.run_id, one.ruling, now)
+        if one.placement is not None:
+            state.placements[task.task_id] = one.placement
+        if one.unroutable_since is not None:
+            state.unroutable_since.setdefault(task.task_id, one.unroutable_since)
+        if one.own_input is not None:
+            state.payloads[task.task_id, "input"] = one.own_input
 
     async def actions_since(self, tenant: str, *, since: int, besides: AttemptRef | None = None) -> int:
         """See PendingTasks.actions_since."""

@@ -9,6 +9,9 @@ from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.rows import column_list
 from gnomon.ports.maintenance import ArchiveRecord
 
+#: Columns of bytes that are digests.
+_DIGESTS = ("key", "digest", "request_digest")
+
 
 def records(
     conn: sa.Connection, table: sa.Table, key: str, names: Sequence[str], at: Mapping[str, int]
@@ -27,6 +30,6 @@ def row_to_json(table: sa.Table, row: Sequence[Any]) -> Mapping[str, Any]:
 
 def _json_value(column: sa.Column[Any], value: Any) -> Any:  # noqa: ANN401 - as the columns are
     if isinstance(value, bytes):
-        return value.hex() if column.name == "key" else value.decode()
+        return value.hex() if column.name in _DIGESTS else value.decode()
     # SQLite stores booleans as numbers.
     return bool(value) if isinstance(column.type, sa.Boolean) and value is not None else value

@@ -216,6 +216,7 @@ def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[Archi
     tasks = [record.row["task_id"] for record in found if record.table == "task"]
     at |= {record.row["task_id"]: record.at for record in found if record.table == "task"}
     found += records(conn, schema.announcement, "run_id", runs, at)
+    found += records(conn, schema.ruling, "task_id", tasks, at)
     found += records(conn, schema.attempt, "task_id", tasks, at) + records(conn, schema.task_log, "task_id", tasks, at)
     return found + records(conn, schema.payload, "owner_id", [*runs, *tasks], at)
 
@@ -299,7 +300,13 @@ _OVER = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS AND complete
 _TASKS_OF_RUNS = bulk.statement("SELECT task_id FROM task WHERE run_id IN KEYS LIMIT ?")
 _OF_TASKS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608 - our own names, here and below
-    for table, key in (("task_log", "task_id"), ("attempt", "task_id"), ("payload", "owner_id"), ("task", "task_id"))
+    for table, key in (
+        ("task_log", "task_id"),
+        ("ruling", "task_id"),
+        ("attempt", "task_id"),
+        ("payload", "owner_id"),
+        ("task", "task_id"),
+    )
 ]
 _OF_RUNS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608

@@ -37,6 +37,8 @@ from gnomon.core.model import (
     TickKind,
     TickStatus,
 )
+from gnomon.core.policy.constraints import Constraints
+from gnomon.core.policy.ruling import PolicyDecision, StoredRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
@@ -71,6 +73,7 @@ _CATCHUPS = {str(one): one for one in Catchup}
 _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
 _FACTS = msgspec.json.Decoder(AnnouncementFacts)
+_CONSTRAINTS = msgspec.json.Decoder(Constraints)
 _CORRECTION = msgspec.json.Decoder(MarkCorrection)
 _EXCEPTIONS = msgspec.json.Decoder(tuple[tuple[int, int | None], ...])
 
@@ -371,6 +374,7 @@ TASK = _columns(schema.task, Task)
 ATTEMPT = _columns(schema.attempt, Attempt)
 DEAD_LETTER = _columns(schema.dead_letter, DeadLetter)
 ANNOUNCEMENT = _columns(schema.announcement, Announcement)
+RULING = _columns(schema.ruling, StoredRuling)
 _TASK_ENDS = len(TASK)
 _RUN_ENDS = _TASK_ENDS + len(RUN)
 
@@ -477,8 +481,8 @@ def task_row(task: Task) -> tuple[Any, ...]:
 #: The columns of a new task in a graph, and of a new item. Most tasks need neither.
 NEW_STEP = (*(column.name for column in TASK[:8]), "note", "skipped", "upstream_failed")
 NEW_ITEM = (*(column.name for column in TASK[:8]), "parent", "item", "has_input")
-#: The values of the graph columns of a task that is in no graph.
-_NO_GRAPH = (None, None, False, False, 0, 0)
+#: The values of the last columns of a task that is in no graph and has no constraints.
+_PLAIN = (None, None, False, False, 0, 0, None)
 
 
 def step_row(task: Task) -> tuple[Any, ...]:
@@ -510,11 +514,11 @@ def task_of(row: Row) -> Task:
         routings=routings,
         note=note,
     )
-    return task if row[13:] == _NO_GRAPH else _with_graph(task, row[13:])
+    return task if row[13:] == _PLAIN else _with_rare_columns(task, row[13:])
 
 
-def _with_graph(task: Task, row: Row) -> Task:
-    parent, item, skipped, upstream_failed, open_items, failed_items = row
+def _with_rare_columns(task: Task, row: Row) -> Task:
+    parent, item, skipped, upstream_failed, open_items, failed_items, constraints = row
     return replace(
         task,
         parent=parent,
@@ -523,7 +527,20 @@ def _with_graph(task: Task, row: Row) -> Task:
         upstream_failed=bool(upstream_failed),
         open_items=open_items,
         failed_items=failed_items,
+        constraints=None if constraints is None else constraints_of(constraints),
     )
+
+
+@lru_cache(maxsize=1024)
+def constraints_of(text: str) -> Constraints:
+    """The constraints in a column."""
+    return _CONSTRAINTS.decode(text)
+
+
+@lru_cache(maxsize=1024)
+def constraints_text(constraints: Constraints | None) -> str | None:
+    """The constraints as a column holds them."""
+    return None if constraints is None else msgspec.json.encode(constraints).decode()
 
 
 def task_and_run_of(row: Row) -> tuple[Task, Run]:
@@ -569,6 +586,23 @@ def announcement_of(row: Row) -> Announcement:
     values["moment"], values["state"] = AnnounceMoment(values["moment"]), AnnouncementState(values["state"])
     values["best_effort"], values["facts"] = bool(values["best_effort"]), _FACTS.decode(values["facts"])
     return Announcement(**values)
+
+
+def ruling_row(one: StoredRuling) -> tuple[Any, ...]:
+    """The ruling as a row of RULING."""
+    values = msgspec.structs.asdict(one)
+    values |= {"decision": one.decision.value, "constraints": constraints_text(one.constraints)}
+    return tuple(values.values())
+
+
+def ruling_of(row: Row) -> StoredRuling:
+    """The ruling of a row of RULING."""
+    values = dict(zip(StoredRuling.__struct_fields__, row, strict=True))
+    values["decision"] = PolicyDecision(values["decision"])
+    values["digest"] = bytes(values["digest"])
+    if values["constraints"] is not None:
+        values["constraints"] = constraints_of(values["constraints"])
+    return StoredRuling(**values)
 
 
 def dead_letter_row(letter: DeadLetter) -> tuple[Any, ...]:

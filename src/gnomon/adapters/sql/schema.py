@@ -19,6 +19,7 @@ UNROUTABLE = "state = 'PENDING' AND wait_reason = 'route' AND unroutable_since I
 HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
 TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
+CONSTRAINED = "constraints IS NOT NULL AND state IN ('SCHEDULED', 'DISPATCHED', 'RUNNING')"
 OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
@@ -216,6 +217,11 @@ task = sa.Table(
     sa.Column("function", NameType),
     # ---- since when no worker can take it; old while it does not wait for a route
     sa.Column("unroutable_since", InstantType),
+    # ---- the ruling of its last admission: version and rule, the digest of what was asked, and limits as JSON; null
+    # without a policy
+    sa.Column("policy_rule", NameType),
+    sa.Column("request_digest", sa.LargeBinary),
+    sa.Column("constraints", sa.Text),
     # Finds the steps of a run without reading their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
     partial_index("task_held", "parent", "item", where=HELD),
@@ -226,6 +232,7 @@ task = sa.Table(
     partial_index("task_scheduled", "pool", "tenant", "rank", "available_at", "task_id", where=SCHEDULED),
     partial_index("task_unroutable", "unroutable_since", "task_id", where=UNROUTABLE),
     partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
+    partial_index("task_constrained", "policy_rule", where=CONSTRAINED),
 )
 
 attempt = sa.Table(
@@ -586,5 +593,41 @@ action = sa.Table(
     sa.Column("tenant", NameType, nullable=False),
     sa.Column("at", InstantType, nullable=False),
     sa.Index("action_of_tenant", "tenant", "at"),
+    sqlite_with_rowid=False,
+)
+
+#: The versions of the policy, in the order in which they were applied.
+policy_version = sa.Table(
+    "policy_version",
+    metadata,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    # The file as it was written.
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("author", NameType, nullable=False),
+    sa.Column("created_at", InstantType, nullable=False),
+)
+
+#: The rulings that are more than a plain permission.
+ruling = sa.Table(
+    "ruling",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    # Counts from 1 within the task.
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("decision", sa.Text, nullable=False),
+    sa.Column("rule", NameType, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("code", sa.Text, nullable=False),
+    # As JSON; null without limits.
+    sa.Column("constraints", sa.Text),
+    sa.Column("ruled_by", NameType, nullable=False),
+    sa.Column("rule_digest", sa.Text, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("last_at", InstantType, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )

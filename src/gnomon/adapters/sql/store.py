@@ -15,6 +15,7 @@ from gnomon.adapters.sql.repositories.maintenance import (
     SqlSingletonLeases,
     SqlTokens,
 )
+from gnomon.adapters.sql.repositories.policy import SqlPolicies, SqlRulings
 from gnomon.adapters.sql.repositories.runs import (
     SqlAnnouncementQueue,
     SqlAnnouncements,
@@ -76,6 +77,8 @@ class SqlStore:
         self.audit = SqlAuditTrail(transactions)
         self.tokens = SqlTokens(transactions)
         self.approvals = SqlApprovals(transactions)
+        self.policies = SqlPolicies(transactions)
+        self.rulings = SqlRulings(transactions)
         self.tasks = SqlTasks(transactions)
         self.attempts = SqlAttempts(transactions)
         self.placement = SqlTaskPlacement(transactions)

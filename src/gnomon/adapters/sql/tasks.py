@@ -50,6 +50,7 @@ from gnomon.adapters.sql.rows import (
     run_of,
     task_and_run_of,
 )
+from gnomon.adapters.sql.rulings import write_rulings
 from gnomon.adapters.sql.transitions import StateChange, state_update, transition, transition_sql, write_changes
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import Result, Run, RunStatus, TaskId
@@ -289,6 +290,7 @@ def admit(
         admitted |= with_earlier_errors(conn, [one for one in over if one.state is TaskState.DENIED])
     write_changes(conn, _ADMIT, [_admission_change(one) for one in admitted.values()])
     write_placements(conn, admitted.values())
+    write_rulings(conn, [(one.task_id, one.run_id, one.ruling) for one in admitted.values() if one.ruling], now)
     unknown = {name for name, row in pending.items() if row[4] is None}
     since = [(one.unroutable_since, name) for name, one in admitted.items() if one.unroutable_since and name in unknown]
     bulk.execute_many(conn, _UNROUTABLE, since)

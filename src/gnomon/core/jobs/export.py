@@ -12,7 +12,7 @@ from gnomon.core.jobs.announce_fields import announcements_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
-from gnomon.core.jobs.steps import COMMAND_FIELDS, SANDBOX_FIELDS, ping_as_data
+from gnomon.core.jobs.steps import COMMAND_FIELDS, RISK_FIELDS, SANDBOX_FIELDS, ping_as_data
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import At, Every, OnEvent
@@ -20,7 +20,8 @@ from gnomon.core.triggers import At, Every, OnEvent
 _MS = timedelta(milliseconds=1)
 #: The fields in which a job with one function describes its only step.
 _STEP_FIELDS = (
-    "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS
+    "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS,
+    *RISK_FIELDS,
 )  # fmt: skip
 
 
@@ -120,6 +121,8 @@ def _is_a_graph(workflow: Workflow) -> bool:
         retry=first.retry,
         isolation=first.isolation,
         route=first.route,
+        capability=first.capability,
+        risk_tags=first.risk_tags,
     )
     return workflow.steps != (plain,) or not first.function or workflow.max_parallel is not None
 
@@ -151,6 +154,8 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     if step.isolation is not Isolation.NONE:
         yield "isolation", step.isolation.value
     yield from route_as_data(step.route)
+    yield from _unless("capability", step.capability, "").items()
+    yield from _unless("risk_tags", list(step.risk_tags), []).items()
 
 
 def _retention(workflow: Workflow) -> int | dict[str, int] | None:

@@ -34,6 +34,7 @@ from gnomon.core.jobs.steps import (
     LARGEST_MULTIPLIER,
     LONGEST_DELAY_MS,
     LONGEST_RETENTION_DAYS,
+    LONGEST_RISK_WORD,
     LONGEST_TAG,
     MOST_ATTEMPTS,
     MOST_PARALLEL,
@@ -235,6 +236,23 @@ def _work_fields() -> _Schema:
         "retry": _mapping("How often and when a failed attempt is retried.", _retry_fields()),
         "isolation": _one_of(Isolation, "Where the function runs."),
         **_route_fields(),
+        **_risk_fields(),
+    }
+
+
+def _risk_fields() -> _Schema:
+    word = {"type": "string", "minLength": 1, "maxLength": LONGEST_RISK_WORD}
+    return {
+        "capability": {
+            **word,
+            "description": "The capability that it uses, such as payments.transfer, for rules of the policy.",
+        },
+        "risk_tags": {
+            "type": "array",
+            "maxItems": MOST_TAGS,
+            "items": word,
+            "description": "The risks that it brings, for rules of the policy; a step has those of its job, too.",
+        },
     }
 
 

@@ -44,8 +44,10 @@ SANDBOX_FIELDS = ("sandbox", "network")
 MOST_VARIABLES = 200
 #: Names that begin with GNOMON_ are reserved.
 ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: The fields that rules of the policy match, besides others.
+RISK_FIELDS = ("capability", "risk_tags")
 #: The fields about attempts; a job may set them for all of its steps.
-_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS)
+_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS)
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "dag", "max_parallel",
     "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping", "announce",
@@ -65,6 +67,7 @@ LONGEST_RETENTION_DAYS = 36_500
 MOST_RETAINED_RUNS = 100_000
 MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
 MOST_TAGS, LONGEST_TAG = 50, 64
+LONGEST_RISK_WORD = 128
 FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
 
 
@@ -75,6 +78,8 @@ class _AttemptPolicy(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
     route: RoutingRequirements | None = None
+    capability: str = ""
+    risk_tags: tuple[str, ...] = ()
     #: Of commands only.
     sandbox: SandboxMode = SandboxMode.AUTO
     network: bool = True
@@ -137,9 +142,31 @@ def _read_attempt_policy(fields: FieldReader, inherited: _AttemptPolicy) -> _Att
         else inherited.retry,
         isolation=fields.choice("isolation", Isolation, inherited.isolation),
         route=read_route(fields, inherited.route),
+        capability=_capability(fields, inherited.capability),
+        risk_tags=_risk_tags(fields, inherited.risk_tags),
         sandbox=_sandbox(fields, inherited.sandbox),
         network=_network(fields, inherited=inherited.network),
     )
+
+
+def _capability(fields: FieldReader, inherited: str) -> str:
+    if "capability" not in fields:
+        return inherited
+    word = printable(fields.at("capability"), fields["capability"], longest=LONGEST_RISK_WORD).strip()
+    if not word:
+        raise fields.refused("capability", "is empty")
+    return word
+
+
+def _risk_tags(fields: FieldReader, inherited: tuple[str, ...]) -> tuple[str, ...]:
+    """The risk tags of the step in lower case, after those of its job: a step cannot shed them."""
+    tags = dict.fromkeys(inherited)
+    for path, value in fields.entries("risk_tags", most=MOST_TAGS):
+        tag = printable(path, value, longest=LONGEST_RISK_WORD).strip().lower()
+        if not tag:
+            raise FieldError(path, value, "is empty")
+        tags[tag] = None
+    return tuple(tags)
 
 
 def _sandbox(fields: FieldReader, inherited: SandboxMode) -> SandboxMode:
@@ -183,7 +210,7 @@ def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, An
     if "workflow" in fields:
         for field in ("function", "command", "http"):
             _refuse_beside(fields, field, "workflow", "say one of them")
-        for field in ("timeout", "isolation", *ROUTE_FIELDS):
+        for field in ("timeout", "isolation", *ROUTE_FIELDS, *RISK_FIELDS):
             _refuse_beside(fields, field, "workflow", "whose own steps have theirs")
         return {"workflow": fields.name("workflow"), "retry": policy.retry, **inputs}
     if "command" in fields:
@@ -205,7 +232,13 @@ def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, An
 
 def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
     """The function, command or HTTP call of a step and its attempt policy. `alone`: it is a job's only step."""
-    tried = {"timeout_ms": policy.timeout_ms, "retry": policy.retry, "route": policy.route}
+    tried = {
+        "timeout_ms": policy.timeout_ms,
+        "retry": policy.retry,
+        "route": policy.route,
+        "capability": policy.capability,
+        "risk_tags": policy.risk_tags,
+    }
     if "command" in fields:
         _refuse_beside(fields, "isolation", "command", "it has processes of its own in any case")
         confined = {"sandbox": policy.sandbox, "network": policy.network}

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, assert_never
 
 import msgspec
@@ -14,6 +13,7 @@ from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
+from gnomon.core.policy.ruling import BY_COMMANDS, Ruling, refused_by_commands
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
@@ -22,7 +22,6 @@ from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import CommandRefused
 
-_CANONICAL = msgspec.json.Encoder(order="deterministic")
 #: The shortest and the longest time after which a gate may want to be asked again: at once would be a busy loop.
 _SHORTEST_LATER_MS, _LONGEST_LATER_MS = 100, 7 * 24 * 60 * MINUTE_MS
 #: How many characters of a gate's reason are kept, and how many of a value that it should not have returned.
@@ -61,13 +60,6 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True, gc=False):
     #: The input as JSON, if references in it had to be resolved.
     own_input: bytes | None = None
 
-    @property
-    def digest(self) -> str:
-        """A hash of the request: an approval of it approves nothing else."""
-        run = self.waiting.run
-        asked = (run.tenant, run.workflow_id, run.workflow_version, self.step.name, self.step.function, self.input)
-        return sha256(_CANONICAL.encode(asked)).hexdigest()
-
 
 class GateVerdict(StrEnum):
     """The verdict of a gate."""
@@ -82,7 +74,7 @@ class GateVerdict(StrEnum):
 class GateDecision(Struct, frozen=True):
     """A gate's answer to one request."""
 
-    ruling: GateVerdict
+    verdict: GateVerdict
     reason: str = ""
     #: For LATER: how long to wait before the gate is asked again.
     after_ms: int = 0
@@ -92,6 +84,8 @@ class GateDecision(Struct, frozen=True):
     rule: str = "gate"
     #: For ALLOW: how many actions of its tenant may count within an hour, this one included; None: it does not count.
     action_limit: int | None = None
+    #: The ruling of the policy that it follows from; the transaction that acts on the decision writes it down.
+    ruling: Ruling | None = None
 
 
 class OutputRelease(Struct, frozen=True, kw_only=True):
@@ -110,7 +104,7 @@ def check_decision(request: AdmissionRequest, answer: object) -> GateDecision:
     if problem := _decision_problem(request, answer):
         raise ValueError(problem)
     reason = clean_reason(answer.reason)
-    after_ms = max(answer.after_ms, _SHORTEST_LATER_MS) if answer.ruling is GateVerdict.LATER else answer.after_ms
+    after_ms = max(answer.after_ms, _SHORTEST_LATER_MS) if answer.verdict is GateVerdict.LATER else answer.after_ms
     if reason == answer.reason and after_ms == answer.after_ms:
         return answer
     return replace(answer, reason=reason, after_ms=after_ms)
@@ -118,8 +112,8 @@ def check_decision(request: AdmissionRequest, answer: object) -> GateDecision:
 
 def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | None:
     """Why a decision is invalid. Its fields may hold objects of any type."""
-    if not isinstance(answer.ruling, GateVerdict):
-        return f"it returned the unknown verdict {_shown(answer.ruling)}"
+    if not isinstance(answer.verdict, GateVerdict):
+        return f"it returned the unknown verdict {_shown(answer.verdict)}"
     if not isinstance(answer.reason, str):
         return f"it returned a reason of type {type(answer.reason).__name__}"
     if type(answer.after_ms) is not int or not 0 <= answer.after_ms <= _LONGEST_LATER_MS:
@@ -128,6 +122,12 @@ def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | 
         return f"it answered about the task {_shown(answer.task_id)}"
     if answer.action_limit is not None and (type(answer.action_limit) is not int or answer.action_limit < 0):
         return f"it returned a limit of {_shown(answer.action_limit)} actions"
+    return _rule_problem(answer)
+
+
+def _rule_problem(answer: GateDecision) -> str | None:
+    if not isinstance(answer.ruling, Ruling | None):
+        return f"it returned a ruling of type {type(answer.ruling).__name__}"
     return None if isinstance(answer.rule, str) else f"it returned a rule of type {type(answer.rule).__name__}"
 
 
@@ -201,8 +201,10 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     tenant_limit: tuple[str, int] | None = None
     #: Its tenant, and how many actions of that may count within an hour, this one included; None: it does not count.
     action_limit: tuple[str, int] | None = None
-    #: The rule that denies it.
+    #: The rule of the policy of commands that denies it.
     rule: str | None = None
+    #: The ruling that it follows from.
+    ruling: Ruling | None = None
 
     @property
     def over(self) -> bool:
@@ -275,25 +277,42 @@ def _admission_by_verdict(
     limits: GiveUpLimits,
 ) -> Admission:
     waiting = request.waiting
-    match decision.ruling:
+    match decision.verdict:
         case GateVerdict.ALLOW:
             if isinstance(where, Unroutable):
                 return _unroutable_admission(waiting, where, now, limits)
             made = _admission(waiting, TaskState.SCHEDULED, now)
             if decision.action_limit is not None:
                 made = replace(made, action_limit=(waiting.run.tenant, decision.action_limit))
-            return made if where is None else replace(made, placement=where)
+            made = made if where is None else replace(made, placement=where)
         case GateVerdict.ASK:
-            return _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
+            made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
-            note = refusal_text(decision.reason)
-            denied = _admission(waiting, TaskState.DENIED, now, note=note, dead_letter=CommandRefused.code)
-            return replace(denied, rule=decision.rule)
+            made = _denied_admission(waiting, decision, now)
         case GateVerdict.LATER:
             later = now + decision.after_ms
-            return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
+            made = _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
         case _:
-            assert_never(decision.ruling)
+            assert_never(decision.verdict)
+    return made if decision.ruling is None else replace(made, ruling=decision.ruling)
+
+
+def _denied_admission(waiting: ReadyTask, decision: GateDecision, now: int) -> Admission:
+    ruling = decision.ruling
+    if ruling is not None and ruling.ruled_by != BY_COMMANDS:
+        return _admission(waiting, TaskState.DENIED, now, note=decision.reason, dead_letter=ruling.code)
+    note = refusal_text(decision.reason)
+    denied = _admission(waiting, TaskState.DENIED, now, note=note, dead_letter=CommandRefused.code)
+    return replace(denied, rule=decision.rule)
+
+
+def as_admitted(one: Admission, request: AdmissionRequest) -> AdmissionRequest:
+    """The request whose task has the limits that its admission sets."""
+    limits = None if one.ruling is None else one.ruling.constraints
+    task = request.waiting.task
+    if one.ruling is None or task.constraints == limits:
+        return request
+    return replace(request, waiting=replace(request.waiting, task=replace(task, constraints=limits)))
 
 
 def exhausted_admission(one: Admission) -> Admission:
@@ -306,6 +325,7 @@ def exhausted_admission(one: Admission) -> Admission:
         rule=BUDGET_RULE,
         placement=None,
         action_limit=None,
+        ruling=None if one.ruling is None else refused_by_commands(one.ruling, BUDGET_RULE, BUDGET_TEXT),
     )
 
 

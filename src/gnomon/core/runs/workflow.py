@@ -117,6 +117,9 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     isolation: Isolation = Isolation.NONE
     #: None: any worker with the function may run it.
     route: RoutingRequirements | None = None
+    #: The capability that it uses, such as `payments.transfer`, and its risks: rules of the policy match them.
+    capability: str = ""
+    risk_tags: tuple[str, ...] = ()
 
     @property
     def is_command(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gnomon.config.sections import WorkerSettings
 from gnomon.core.model import Result
+from gnomon.core.policy.constraints import constrained_step
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
 from gnomon.core.runs.workflow import Step, Workflow
@@ -42,7 +43,7 @@ def _assignment(waiting: ReadyTask, request: AdmissionRequest) -> Assignment:
         task=waiting.task,
         run=waiting.run,
         workflow=request.workflow,
-        step=request.step,
+        step=constrained_step(request.step, waiting.task.constraints),
         input=request.input,
         given=waiting.input,
     )

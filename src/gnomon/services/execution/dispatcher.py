@@ -53,6 +53,7 @@ from gnomon.core.runs.admission import (
     FanOut,
     ReadyTask,
     admission_for,
+    as_admitted,
     bad_input_admission,
     launch_failed_admission,
     merged_input,
@@ -234,7 +235,9 @@ class Dispatcher:
         """Write the admissions right behind the writes in `first`; return those that were carried out, by task."""
         admissions = [one for one, _ in ruled]
         cache = self._taker.admission_cache
-        cache.add_pending(request for one, request in ruled if request and one.state is TaskState.SCHEDULED)
+        cache.add_pending(
+            as_admitted(one, request) for one, request in ruled if request and one.state is TaskState.SCHEDULED
+        )
         done: Mapping[TaskId, Admission] = {}
         try:
             # Started together, so that all of them share a commit; and nothing continues before all of them are done.

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
 from gnomon.core.model import ENGINE, Result, TaskId
+from gnomon.core.policy.constraints import constrained_step
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.reconcile import OpenAttempt, ReconcileTimeouts, overdue_outcome
@@ -146,7 +147,8 @@ class Reconciler:
         if workflow is None or step is None:
             held = placeholder_assignment(waiting)
         else:
-            held = Assignment(task=found.task, run=found.run, workflow=workflow, step=step, input={})
+            limited = constrained_step(step, found.task.constraints)
+            held = Assignment(task=found.task, run=found.run, workflow=workflow, step=limited, input={})
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
     async def _end(self, endings: list[TaskCompletion], jobs: Mapping[TaskId, str]) -> None:

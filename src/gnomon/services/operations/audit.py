@@ -27,7 +27,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 #: The number of breaks that are reported; more tell nothing new.
 _MOST_BREAKS = 20
 _KINDS = (
-    *("job", "workflow", "approval", "execution", "dead_letter", "event", "backfill"),
+    *("job", "workflow", "approval", "policy", "execution", "dead_letter", "event", "backfill"),
     *("token", "request", "server", "audit"),
 )
 #: Repeated refusals of the same kind are recorded once per this interval, so that no caller can fill the trail.

@@ -1,0 +1,69 @@
+"""The versions of the policy, and the rulings, in memory. No method awaits half-way, so each one is a transaction."""
+
+from collections.abc import Sequence
+
+from gnomon.adapters.memory.rules import MemoryRules
+from gnomon.adapters.memory.state import MemoryTables
+from gnomon.core.audit import policy_applied_entry
+from gnomon.core.model import RunId
+from gnomon.core.policy.ruling import StoredRuling, plain_permission, ruling_order
+from gnomon.core.policy.version import PolicyVersion, next_version
+
+
+class MemoryPolicies:
+    """Implements Policies."""
+
+    def __init__(self, state: MemoryTables) -> None:
+        self._state = state
+
+    async def add(self, body: str, *, author: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """See Policies.add."""
+        versions = self._state.policy_versions
+        last = versions[-1] if versions else None
+        made = next_version(last, body, author=author, now=now, expected=expected)
+        if made is not last:
+            versions.append(made)
+            self._state.write_audit([policy_applied_entry(last, made)])
+        return made
+
+    async def newest(self) -> PolicyVersion | None:
+        """See Policies.newest."""
+        versions = self._state.policy_versions
+        return versions[-1] if versions else None
+
+    async def newest_number(self) -> int:
+        """See Policies.newest_number."""
+        return len(self._state.policy_versions)
+
+    async def find(self, version: int) -> PolicyVersion | None:
+        """See Policies.find."""
+        versions = self._state.policy_versions
+        return versions[version - 1] if 1 <= version <= len(versions) else None
+
+    async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
+        """See Policies.page."""
+        found = (one for one in reversed(self._state.policy_versions) if before is None or one.version < before)
+        return list(found)[:limit]
+
+
+class MemoryRulings:
+    """Implements Rulings."""
+
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
+        self._state = state
+        self._rules = rules
+
+    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
+        """See Rulings.of_run."""
+        state = self._state
+        found: list[StoredRuling] = []
+        for task in self._rules.tasks_of(run_id):
+            rows = state.rulings.get(task.task_id, [])
+            found += rows
+            if task.task_id in state.permissions:
+                rule, digest = state.permissions[task.task_id]
+                attempts = [one.dispatched_at for held, one in state.attempts.items() if held[0] == task.task_id]
+                at = max(attempts, default=task.available_at)
+                own = plain_permission(task.task_id, run_id, rule, digest, rows, at=at)
+                found += [] if own is None else [own]
+        return sorted(found, key=ruling_order)

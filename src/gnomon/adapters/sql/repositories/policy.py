@@ -1,0 +1,47 @@
+"""The parts of the SQL store about the policy: its versions, and the rulings."""
+
+from collections.abc import Sequence
+
+from gnomon.adapters.sql import policies, rulings
+from gnomon.adapters.sql.transactions import Transactions
+from gnomon.core.model import RunId
+from gnomon.core.policy.ruling import StoredRuling
+from gnomon.core.policy.version import PolicyVersion
+
+
+class SqlPolicies:
+    """Implements Policies."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def add(self, body: str, *, author: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """See Policies.add."""
+        return await self._transactions.write(lambda conn: policies.add(conn, body, author, now, expected))
+
+    async def newest(self) -> PolicyVersion | None:
+        """See Policies.newest."""
+        return await self._transactions.read(policies.newest)
+
+    async def newest_number(self) -> int:
+        """See Policies.newest_number."""
+        return await self._transactions.read(policies.newest_number)
+
+    async def find(self, version: int) -> PolicyVersion | None:
+        """See Policies.find."""
+        return await self._transactions.read(lambda conn: policies.find(conn, version))
+
+    async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
+        """See Policies.page."""
+        return await self._transactions.read(lambda conn: policies.page(conn, before, limit))
+
+
+class SqlRulings:
+    """Implements Rulings."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
+        """See Rulings.of_run."""
+        return await self._transactions.read(lambda conn: rulings.of_run(conn, run_id))

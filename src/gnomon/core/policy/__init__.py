@@ -1,0 +1,1 @@
+"""The policy: which tasks may run, and under which constraints."""

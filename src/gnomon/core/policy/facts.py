@@ -1,0 +1,129 @@
+"""Facts: everything that a rule of the policy may look at, and the digest of exactly what was asked."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.core.instants import instant_of
+from gnomon.core.policy.constraints import Constraints
+from gnomon.core.runs.admission import AdmissionRequest
+from gnomon.core.runs.secret_text import SecretPlace, has_places, parts_of, shown_data
+from gnomon.core.runs.workflow import Step, Workflow
+
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class StepFacts(Struct, frozen=True, kw_only=True):
+    """The facts that are the same for every task of a step, until its definition changes."""
+
+    tenant: str
+    job: str
+    workflow: str
+    step: str
+    topic: str
+    function: str
+    #: `function`, `command` or `http`.
+    kind: str
+    capability: str = ""
+    risk_tags: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+
+
+class RequestFacts(Struct, frozen=True, kw_only=True):
+    """The facts about one task."""
+
+    step: StepFacts
+    #: The caller that requested the run; empty if a schedule started it.
+    actor: str = ""
+    groups: tuple[str, ...] = ()
+    source: str = ""
+    #: The names of the secrets that its input refers to.
+    secrets: tuple[str, ...] = ()
+    input: Mapping[str, Any] = {}
+    run: Mapping[str, Any] = {}
+
+
+def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFacts:
+    """The facts about the step of a job."""
+    route = step.route
+    return StepFacts(
+        tenant=tenant,
+        job=job,
+        workflow=workflow.workflow_id,
+        step=step.name,
+        topic=step.function if route is None or route.topic is None else route.topic,
+        function=step.function,
+        kind="command" if step.is_command else "http" if step.is_http_call else "function",
+        capability=step.capability,
+        risk_tags=step.risk_tags,
+        requires=() if route is None else route.requires,
+        labels={} if route is None else route.labels,
+    )
+
+
+def facts_of(request: AdmissionRequest, step: StepFacts | None = None) -> RequestFacts:
+    """The facts about a task; `step` are those of its step, if they are known."""
+    run = request.waiting.run
+    job = run.schedule_id or run.workflow_id
+    return RequestFacts(
+        step=step or step_facts(run.tenant, job, request.workflow, request.step),
+        actor=run.actor,
+        source=run.source.value,
+        secrets=secret_names(request.input),
+        input=shown_data(request.input),
+        run={"id": run.run_id, "job": job, "planned_at": instant_of(run.planned_at).isoformat()},
+    )
+
+
+def secret_names(value: object) -> tuple[str, ...]:
+    """The names of the secrets whose places the value marks, each once."""
+    return tuple(dict.fromkeys(_secrets(value))) if has_places(value) else ()
+
+
+def _secrets(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from (part.name for part in parts_of(value) if isinstance(part, SecretPlace))
+    elif isinstance(value, Mapping):
+        for entry in value.values():
+            yield from _secrets(entry)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _secrets(entry)
+
+
+class StepDigest:
+    """The part of the digests of requests that all tasks of a step have in common."""
+
+    def __init__(self, tenant: str, workflow: Workflow, step: Step) -> None:
+        content = sha256(_CANONICAL.encode(workflow)).hexdigest()
+        about = (tenant, workflow.workflow_id, workflow.version, content, step.name)
+        self._begun = sha256(_CANONICAL.encode(about))
+
+    def of(self, request: AdmissionRequest, constraints: bytes = b"") -> bytes:
+        """The digest of a request of this step."""
+        digest = self._begun.copy()
+        digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), _input_json(request), constraints))
+        return digest.digest()
+
+
+def _input_json(request: AdmissionRequest) -> bytes:
+    return _CANONICAL.encode(request.input) if request.input else b"{}"
+
+
+def constraints_json(constraints: Constraints | None) -> bytes:
+    """The constraints as a part of a digest."""
+    return b"" if constraints is None else _CANONICAL.encode(constraints)
+
+
+def request_digest(request: AdmissionRequest, constraints: Constraints | None = None) -> bytes:
+    """The digest of exactly what is asked: an approval of it approves nothing else.
+
+    It binds the task, the version and the content of its definition, its step, its input with all references resolved,
+    and the constraints. Secrets are in it as references.
+    """
+    run = request.waiting.run
+    return StepDigest(run.tenant, request.workflow, request.step).of(request, constraints_json(constraints))

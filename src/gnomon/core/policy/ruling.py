@@ -1,0 +1,200 @@
+"""Rulings: the decision of the policy about one task, with everything that explains it later."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.policy.constraints import Constraints
+
+#: The id in the rulings that follow from `default_decision`; no rule may have it.
+DEFAULT_RULE = "default"
+#: The author of a ruling: the rules of the policy, or the policy of commands.
+BY_POLICY, BY_COMMANDS = "policy", "commands"
+#: The reason codes of denials.
+SAFETY_DENIED, SAFETY_UNKNOWN = "safety_denied", "safety_unknown"
+
+
+class PolicyDecision(StrEnum):
+    """The decisions that a rule can make. Any other word of a ruling is a denial."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    REQUIRE_APPROVAL = "require_approval"
+    #: Not now: the task is asked about again later.
+    THROTTLE = "throttle"
+    ALLOW_WITH_CONSTRAINTS = "allow_with_constraints"
+
+
+_PERMISSIONS = (PolicyDecision.ALLOW, PolicyDecision.ALLOW_WITH_CONSTRAINTS)
+#: From the strictest to the least strict.
+_STRICTNESS = (
+    PolicyDecision.DENY,
+    PolicyDecision.REQUIRE_APPROVAL,
+    PolicyDecision.THROTTLE,
+    PolicyDecision.ALLOW_WITH_CONSTRAINTS,
+    PolicyDecision.ALLOW,
+)
+
+
+class Ruling(Struct, frozen=True, kw_only=True, gc=False):
+    """The decision about one task."""
+
+    decision: PolicyDecision
+    #: The id of the rule.
+    rule: str
+    #: The number of the policy version.
+    version: int
+    #: The digest of exactly what was asked.
+    digest: bytes
+    reason: str = ""
+    #: The reason code of a denial.
+    code: str = SAFETY_DENIED
+    constraints: Constraints | None = None
+    #: The author of the ruling: `policy`, `commands`, or another name.
+    ruled_by: str = BY_POLICY
+    #: The digest of the content of the rule: a vote for a task counts only while the rule is the same.
+    rule_digest: str = ""
+    #: For a throttled task: how long to wait before it is asked about again.
+    retry_after_ms: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the task may run without any condition, and the policy itself says so."""
+        return self.decision is PolicyDecision.ALLOW and self.ruled_by == BY_POLICY
+
+    @property
+    def allows(self) -> bool:
+        """Whether the task may run now."""
+        return self.decision in _PERMISSIONS
+
+    @property
+    def rule_text(self) -> str:
+        """The version and the rule, as a task keeps them."""
+        return f"{self.version}/{self.rule}"
+
+
+class StoredRuling(Struct, frozen=True, kw_only=True):
+    """A ruling as a row. Equal rulings of a task that follow each other are one row."""
+
+    task_id: str
+    #: Counts from 1 within the task.
+    number: int
+    run_id: str
+    decision: PolicyDecision
+    rule: str
+    version: int
+    digest: bytes
+    reason: str
+    code: str
+    constraints: Constraints | None
+    ruled_by: str
+    rule_digest: str
+    #: When it was made, first and last, and how often.
+    at: int
+    last_at: int
+    count: int = 1
+
+
+def stored_ruling(ruling: Ruling, task_id: str, run_id: str, last: StoredRuling | None, *, now: int) -> StoredRuling:
+    """The row that keeps the ruling, given the last row of the task."""
+    if last is not None and _is_repeated(last, ruling):
+        return replace(last, last_at=max(now, last.last_at), count=last.count + 1)
+    return StoredRuling(
+        task_id=task_id,
+        number=1 if last is None else last.number + 1,
+        run_id=run_id,
+        decision=ruling.decision,
+        rule=ruling.rule,
+        version=ruling.version,
+        digest=ruling.digest,
+        reason=ruling.reason,
+        code="" if ruling.decision is not PolicyDecision.DENY else ruling.code,
+        constraints=ruling.constraints,
+        ruled_by=ruling.ruled_by,
+        rule_digest=ruling.rule_digest,
+        at=now,
+        last_at=now,
+    )
+
+
+def plain_permission(
+    task_id: str, run_id: str, rule_text: str, digest: bytes, rows: Sequence[StoredRuling], *, at: int
+) -> StoredRuling | None:
+    """The permission that only columns of the task keep; None if its last row is that permission."""
+    version, _, rule = rule_text.partition("/")
+    last = rows[-1] if rows else None
+    if last is not None and last.decision in _PERMISSIONS and (last.version, last.rule) == (int(version), rule):
+        return None
+    return StoredRuling(
+        task_id=task_id,
+        number=1 if last is None else last.number + 1,
+        run_id=run_id,
+        decision=PolicyDecision.ALLOW,
+        rule=rule,
+        version=int(version),
+        digest=digest,
+        reason="",
+        code="",
+        constraints=None,
+        ruled_by=BY_POLICY,
+        rule_digest="",
+        at=at,
+        last_at=at,
+    )
+
+
+def ruling_order(one: StoredRuling) -> tuple[int, str, int]:
+    """The position of a ruling in lists."""
+    return one.at, one.task_id, one.number
+
+
+def _is_repeated(last: StoredRuling, ruling: Ruling) -> bool:
+    made = (ruling.decision, ruling.rule, ruling.version, ruling.digest, ruling.ruled_by, ruling.reason)
+    return made == (last.decision, last.rule, last.version, last.digest, last.ruled_by, last.reason)
+
+
+def refused_by_commands(ruling: Ruling, rule: str, reason: str) -> Ruling:
+    """The ruling about a task that the policy would let run, and whose command the policy of commands refuses."""
+    return replace(
+        ruling,
+        decision=PolicyDecision.DENY,
+        rule=rule,
+        reason=reason,
+        code=SAFETY_DENIED,
+        constraints=None,
+        ruled_by=BY_COMMANDS,
+        rule_digest="",
+        retry_after_ms=0,
+    )
+
+
+def stricter(one: PolicyDecision, other: PolicyDecision) -> bool:
+    """Whether the first decision is stricter than the second."""
+    return _STRICTNESS.index(one) < _STRICTNESS.index(other)
+
+
+def ruling_text(ruling: Ruling) -> str:
+    """The ruling as a clause, for the note of its task."""
+    because = f" ({ruling.reason})" if ruling.reason else ""
+    by = _ruler(ruling)
+    match ruling.decision:
+        case PolicyDecision.DENY:
+            return f"denied by {by}{because}"
+        case PolicyDecision.REQUIRE_APPROVAL:
+            return f"{by} asks for it{because}"
+        case PolicyDecision.THROTTLE:
+            return f"{by} puts it off{because}"
+        case PolicyDecision.ALLOW_WITH_CONSTRAINTS:
+            return f"allowed with constraints by {by}{because}"
+        case PolicyDecision.ALLOW:
+            return f"allowed by {by}{because}"
+
+
+def _ruler(ruling: Ruling) -> str:
+    if ruling.ruled_by == BY_COMMANDS:
+        return f"the policy of commands, rule {ruling.rule},"
+    if ruling.rule == DEFAULT_RULE:
+        return f"the default decision of policy {ruling.version}"
+    return f"rule {ruling.rule} of policy {ruling.version}"

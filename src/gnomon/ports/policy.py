@@ -1,0 +1,59 @@
+"""The policy: its versions, the rulings that were made, and whatever rules on a task."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gnomon.core.model import RunId
+from gnomon.core.policy.ruling import Ruling, StoredRuling
+from gnomon.core.policy.version import PolicyVersion
+from gnomon.core.runs.admission import AdmissionRequest
+
+
+class Policies(Protocol):
+    """The versions of the policy. Every method that changes them is one transaction, which also writes the audit."""
+
+    async def add(self, body: str, *, author: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """Put a file in force as the next version; if the newest one has the same content, that is returned instead.
+
+        Stale, and nothing is written, if the newest version is not `expected`; None: any.
+        """
+        ...
+
+    async def newest(self) -> PolicyVersion | None:
+        """The version that is in force; None if there is no policy."""
+        ...
+
+    async def newest_number(self) -> int:
+        """The number of the version that is in force; 0 if there is no policy."""
+        ...
+
+    async def find(self, version: int) -> PolicyVersion | None:
+        """The version of that number."""
+        ...
+
+    async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
+        """The versions before that one, newest first."""
+        ...
+
+
+class Rulings(Protocol):
+    """The rulings that were made, as they are read. The transactions that act on rulings write them."""
+
+    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
+        """The rulings about the tasks of a run, plain permissions included, in the order in which they were made."""
+        ...
+
+
+class TaskPolicy(Protocol):
+    """Rules on tasks.
+
+    Both methods may be called several times about the same task, also by several processes at once.
+    """
+
+    def rule_now(self, request: AdmissionRequest) -> Ruling | None:
+        """The ruling about the task, if it can be made at once, without any I/O."""
+        ...
+
+    async def rule(self, request: AdmissionRequest) -> Ruling:
+        """The ruling about the task; an error or a delay of this call delays only this task."""
+        ...

@@ -1,0 +1,174 @@
+"""The contract of the versions of the policy, and of rulings about tasks, for any store."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import HOUR, MINUTE, NOON, minutely
+from gnomon.core.model import Run, RunId, Schedule, Source, Task
+from gnomon.core.policy.constraints import Constraints
+from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.policy.version import body_digest
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.errors import Stale
+from gnomon.ports.audit import AuditQuery
+from gnomon.ports.store import Store
+from support.task_steps import LEASE, admission
+
+FILE, OTHER = "default_decision: allow\n", "default_decision: deny\n"
+ALLOWED = Ruling(decision=PolicyDecision.ALLOW, rule="rest", version=3, digest=b"\x01" * 32)
+THROTTLED = replace(ALLOWED, decision=PolicyDecision.THROTTLE, rule="slow", reason="too many")
+LIMITS = Constraints(max_runtime_ms=MINUTE, network=False)
+
+
+class PolicyContract:
+    """Tests for any store. `store` is a fresh one."""
+
+    @pytest.fixture
+    async def ruled(self, store: Store) -> tuple[Run, Task]:
+        schedule: Schedule = minutely("ruled")
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        run = new_requested_run(RunId("run_ruled"), schedule, source=Source.API, now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        return run, (await store.history.tasks([run]))[0]
+
+    async def test_without_a_policy_there_is_no_version(self, store: Store) -> None:
+        assert (await store.policies.newest(), await store.policies.newest_number()) == (None, 0)
+        assert await store.policies.find(1) is None
+        assert list(await store.policies.page(before=None, limit=10)) == []
+
+    @pytest.mark.req("R-02")
+    async def test_every_file_becomes_a_numbered_version_with_digest_author_and_date(self, store: Store) -> None:
+        first = await store.policies.add(FILE, author="ada", now=NOON)
+        second = await store.policies.add(OTHER, author="bob", now=NOON + HOUR)
+
+        assert (first.version, first.digest, first.author, first.created_at) == (1, body_digest(FILE), "ada", NOON)
+        assert (await store.policies.newest(), await store.policies.newest_number()) == (second, 2)
+        assert await store.policies.find(1) == first
+        assert list(await store.policies.page(before=None, limit=10)) == [second, first]
+        assert list(await store.policies.page(before=2, limit=10)) == [first]
+        entries = await store.audit.page(AuditQuery(tenant="default", kind="policy"))
+        assert [(one.entry.actor, one.entry.action, one.entry.before, one.entry.after) for one in entries] == [
+            ("bob", "update", first.digest, second.digest),
+            ("ada", "register", None, first.digest),
+        ]
+
+    async def test_the_same_file_again_is_no_new_version(self, store: Store) -> None:
+        first = await store.policies.add(FILE, author="ada", now=NOON)
+
+        assert await store.policies.add(FILE, author="bob", now=NOON + HOUR) == first
+        assert await store.policies.newest_number() == 1
+
+    async def test_a_file_that_was_compared_with_an_older_version_is_refused(self, store: Store) -> None:
+        await store.policies.add(FILE, author="ada", now=NOON)
+
+        with pytest.raises(Stale):
+            await store.policies.add(OTHER, author="bob", now=NOON, expected=0)
+        assert await store.policies.newest_number() == 1
+
+    async def test_versions_that_are_applied_at_the_same_time_get_different_numbers(self, store: Store) -> None:
+        made = await asyncio.gather(
+            *(store.policies.add(f"# {number}\n{FILE}", author="ada", now=NOON) for number in range(5))
+        )
+
+        assert sorted(one.version for one in made) == [1, 2, 3, 4, 5]
+
+    @pytest.mark.req("R-02")
+    async def test_a_plain_permission_is_kept_with_rule_version_and_digest(
+        self, store: Store, ruled: tuple[Run, Task]
+    ) -> None:
+        run, task = ruled
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
+
+        [kept] = await store.rulings.of_run(run.run_id)
+
+        assert (kept.task_id, kept.decision, kept.rule, kept.version) == (task.task_id, "allow", "rest", 3)
+        assert (kept.digest, kept.ruled_by) == (ALLOWED.digest, "policy")
+
+    @pytest.mark.req("R-02")
+    async def test_a_ruling_with_constraints_is_a_row_and_the_task_has_them(
+        self, store: Store, ruled: tuple[Run, Task]
+    ) -> None:
+        run, task = ruled
+        boxed = replace(ALLOWED, decision=PolicyDecision.ALLOW_WITH_CONSTRAINTS, constraints=LIMITS, reason="boxed")
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=boxed)], now=NOON)
+
+        [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
+
+        [kept] = await store.rulings.of_run(run.run_id)
+        assert taken.task.constraints == LIMITS
+        assert (kept.decision, kept.constraints, kept.reason, kept.at, kept.count) == (
+            "allow_with_constraints",
+            LIMITS,
+            "boxed",
+            NOON,
+            1,
+        )
+
+    async def test_a_later_plain_permission_lifts_the_constraints(self, store: Store, ruled: tuple[Run, Task]) -> None:
+        run, task = ruled
+        boxed = replace(THROTTLED, constraints=LIMITS)
+        waits = admission(
+            task,
+            schedule_uid=run.schedule_uid,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.POLICY,
+            ruling=replace(boxed, decision=PolicyDecision.ALLOW_WITH_CONSTRAINTS),
+        )
+        await store.tasks.admit([waits], now=NOON)
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
+
+        assert (await store.history.tasks([run]))[0].constraints is None
+        assert [one.decision for one in await store.rulings.of_run(run.run_id)] == ["allow_with_constraints", "allow"]
+
+    async def test_a_ruling_that_is_repeated_is_one_row_with_a_count(
+        self, store: Store, ruled: tuple[Run, Task]
+    ) -> None:
+        run, task = ruled
+        waits = admission(
+            task,
+            schedule_uid=run.schedule_uid,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.POLICY,
+            ruling=THROTTLED,
+        )
+        for number in range(3):
+            await store.tasks.admit([waits], now=NOON + number * MINUTE)
+
+        [kept] = await store.rulings.of_run(run.run_id)
+
+        assert (kept.decision, kept.at, kept.last_at, kept.count) == ("throttle", NOON, NOON + 2 * MINUTE, 3)
+
+    async def test_another_ruling_is_another_row(self, store: Store, ruled: tuple[Run, Task]) -> None:
+        run, task = ruled
+        denied = replace(ALLOWED, decision=PolicyDecision.DENY, rule="no", reason="never")
+        for number, ruling in enumerate((THROTTLED, replace(THROTTLED, version=4), denied)):
+            over = ruling is denied
+            one = admission(
+                task,
+                schedule_uid=run.schedule_uid,
+                state=TaskState.DENIED if over else TaskState.PENDING,
+                wait_reason=WaitReason.POLICY,
+                dead_letter="safety_denied" if over else None,
+                note="denied" if over else None,
+                ruling=ruling,
+            )
+            await store.tasks.admit([one], now=NOON + number)
+
+        kept = await store.rulings.of_run(run.run_id)
+
+        assert [(one.number, one.rule, one.version, one.code) for one in kept] == [
+            (1, "slow", 3, ""),
+            (2, "slow", 4, ""),
+            (3, "no", 3, "safety_denied"),
+        ]
+
+    async def test_a_void_admission_writes_no_ruling(self, store: Store, ruled: tuple[Run, Task]) -> None:
+        run, task = ruled
+        void = admission(task, schedule_uid=run.schedule_uid, fence=task.fence + 1, ruling=THROTTLED)
+
+        await store.tasks.admit([void], now=NOON)
+
+        assert list(await store.rulings.of_run(run.run_id)) == []
