@@ -67,8 +67,17 @@ def many_subschemas(count: int) -> dict[str, Any]:
     return {"properties": {f"p{n}": {} for n in range(count)}}
 
 
+def commands(count: int) -> list[dict[str, Any]]:
+    """Steps with commands whose words have thousands of parts that could be paths, all of them in a variable."""
+    command = "echo " + " ".join(f"{n}$JOB_A" for n in range(60))
+    return [{"step": f"s{n}", "command": command, "env": {"JOB_A": "a:" * 150}} for n in range(count)]
+
+
+#: They are all checked before the last one is refused: nothing is stored, so that each try checks them again.
+REFUSED_COMMANDS = [*commands(65), {"step": "last", "command": "sudo ls"}]
 LARGE_JOBS = [
     job("wide", dag=steps(900)),
+    job("commands", dag=commands(65)),
     job("chain", dag=chain(700)),
     job("full", dag=[{**one, "depends_on": [f"s{n}" for n in range(at)]} for at, one in enumerate(steps(110))]),
     job("conditions", dag=[{**one, "if": CONDITION} for one in steps(60)]),
@@ -162,13 +171,14 @@ def requests(target: Target) -> dict[str, list[Request]]:
         # Schemas of up to 8 KB that have many subschemas, too.
         *({"jobs": [job("x", input_schema=many_subschemas(n) | {"pattern": r"\S" * 84})]} for n in (100, 150, 600)),
         {"jobs": [job(f"q{n}", input_schema={"pattern": r"\S" * 85 + str(n)}) for n in range(40)]},
+        {"jobs": [job(f"commands{n}", dag=commands(65)) for n in range(4)]},
     ]
     years = {"from": "1970-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
     return {
         "plan_jobs": [("POST", "/v1/plan", body) for body in plan],
         "apply_jobs": [("POST", "/v1/apply", {"jobs": many_jobs(1000)}), ("POST", "/v1/apply", {"jobs": LARGE_JOBS})],
-        "register_job": [("POST", "/v1/jobs", one) for one in LARGE_JOBS],
-        "update_job": [("PUT", "/v1/jobs/large", {**LARGE_JOBS[6], "name": "large"})],
+        "register_job": [("POST", "/v1/jobs", one) for one in (*LARGE_JOBS, job("refused", dag=REFUSED_COMMANDS))],
+        "update_job": [("PUT", "/v1/jobs/large", job("large", input={"x": NUMBERS}))],
         "list_jobs": [("GET", "/v1/jobs?limit=1000", None), ("GET", "/v1/jobs?limit=1000&tag=none", None)],
         "show_job": [("GET", f"/v1/jobs/{name}?coming=1000&last=1000", None) for name in ("leap", "second", "wide")],
         "trigger_job": [
@@ -205,7 +215,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "submit_task": [("POST", "/v1/tasks", {"function": "f", "input": {"x": NUMBERS}, "input_schema": COSTLY})],
         "list_dead_letters": [("GET", "/v1/dead-letters?limit=1000&resolved=true", None)],
         "show_dead_letter": [("GET", "/v1/dead-letters/none", None)],
-        "approve_job": [("POST", "/v1/jobs/none/approve", {"reason": "x" * 500})],
+        "approve_job": [("POST", f"/v1/jobs/{name}/approve", {"reason": "x" * 500}) for name in ("commands", "none")],
         "show_security": [("GET", "/v1/security", None)],
         "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
         "show_announcement": [("GET", "/v1/announcements/none", None)],
@@ -245,7 +255,8 @@ def requests(target: Target) -> dict[str, list[Request]]:
                     "steps": steps(900),
                     "triggers": [{"type": "schedule_based", "schedule": f"{n % 60} 0 29 2 *"} for n in range(500)],
                 },
-            )
+            ),
+            ("POST", "/v1/workflows", {"workflow_id": "refused", "steps": REFUSED_COMMANDS}),
         ],
         "list_workflows": [("GET", "/v1/workflows?limit=1000", None)],
         "show_workflow": [("GET", f"/v1/workflows/{name}", None) for name in ("wide", "full", "large")],

@@ -71,7 +71,9 @@ class ApiFixture:
         self.condition, self.alive = HealthCondition.OK, True
         launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
         rules = CommandRules(security or SecuritySettings(), workspace="/srv/workspace")
-        policy = CommandPolicyService(rules, store.approvals, store.tasks, store.jobs, store.schedules, clock, ids)
+        policy = CommandPolicyService(
+            rules, store.approvals, store.tasks, store.jobs, store.schedules, clock, ids, compute=compute
+        )
         jobs = JobService(
             store.jobs, store.schedules, store.history, clock, ids, compute=compute, command_policy=policy
         )

@@ -10,6 +10,7 @@ from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import ExecutionStore, Store
 from gnomon.services.execution.command_gate import CommandGate
+from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.command_policy import CommandPolicyService
 
 
@@ -18,10 +19,19 @@ def build_gate(settings: Settings, store: ExecutionStore, clock: Clock) -> Gate:
     return CommandGate(command_rules(settings), store.tasks, store.approvals, clock)
 
 
-def build_command_policy(settings: Settings, store: Store, clock: Clock) -> CommandPolicyService:
+def build_command_policy(
+    settings: Settings, store: Store, clock: Clock, *, compute: ComputeQueue | None = None
+) -> CommandPolicyService:
     """The checks, approvals and budgets of commands that operators use."""
     return CommandPolicyService(
-        command_rules(settings), store.approvals, store.tasks, store.jobs, store.schedules, clock, RandomIds()
+        command_rules(settings),
+        store.approvals,
+        store.tasks,
+        store.jobs,
+        store.schedules,
+        clock,
+        RandomIds(),
+        compute=compute,
     )
 
 

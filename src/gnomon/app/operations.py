@@ -42,7 +42,7 @@ class Operations:
         compute = self.compute = compute or ComputeQueue()
         timeout = settings.execution.default_timeout_ms
         self.store, self.clock = store, clock
-        self.command_policy = build_command_policy(settings, store, clock)
+        self.command_policy = build_command_policy(settings, store, clock, compute=compute)
         self.jobs = JobService(
             store.jobs,
             store.schedules,

@@ -81,6 +81,9 @@ def covers_input(workflow: Workflow, step: Step, given: bytes | None) -> bool:
 
 def approval_of(workflow: Workflow, approvals: Iterable[Approval]) -> Approval | None:
     """The approval of the commands of this workflow among those that count."""
+    subject = workflow.tenant, workflow.workflow_id
+    of_job = [one for one in approvals if (one.tenant, one.subject) == subject and one.kind is ApprovalKind.COMMAND]
+    if not of_job:
+        return None
     wanted = command_digest(workflow)
-    of_job = (one for one in approvals if (one.tenant, one.subject) == (workflow.tenant, workflow.workflow_id))
-    return next((one for one in of_job if one.kind is ApprovalKind.COMMAND and one.digest == wanted), None)
+    return next((one for one in of_job if one.digest == wanted), None)

@@ -1,6 +1,6 @@
 """The policy of commands for operators: checks of definitions, standing approvals, and what is left of the budget."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from gnomon.ports.approvals import Approvals
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.ports.tasks import PendingTasks
+from gnomon.services.loop import ComputeQueue
 
 _LONGEST_REASON = 500
 #: Commands of an unknown origin are guarded unless no command is.
@@ -58,7 +59,10 @@ class CommandPolicyService:
         schedules: Schedules,
         clock: Clock,
         ids: Ids,
+        *,
+        compute: ComputeQueue | None = None,
     ) -> None:
+        self._compute = compute or ComputeQueue()
         self._rules = rules
         self._approvals = approvals
         self._tasks = tasks
@@ -75,17 +79,24 @@ class CommandPolicyService:
         if self._rules.read_only:
             raise ChangesRefused
 
-    def check(self, workflow: Workflow, *, list_field: str = "dag") -> tuple[str, ...]:
+    async def check(self, workflow: Workflow, *, list_field: str = "dag") -> tuple[str, ...]:
         """The warnings about commands that need an approval; FieldError for one that the policy refuses.
 
         `list_field` is the name of the field with the steps of the definition.
         """
+        if not workflow.has_commands:
+            return ()
+        return await self._compute.run(self._warnings(workflow, list_field))
+
+    def _warnings(self, workflow: Workflow, list_field: str) -> Generator[None, None, tuple[str, ...]]:
+        """See `check`. A definition may have a thousand commands, so the check of each is a part of its own."""
         warnings: list[str] = []
         for one in self._rules.judge_all(workflow, list_field=list_field):
             if one.verdict.rule is PolicyRule.APPROVAL:
                 warnings.append(f"{one.field}: {approval_hint(one.verdict, workflow.workflow_id)}")
             elif not one.verdict.allowed:
                 raise _refused(one)
+            yield
         return tuple(warnings)
 
     async def refuse_timing_open_commands(
@@ -112,8 +123,8 @@ class CommandPolicyService:
         standing = await self._approvals.standing(commands[0].tenant, ApprovalKind.COMMAND, names)
         if not standing:
             return {}
-        found = {one.workflow_id: approval_of(one, standing) for one in commands}
-        return {name: approval for name, approval in found.items() if approval is not None}
+        found = await self._compute.map(lambda one: approval_of(one, standing), commands)
+        return {one.workflow_id: approval for one, approval in zip(commands, found, strict=True) if approval}
 
     async def approve(
         self, name: str, *, actor: str, reason: str = "", digest: str | None = None, tenant: str = "default"
@@ -128,7 +139,7 @@ class CommandPolicyService:
         own = command_digest(workflow)
         if digest not in (None, own):
             raise Stale("definition of job", name)
-        self._refuse_pointless(name, workflow)
+        await self._refuse_pointless(name, workflow)
         now = self._clock.now()
         made = Approval(
             approval_id=self._ids.new("apr", now),
@@ -176,13 +187,17 @@ class CommandPolicyService:
             raise NotFound("job", name)
         return replace(found, tenant=tenant)
 
-    def _refuse_pointless(self, name: str, workflow: Workflow) -> None:
+    async def _refuse_pointless(self, name: str, workflow: Workflow) -> None:
         """Raise FieldError if the job has no command, or one that the policy refuses in spite of an approval."""
         if not workflow.has_commands:
             raise FieldError("job", name, "has no command: there is nothing to approve")
+        await self._compute.run(self._refusals(workflow))
+
+    def _refusals(self, workflow: Workflow) -> Generator[None, None, None]:
         for one in self._rules.judge_all(workflow, approved=True):
             if not one.verdict.allowed:
                 raise _refused(one)
+            yield
 
 
 def _refused(one: CheckedStep) -> FieldError:

@@ -273,12 +273,13 @@ class JobService:
             changed = schedule is None or workflow is None or not repeats_spec(job.spec, schedule, workflow)
             job = replace(job, workflow=with_kept_origin(own, workflow, changed=changed))
             if schedule is not None:
-                return self._checked(plan_change(job, workflow, schedule, now=now, limit=self._catchup_limit))
+                return plan_change(job, workflow, schedule, now=now, limit=self._catchup_limit)
             uid = ScheduleUid(self._ids.new("sch", now))
             done = job.name in finished
-            return self._checked(plan_creation(job, workflow, uid=uid, tenant=tenant, now=now, finished=done))
+            return plan_creation(job, workflow, uid=uid, tenant=tenant, now=now, finished=done)
 
         plans = await self._compute.map(plan, jobs)
+        plans = [await self._checked(one) if one.job and one.job.workflow.has_commands else one for one in plans]
         if prune is not None:
             plans += [
                 plan_removal(schedule, now=now, limit=self._catchup_limit)
@@ -292,7 +293,7 @@ class JobService:
             ]
         return plans
 
-    def _checked(self, plan: JobChangePlan) -> JobChangePlan:
+    async def _checked(self, plan: JobChangePlan) -> JobChangePlan:
         """The plan with the warnings of the policy of commands; FieldError if that refuses a command of a change."""
         if self._command_policy is None or plan.job is None or plan.change is JobChange.UNCHANGED:
             return plan
@@ -300,7 +301,7 @@ class JobService:
         return replace(
             plan,
             job=replace(plan.job, workflow=workflow),
-            warnings=self._command_policy.check(workflow),
+            warnings=await self._command_policy.check(workflow),
         )
 
     async def _approvals(self, workflows: Sequence[Workflow]) -> Mapping[str, Approval]:

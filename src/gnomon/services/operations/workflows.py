@@ -143,7 +143,7 @@ class WorkflowService:
         policy = self._command_policy
         if policy is None:
             return ()
-        found = policy.check(workflow, list_field=read.list_field)
+        found = await policy.check(workflow, list_field=read.list_field)
         return () if found and await policy.approvals_of([workflow]) else found
 
     async def _planned(
