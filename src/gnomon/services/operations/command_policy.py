@@ -50,7 +50,7 @@ class ApprovalState(Struct, frozen=True, kw_only=True):
 class CommandPolicyService:
     """Checks the commands of definitions, and keeps their approvals."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         rules: CommandRules,
         approvals: Approvals,
