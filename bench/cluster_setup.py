@@ -19,7 +19,7 @@ from gnomon.app.node import Node
 from gnomon.config.settings import load
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import RunId, Source
+from gnomon.core.model import RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.subjects import WORK_SUBJECTS
 from node_setup import NullEvents, job_service_of
@@ -152,7 +152,7 @@ async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -
         schedule = schedules[lot % len(schedules)]
         assert schedule is not None
         names = [RunId(f"run_{mark or count:0>8}{number:08}") for number in range(first, min(count, first + _BATCH))]
-        runs = [new_requested_run(name, schedule, source=Source.API, now=NOW) for name in names]
+        runs = [new_requested_run(name, schedule, source=RunSource.API, now=NOW) for name in names]
         await node.store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
         node.check_soon()
         asked += names
@@ -161,7 +161,7 @@ async def launch_runs(node: Node, jobs: list[str], count: int, mark: str = "") -
 
 async def trigger_runs(node: Node, job: str, count: int) -> list[RunId]:
     """Trigger so many runs concurrently, each by itself, as clients of the API do."""
-    asking = (node.launcher.trigger(job, actor="bench", source=Source.API) for _ in range(count))
+    asking = (node.launcher.trigger(job, actor="bench", source=RunSource.API) for _ in range(count))
     return [done.run_id for done in await asyncio.gather(*asking)]
 
 

@@ -101,13 +101,13 @@ def nanoseconds(walk: Walk) -> float:
 
 def distinct(count: int) -> list[str]:
     """Many different expressions of the kinds people write."""
-    dice = random.Random("distinct")
+    rng = random.Random("distinct")
     days = ("* * *", "* * 1-5", "* * 0", "1 * *", "L * *", "*/2 * *", "1,15 * *", "* */3 1#1")
     found: set[str] = set()
     while len(found) < count:
-        minutes = dice.choice((str(dice.randrange(60)), f"{dice.randrange(30)},{dice.randrange(30, 60)}", "*/5"))
-        hours = dice.choice((str(dice.randrange(24)), f"{dice.randrange(12)}-{dice.randrange(12, 24)}", "*", "*/2"))
-        found.add(f"{minutes} {hours} {dice.choice(days)}")
+        minutes = rng.choice((str(rng.randrange(60)), f"{rng.randrange(30)},{rng.randrange(30, 60)}", "*/5"))
+        hours = rng.choice((str(rng.randrange(24)), f"{rng.randrange(12)}-{rng.randrange(12, 24)}", "*", "*/2"))
+        found.add(f"{minutes} {hours} {rng.choice(days)}")
     return sorted(found)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from gnomon.config.sections import SecretsSettings, SecuritySettings, ShellSettings, WorkerSettings
 from gnomon.core.commands.sandbox import SandboxMode
-from gnomon.core.model import Result, Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.model import Result, Run, RunId, RunSource, RunStatus, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import SHELL, Step, Workflow
@@ -49,7 +49,7 @@ def assignment(text: str, *, origin: str, sandbox: SandboxMode = SandboxMode.AUT
         workflow_id="bench",
         workflow_version=1,
         user_id="",
-        source=Source.API,
+        source=RunSource.API,
         status=RunStatus.RUNNING,
         queued=False,
         planned_at=now,

@@ -29,8 +29,8 @@ from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.ledger.edits import new_schedule
 from gnomon.core.model import Overlap, ScheduleUid, Spec
 from gnomon.core.triggers import Every
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import Recorder, VirtualClock
 from report import table, write_section
@@ -67,12 +67,12 @@ class ElectorIgnoringClockSkew(Elector):
 async def storm(store: SqlStore, count: int) -> tuple[float, float]:
     """Seconds to register `count` schedules, and to decide them all when they are due at once."""
     clock = VirtualClock(NOON - 3_600_000)
-    registrar = Registrar(store.schedules, store.history, clock, RandomIds())
+    schedules = ScheduleService(store.schedules, store.history, clock, RandomIds())
     requests = [
         {"schedule_id": f"job-{number}", "schedule": "0 12 * * *", "workflow_id": "work"} for number in range(count)
     ]
     began = perf_counter()
-    await registrar.upsert_all(requests, actor="bench")
+    await schedules.upsert_all(requests, actor="bench")
     registering = perf_counter() - began
     # A process that ticks does not have the objects of the registration.
     del requests

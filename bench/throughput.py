@@ -16,7 +16,7 @@ from huey import SqliteHuey
 
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import RunId, Source
+from gnomon.core.model import RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from node_setup import STARTED_AT, job_service_of, launcher_of, node_on
 from report import table, write_section
@@ -35,7 +35,7 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
         began = perf_counter()
         for first in range(0, count, _BATCH):
             runs = [
-                new_requested_run(RunId(f"run_{number:08}"), schedule, source=Source.API, now=NOW)
+                new_requested_run(RunId(f"run_{number:08}"), schedule, source=RunSource.API, now=NOW)
                 for number in range(first, first + _BATCH)
             ]
             await node.store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)

@@ -52,7 +52,7 @@ async def test_each_alert_of_the_seed_fires_when_it_should_and_not_before(shape:
         scrapes.add((await one.families()).values(), at=1000)
         assert firing(1000) == set()
 
-        await one.node.registrar.resume("failing", actor="ada")
+        await one.node.schedules.resume("failing", actor="ada")
         one.node.check_soon()
         await one.until(fails)
         scrapes.add((await one.families()).values(), at=1060)

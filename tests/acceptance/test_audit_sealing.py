@@ -24,7 +24,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_node_seals_what_others_have_changed(tmp_path: Path) -> None:
     settings = Settings(database=DatabaseSettings(url=f"sqlite:///{tmp_path / 'gnomon.db'}"))
     node = await Node.open(settings, events=Recorder())
-    await node.registrar.upsert({"schedule_id": "report", "schedule": "@daily", "workflow_id": "report"}, actor="ada")
+    await node.schedules.upsert({"schedule_id": "report", "schedule": "@daily", "workflow_id": "report"}, actor="ada")
     stop = asyncio.Event()
     running = asyncio.create_task(node.run(stop))
 

@@ -17,7 +17,7 @@ from gnomon.app import coordination
 from gnomon.app.node import Node
 from gnomon.config.settings import Settings, load
 from gnomon.core.model import Schedule, TickKind
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import Recorder
 from support.effort import thorough
 from support.nats_redis_servers import Nats, Redis
@@ -89,10 +89,10 @@ async def fleet(server: Nats | Redis, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         flags = {"database.url": url, f"{where}.url": server.url, f"{where}.timeout_ms": 500, "leader.ttl_ms": 3000}
         settings = load(flags=flags | {"leader.renew_interval_ms": 700})
         store = await open_store(url)
-        registrar = Registrar(store.schedules, store.history, SystemClock(), RandomIds())
+        schedules = ScheduleService(store.schedules, store.history, SystemClock(), RandomIds())
         spec = {"schedule": "* * * * * *", "workflow_id": "work", "overlap": "allow", "catchup": "all"}
         names = [f"job-{number}" for number in range(SCHEDULES)]
-        await registrar.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
+        await schedules.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
         fleet = CoordinatedNodes(server, settings, store)
         for _ in range(2):
             await nodes.enter_async_context(running(settings, fleet.events))

@@ -9,7 +9,7 @@ import pytest
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, Run, RunStatus
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.checker import check
 from support.effort import thorough
 from support.fleet_checker import history_of
@@ -63,7 +63,7 @@ async def all_over(store: SqlStore, witness: Path) -> list[Run]:
         await launch(store, job)
     await wait_until(lambda: _work_of(witness, "to-cancel"))
     await store.runs.cancel(cancelled, reason="enough", now=SystemClock().now())
-    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause("tick", actor="test")
+    await ScheduleService(store.schedules, store.history, SystemClock(), RandomIds()).pause("tick", actor="test")
     await wait_until_all_over(store)
     return await all_runs(store)
 

@@ -10,7 +10,7 @@ import pytest
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.model import MINUTE_MS, Run, RunStatus, Source
+from gnomon.core.model import MINUTE_MS, Run, RunSource, RunStatus
 from gnomon.ports.runs import RunQuery
 from gnomon.services.operations.backfills import BackfillService
 from support.gnomon_processes import up
@@ -74,7 +74,7 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
     told = await backfill_service.get(asked.backfill_id)
     await store.close()
     assert Counter(run.planned_at for run in runs) == dict.fromkeys(range(first, last + 1, MINUTE_MS), 1)
-    assert {(run.source, run.status) for run in runs} == {(Source.BACKFILL, RunStatus.COMPLETED)}
+    assert {(run.source, run.status) for run in runs} == {(RunSource.BACKFILL, RunStatus.COMPLETED)}
     assert (told.fired, told.skipped, told.under_way, told.failed) == (PLANNED, 0, 0, 0)
     # A body runs again only if it was cut off by a kill, and only so many were under way at each.
     assert {one[2] for one in read_witness(witness) if one[0] == "end"} == {run.run_id for run in runs}

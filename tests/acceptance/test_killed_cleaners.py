@@ -11,7 +11,7 @@ from contracts.store import NOON, minutely
 from gnomon.adapters.archive import FolderArchive, read_archive
 from gnomon.adapters.sql import SqlStore, open_sqlite
 from gnomon.config.settings import load
-from gnomon.core.model import DAY_MS, Overlap, Result, RunId, Source
+from gnomon.core.model import DAY_MS, Overlap, Result, RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.runs import RunQuery
@@ -86,7 +86,7 @@ async def prepared(database: str) -> None:
     store = await open_sqlite(database)
     job = minutely(trigger=OnDemand(), overlap=Overlap.ALLOW)
     await store.schedules.add([job], actor="ada", tzdata="")
-    runs = [new_requested_run(RunId(f"run_{n:03}"), job, source=Source.MANUAL, now=NOON + n) for n in range(RUNS)]
+    runs = [new_requested_run(RunId(f"run_{n:03}"), job, source=RunSource.MANUAL, now=NOON + n) for n in range(RUNS)]
     await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}") for run in runs], now=NOON)
     waiting = await store.tasks.waiting(NOON + RUNS, limit=RUNS)
     await store.tasks.admit([admission(one.task, schedule_uid=job.uid) for one in waiting], now=NOON)

@@ -56,9 +56,11 @@ def jobs(tmp_path: Path) -> str:
 
 async def stop_ticking(store: SqlStore) -> None:
     from gnomon.adapters.host import RandomIds, SystemClock
-    from gnomon.services.scheduling.registrar import Registrar
+    from gnomon.services.operations.schedules import ScheduleService
 
-    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause("every-second", actor="test")
+    await ScheduleService(store.schedules, store.history, SystemClock(), RandomIds()).pause(
+        "every-second", actor="test"
+    )
 
 
 @pytest.mark.req("H-13", "H-21")

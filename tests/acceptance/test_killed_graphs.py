@@ -50,13 +50,13 @@ async def test_kill_9_in_the_middle_of_graphs_repeats_no_finished_step(
     monkeypatch.setenv("GNOMON_WITNESS", str(witness))
     # However often what a killed process had in hand is lost with it, it is tried again.
     monkeypatch.setenv("GNOMON_EXECUTION__MAX_LOSSES", "100")
-    dice = random.Random("killed graphs")
+    rng = random.Random("killed graphs")
     with up(database, "--jobs", str(file)) as first:
         first.kill()
     await launch(store, "diamond", 150)
     for _ in range(3 * EFFORT):
         with up(database, "--jobs", str(file)) as victim:
-            await asyncio.sleep(dice.uniform(0.05, 0.6))  # the moment of death must be any
+            await asyncio.sleep(rng.uniform(0.05, 0.6))  # the moment of death must be any
             victim.kill()
     with up(database, "--jobs", str(file)) as last:
         await wait_until_all_over(store)

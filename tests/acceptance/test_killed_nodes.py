@@ -14,7 +14,7 @@ from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import TickKind
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from support.effort import thorough
 from support.postgres_server import postgres
 
@@ -76,10 +76,10 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
 
 
 async def registered(store: SqlStore) -> list[str]:
-    registrar = Registrar(store.schedules, store.history, SystemClock(), RandomIds())
+    schedules = ScheduleService(store.schedules, store.history, SystemClock(), RandomIds())
     spec = {"schedule": "* * * * * *", "workflow_id": "work", "overlap": "allow", "catchup": "all"}
     names = [f"job-{number}" for number in range(SCHEDULES)]
-    await registrar.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
+    await schedules.upsert_all([spec | {"schedule_id": name} for name in names], actor="test")
     return names
 
 
@@ -111,10 +111,10 @@ async def assert_every_second_was_decided_once(store: SqlStore) -> None:
 @pytest.mark.parametrize("url", ["sqlite", thorough("postgresql")], indirect=True)
 async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str, store: SqlStore) -> None:
     names = await registered(store)
-    dice = random.Random(url[:6])
+    rng = random.Random(url[:6])
     for _ in range(4):
         node = await started(url)
-        await asyncio.sleep(dice.uniform(0.05, 1.2))  # the moment of death must be any
+        await asyncio.sleep(rng.uniform(0.05, 1.2))  # the moment of death must be any
         node.kill()
 
     node = await started(url)

@@ -60,16 +60,16 @@ async def store(database: Path) -> AsyncIterator[SqlStore]:
 async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_reason(
     database: Path, jobs: Path, witness: Path, store: SqlStore
 ) -> None:
-    dice = random.Random("killed workers")
+    rng = random.Random("killed workers")
     with up(database, "--jobs", str(jobs)) as first:
         first.kill()
     for name in BY_HAND:
         await launch(store, name, 700)
     for _ in range(4 * EFFORT):
         with up(database, "--jobs", str(jobs)) as victim:
-            await asyncio.sleep(dice.uniform(0.02, 1.0))  # the moment of death must be any
+            await asyncio.sleep(rng.uniform(0.02, 1.0))  # the moment of death must be any
             victim.kill()
-            await launch(store, dice.choice(BY_HAND), 100)
+            await launch(store, rng.choice(BY_HAND), 100)
 
     with up(database, "--jobs", str(jobs)) as last:
         for name in ("every-second", "in-turn", "once-at-most"):
@@ -85,9 +85,9 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_nothing_without_a_
 
 async def pause(store: SqlStore, name: str) -> None:
     from gnomon.adapters.host import SystemClock
-    from gnomon.services.scheduling.registrar import Registrar
+    from gnomon.services.operations.schedules import ScheduleService
 
-    await Registrar(store.schedules, store.history, SystemClock(), RandomIds()).pause(name, actor="test")
+    await ScheduleService(store.schedules, store.history, SystemClock(), RandomIds()).pause(name, actor="test")
 
 
 async def assert_every_tick_was_decided_once(store: SqlStore) -> None:

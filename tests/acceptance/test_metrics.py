@@ -61,7 +61,7 @@ async def live(one: Served) -> None:
     for run in to_cancel:
         await one.node.store.runs.cancel(RunId(run), reason="enough", now=SystemClock().now())
     # Of its two runs, one is under way and one has not had its turn.
-    await one.node.registrar.delete("in-line", actor="ada")
+    await one.node.schedules.delete("in-line", actor="ada")
     one.node.check_soon()
 
     async def skipped() -> object:

@@ -11,7 +11,7 @@ from contracts.store import minutely
 from gnomon.adapters.host import SystemClock
 from gnomon.app.node import Node
 from gnomon.config.settings import load
-from gnomon.core.model import DAY_MS, RunId, Source
+from gnomon.core.model import DAY_MS, RunId, RunSource
 from gnomon.core.pings import Ping, PingMoment
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
@@ -61,7 +61,7 @@ class RunningNode:
     async def run(self, name: str, *, now: int) -> None:
         job = await self.store.schedules.find("default", "report")
         assert job is not None
-        run = new_requested_run(RunId(name), job, source=Source.MANUAL, now=now)
+        run = new_requested_run(RunId(name), job, source=RunSource.MANUAL, now=now)
         await self.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
 
 
@@ -113,7 +113,7 @@ async def test_a_node_ends_a_run_whose_tasks_are_all_over(setup: RunningNode) ->
     run = new_requested_run(
         RunId("run_a"),
         (await setup.store.schedules.find("default", "report")) or minutely(),
-        source=Source.API,
+        source=RunSource.API,
         now=later,
     )
     await setup.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=setup.now)

@@ -18,7 +18,7 @@ from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import ResumeChoice, resume_verdict
 from gnomon.core.ledger.plan import CatchupLimit, plan
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, Verdict
+from gnomon.core.model import Decision, Overlap, Reason, Run, RunStatus, Schedule, TickKind, TickVerdict
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
@@ -77,7 +77,7 @@ async def test_the_histories_are_not_vacuous() -> None:
 class DoubleDecider(MemoryRules):
     """Does not compare before it sets."""
 
-    def apply_verdict(self, verdict: Verdict, *, now: int) -> bool:
+    def apply_verdict(self, verdict: TickVerdict, *, now: int) -> bool:
         current = self._state.schedules.get(verdict.schedule.uid)
         if current is None:
             return False
@@ -98,7 +98,7 @@ class Hasty(MemoryLedger):
 class Sleepless(MemorySchedules):
     """Forgets that a schedule is paused."""
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done and changed.paused_at is not None:
             upcoming = Ticks(changed.schedule_id, changed.spec).next_fire_at(changed.mark_at)
@@ -121,7 +121,7 @@ class Miscounting(MemoryRules):
 class Forgetful(MemorySchedules):
     """Keeps a pause in its history, but not with the schedule."""
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         done = await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
         if done and changed.paused_at is not None:
             upcoming = Ticks(changed.schedule_id, changed.spec).next_fire_at(changed.mark_at)
@@ -140,23 +140,23 @@ class LateBeginner(MemorySchedules):
 class LateEditor(MemorySchedules):
     """Lets an edit count from ten minutes later."""
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         if changed.revision != verdict.schedule.revision:
             changed = replace(changed, mark_at=changed.mark_at + 600_000)
         return await super().change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
 
 
-def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[..., Verdict]:
+def spoiled(spoil: Callable[[Schedule, int], tuple[Schedule, int]]) -> Callable[..., TickVerdict]:
     """A plan that looks at something else than it was given."""
 
-    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         seen, moment = spoil(schedule, now)
         return replace(plan(seen, now=moment, limit=limit), schedule=schedule)
 
     return planned_wrongly
 
 
-def without_the_newest(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
+def without_the_newest(schedule: Schedule, choice: ResumeChoice, *, now: int) -> TickVerdict:
     """Ends a pause as was chosen, but for the newest tick."""
     verdict = resume_verdict(schedule, choice, now=now)
     if sum(one.starts_run for one in verdict.decisions) < 2:
@@ -168,11 +168,11 @@ def without_the_newest(schedule: Schedule, choice: ResumeChoice, *, now: int) ->
     return replace(verdict, decisions=(*others, let_go), **counts)
 
 
-def without_limit(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+def without_limit(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
     return plan(schedule, now=now, limit=limit._replace(ticks=10_000))
 
 
-def without_interval(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+def without_interval(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
     return plan(schedule, now=now, limit=limit._replace(interval_ms=0))
 
 
@@ -180,10 +180,10 @@ def with_spec(schedule: Schedule, **changes: object) -> Schedule:
     return replace(schedule, spec=replace(schedule.spec, **changes))
 
 
-def reworded(change: Callable[[Decision], Decision]) -> Callable[..., Verdict]:
+def reworded(change: Callable[[Decision], Decision]) -> Callable[..., TickVerdict]:
     """A plan whose decisions are not what they should be."""
 
-    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def planned_wrongly(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         verdict = plan(schedule, now=now, limit=limit)
         return replace(verdict, decisions=tuple(change(decision) for decision in verdict.decisions))
 
@@ -258,9 +258,9 @@ async def rules_broken(store: StoreFactory, *, until: str = "", races: bool = Fa
 
 @pytest.mark.parametrize(("rule", "planned_wrongly"), some_quick(PLANS, 2))
 async def test_a_wrong_plan_is_seen(
-    rule: str, planned_wrongly: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
+    rule: str, planned_wrongly: Callable[..., TickVerdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def within(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def within(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         return planned_wrongly(schedule, now=now, limit=limit)
 
     monkeypatch.setattr("gnomon.services.scheduling.ticker.plan", within)
@@ -270,7 +270,7 @@ async def test_a_wrong_plan_is_seen(
 
 @pytest.mark.thorough
 async def test_a_pause_that_ends_with_the_wrong_ticks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.services.scheduling.registrar.resume_verdict", without_the_newest)
+    monkeypatch.setattr("gnomon.services.operations.schedules.resume_verdict", without_the_newest)
 
     assert "K2" in await rules_broken(MemoryStore, until="K2")
 

@@ -132,7 +132,7 @@ async def test_who_follows_the_stream_and_takes_nothing_in_is_hung_up_on(monkeyp
         await loop.sock_sendall(connection, asked)
         assert await loop.sock_recv(connection, 10) == b"HTTP/1.1 2"
         while not lost.is_set():
-            api_setup.change_stream.tell([Change("task", "default", instant_of(0), {"job": "x" * 10_000})])
+            api_setup.change_stream.publish([Change("task", "default", instant_of(0), {"job": "x" * 10_000})])
             await asyncio.sleep(0)
         stop.set()
         await serving

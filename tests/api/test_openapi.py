@@ -43,7 +43,7 @@ async def test_every_route_that_is_served_is_in_the_document(api_setup: ApiFixtu
     found = (await admin.get("/openapi.json")).json()
     described = {(method.upper(), path) for path, methods in found["paths"].items() for method in methods}
 
-    assert described == served(create_app(api_setup.services, surprised=api_setup.unhandled_errors.append))
+    assert described == served(create_app(api_setup.services, on_unexpected_error=api_setup.unhandled_errors.append))
 
 
 async def test_the_document_needs_no_token(api_setup: ApiFixture) -> None:

@@ -208,7 +208,7 @@ async def following(api_setup: ApiFixture, token: str) -> AsyncIterator["asyncio
 async def test_whoever_follows_the_stream_hears_of_its_own_tenant_only(api_setup: ApiFixture) -> None:
     async with following(api_setup, "viewer") as heard:
         for tenant, job in (("other", "theirs"), ("default", "ours")):
-            api_setup.change_stream.tell([Change("task", tenant, instant_of(0), {"job": job})])
+            api_setup.change_stream.publish([Change("task", tenant, instant_of(0), {"job": job})])
         said = await heard.get()
 
     assert said.startswith("id: 1\nevent: task\ndata: {")
@@ -261,7 +261,7 @@ async def test_a_slow_listener_is_let_go_of_and_nobody_waits_for_it() -> None:
     change_stream = ChangeStream()
     slow = change_stream.subscribe(Caller("ada", frozenset()))
     for _ in range(5000):
-        change_stream.tell([Change("task", "default", instant_of(0), {"job": "a"})])
+        change_stream.publish([Change("task", "default", instant_of(0), {"job": "a"})])
 
     heard = [change async for change in slow.changes(lambda: 1)]
 

@@ -19,7 +19,7 @@ from gnomon.app.operations import Operations
 from gnomon.config.settings import Settings, load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Overlap, Reason, Result, Run, RunId, RunStatus, Schedule, Source, TaskId, TickKind
+from gnomon.core.model import Overlap, Reason, Result, Run, RunId, RunSource, RunStatus, Schedule, TaskId, TickKind
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.workflow import Delivery
@@ -70,7 +70,7 @@ def job(name: str, mark_at: int) -> Schedule:
 
 
 async def launched(store: SqlStore, one: Schedule, name: str, now: int, fire_at: int | None = None) -> Run:
-    run = new_requested_run(RunId(f"run_{one.schedule_id}_{name}"), one, source=Source.MANUAL, now=now)
+    run = new_requested_run(RunId(f"run_{one.schedule_id}_{name}"), one, source=RunSource.MANUAL, now=now)
     run = run if fire_at is None else replace(run, fire_at=fire_at)
     await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}")], now=now)
     return run

@@ -148,7 +148,7 @@ class Storm:
 
         `beside` is one more fault.
         """
-        dice = random.Random(self.seed)
+        rng = random.Random(self.seed)
         over = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for work in (self.fleet.generate_load, self._operate, self._call, self._emit, self._watch_stalls):
@@ -159,21 +159,21 @@ class Storm:
                 if beside is not None:
                     await beside()
                 for _ in range(self.windows):
-                    await self._window(dice)
+                    await self._window(rng)
                     await asyncio.sleep(self.quiet_seconds)
                 await self.fleet.wait_until_decided()
             finally:
                 over.set()
 
-    async def _window(self, dice: random.Random) -> None:
+    async def _window(self, rng: random.Random) -> None:
         """One fault or two that overlap, and the time in which all of it recovers."""
-        chosen = dice.sample(faults_of(self.fleet.shape), dice.choice((1, 2, 2)))
+        chosen = rng.sample(faults_of(self.fleet.shape), rng.choice((1, 2, 2)))
         if self.fleet.shape.settable_clocks:
-            chosen[0] = partial(clock_set, by_ms=dice.choice(_CLOCK_STEPS))
+            chosen[0] = partial(clock_set, by_ms=rng.choice(_CLOCK_STEPS))
         began = SystemClock().now()
 
         async def hurt(number: int, fault: InjectFault) -> None:
-            await asyncio.sleep(number * dice.uniform(0, 1.5))
+            await asyncio.sleep(number * rng.uniform(0, 1.5))
             await fault(self.fleet)
 
         await asyncio.gather(*(hurt(number, fault) for number, fault in enumerate(chosen)))
@@ -185,7 +185,7 @@ class Storm:
 
     async def _operate(self, over: asyncio.Event) -> None:
         """Pause and resume, edit, skip and move."""
-        dice = random.Random(self.seed)
+        rng = random.Random(self.seed)
         operations = Operations(self.fleet.store, Settings())
         version = itertools.count(1)
 
@@ -208,15 +208,15 @@ class Storm:
 
         while not over.is_set():
             with contextlib.suppress(GnomonError):
-                await dice.choice((pause, resume, edit, skip, move))()
+                await rng.choice((pause, resume, edit, skip, move))()
             await _wait(over, 0.7)
 
     async def _call(self, over: asyncio.Event) -> None:
         """Trigger with a key, and at once again with the same key and another input, each on any way in."""
-        dice = random.Random(self.seed + 1)
+        rng = random.Random(self.seed + 1)
         while not over.is_set():
             key = f"key {self.seed} {next(self._numbers)}"
-            ways = dice.sample((self._trigger_directly, self._trigger_over_http), 2)
+            ways = rng.sample((self._trigger_directly, self._trigger_over_http), 2)
             outcomes = [await way(key, number) for number, way in enumerate(ways, 1)]
             accepted = [number for number, outcome in enumerate(outcomes, 1) if outcome is True]
             if len(accepted) > 1:

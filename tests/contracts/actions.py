@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.approvals import Approval, ApprovalKind
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, Source, Task
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy
@@ -46,7 +46,7 @@ class ActionContract:
 
     async def launched_tasks(self, store: Store, schedule: Schedule, count: int) -> list[tuple[Run, Task]]:
         made = [
-            new_requested_run(RunId(f"run_{number:03}"), schedule, source=Source.API, now=NOON)
+            new_requested_run(RunId(f"run_{number:03}"), schedule, source=RunSource.API, now=NOON)
             for number in range(count)
         ]
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in made], now=NOON)

@@ -12,7 +12,7 @@ from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
 from gnomon.core.ledger.edits import paused_schedule, resumed_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, Source, TickKind, TickStatus
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule, TickKind, TickStatus
 from gnomon.core.retention import RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
@@ -59,7 +59,7 @@ class AnnouncementContract:
         return made
 
     async def begin_told(self, store: Store, job: Schedule, name: str, *, now: int = NOON) -> Run:
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=now)
+        run = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=now)
         await store.runs.launch([LaunchRequest(run=run, first_steps=job.spec.first_steps)], now=now)
         return run
 
@@ -150,7 +150,7 @@ class AnnouncementContract:
         for name in ("a", "b"):
             run = Run(
                 run_id=RunId(f"run_{name}"), tenant="default", schedule_uid=None, schedule_id=None,
-                workflow_id="graph", workflow_version=1, user_id="ada", source=Source.API, status=RunStatus.PENDING,
+                workflow_id="graph", workflow_version=1, user_id="ada", source=RunSource.API, status=RunStatus.PENDING,
                 queued=False, planned_at=NOON, fire_at=NOON, created_at=NOON,
             )  # fmt: skip
             await store.runs.launch([LaunchRequest(run=run, first_steps=("first",))], now=NOON)
@@ -375,7 +375,7 @@ class AnnouncementContract:
         assert [(one.tenant, one.channel) for one in first].count(("second", "dead")) == 1
         assert len(first) == 4
         assert {one.channel for one in await queue.claim(request(limit=9, without={"dead"}))} == {"ops"}
-        assert (await store.stats.read(NOON, overdue_before=NOON, cards=0)).unannounced == 14
+        assert (await store.stats.read(NOON, overdue_before=NOON, max_jobs=0)).unannounced == 14
 
     async def test_announcements_that_wait_for_too_long_are_given_up_but_for_those_in_hand(self, store: Store) -> None:
         job = await self.told_job(store, rule(best_effort=False), rule("other"))

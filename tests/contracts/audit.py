@@ -23,7 +23,7 @@ from gnomon.core.audit import (
 from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import edited_schedule, paused_schedule, resumed_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import schedule_after
-from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, Schedule, Source, TickException
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunSource, Schedule, TickException
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery, Sealing, SealOutcome
@@ -64,7 +64,7 @@ class AuditContract:
 
     async def triggered(self, store: Store, job: Schedule, name: str = "a", **fields: object) -> Run:
         user = str(fields.pop("user_id", "bob"))
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=NOON, actor="bob", user_id=user)
+        run = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=NOON, actor="bob", user_id=user)
         run = replace(run, replay_of=fields.pop("replay_of", None))
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **fields)], now=NOON)  # type: ignore[arg-type]
         return run
@@ -457,7 +457,7 @@ class AuditContract:
 
     async def test_a_launch_is_what_it_was(self, store: Store) -> None:
         job = await self.job(store)
-        run = new_requested_run(RunId("run_x"), job, source=Source.API, now=NOON, actor="bob", user_id="bob")
+        run = new_requested_run(RunId("run_x"), job, source=RunSource.API, now=NOON, actor="bob", user_id="bob")
 
         assert await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON) == [
             LaunchOutcome.STARTED

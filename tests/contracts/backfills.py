@@ -9,7 +9,7 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.edits import verdict_before_edit
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Result, RunStatus, Schedule, Source
+from gnomon.core.model import Result, RunSource, RunStatus, Schedule
 from gnomon.core.runs.backfill import (
     Backfill,
     BackfillBatch,
@@ -109,7 +109,7 @@ class BackfillContract:
 
         runs = await store.executions.list_runs(RunQuery())
         assert sorted(run.planned_at for run in runs) == PAST[:2]
-        assert {(run.source, run.queued, run.fire_at) for run in runs} == {(Source.BACKFILL, False, NOON)}
+        assert {(run.source, run.queued, run.fire_at) for run in runs} == {(RunSource.BACKFILL, False, NOON)}
         schedule = await store.schedules.find("default", "report")
         assert schedule is not None
         assert (schedule.active_runs, schedule.mark_at) == (2, NOON)

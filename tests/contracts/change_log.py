@@ -30,7 +30,7 @@ class ToldChanges(ChangeStream):
     def followed(self) -> bool:
         return True
 
-    def tell(self, changes: object) -> None:
+    def publish(self, changes: object) -> None:
         self.told += list(changes)  # type: ignore[call-overload]
 
 

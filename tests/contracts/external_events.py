@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Overlap, Schedule, Source
+from gnomon.core.model import Overlap, RunSource, Schedule
 from gnomon.core.runs.external_events import LARGEST_BATCH_DATA, EventEffect, EventEffectKind, ExternalEvent
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.schedules import JobChangeset
@@ -55,7 +55,7 @@ class ExternalEventContract:
 
         assert (entry.kind, entry.reason, entry.schedule_id) == (EventEffectKind.FIRED, "matched", "retrain")
         [run] = await runs_of(store, job)
-        assert (run.run_id, run.source, run.idempotency_key) == (entry.run_id, Source.EVENT, "key 1")
+        assert (run.run_id, run.source, run.idempotency_key) == (entry.run_id, RunSource.EVENT, "key 1")
         given = msgspec.json.decode(await store.executions.payload(run.run_id, "input") or b"")
         assert given["base"] == 1
         assert (given["event"]["name"], given["event"]["body"]) == ("model.drift", {"score": 0.3})

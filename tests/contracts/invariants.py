@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import instant_of
-from gnomon.core.model import Overlap, Run, RunId, Schedule, Source
+from gnomon.core.model import Overlap, Run, RunId, RunSource, Schedule
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import At, OnDemand
 from gnomon.ports.store import Store
@@ -28,7 +28,7 @@ class InvariantContract:
         return made
 
     async def begun_run(self, store: Store, schedule: Schedule, name: str) -> Run:
-        run = new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON)
+        run = new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.MANUAL, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         return run
 

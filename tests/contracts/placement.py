@@ -8,7 +8,7 @@ import pytest
 
 from contracts.store import HOUR, NOON, minutely
 from contracts.tasks import Advance
-from gnomon.core.model import Overlap, Result, RunId, Schedule, Source, Task
+from gnomon.core.model import Overlap, Result, RunId, RunSource, Schedule, Task
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.routing import Placement
@@ -33,7 +33,7 @@ class PlacementContract:
 
     async def put(self, store: Store, owner: Schedule, name: str, where: Placement | None, **more: Any) -> Task:  # noqa: ANN401 - of an admission
         """An admitted task with that placement."""
-        run = new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON)
+        run = new_requested_run(RunId(f"run_{name}"), owner, source=RunSource.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         [task] = await store.history.tasks([run])
         await store.tasks.admit([admission(task, schedule_uid=owner.uid, placement=where, **more)], now=NOON)
@@ -155,7 +155,7 @@ class PlacementContract:
             for number in range(count):
                 # The backlog of the first tenant is older than everything else.
                 now = NOON - HOUR + number if tenant == "a" else NOON + number
-                run = new_requested_run(RunId(f"run_{tenant}_{number}"), owner, source=Source.API, now=now)
+                run = new_requested_run(RunId(f"run_{tenant}_{number}"), owner, source=RunSource.API, now=now)
                 await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
 
         fair = await store.tasks.waiting(NOON + HOUR, limit=8, in_turns=True)
@@ -447,7 +447,7 @@ class PlacementContract:
 
     async def unroutable(self, store: Store, owner: Schedule, name: str, at: int) -> Task:
         """A task that no worker can take, first looked at then, and once more later."""
-        run = new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON)
+        run = new_requested_run(RunId(f"run_{name}"), owner, source=RunSource.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         [task] = await store.history.tasks([run])
         later: dict[str, Any] = {
@@ -462,7 +462,7 @@ class PlacementContract:
         return task
 
     async def stats(self, store: Store, now: int) -> StoreStats:
-        return await store.stats.read(now, overdue_before=now, cards=0)
+        return await store.stats.read(now, overdue_before=now, max_jobs=0)
 
     @pytest.mark.req("H-15")
     async def test_tasks_that_no_worker_can_take_are_counted_with_the_oldest_first(
@@ -502,7 +502,7 @@ class PlacementContract:
     async def test_a_task_that_no_dispatcher_admits_waits_from_when_it_was_due(
         self, store: Store, owner: Schedule
     ) -> None:
-        run = new_requested_run(RunId("run_late"), owner, source=Source.API, now=NOON)
+        run = new_requested_run(RunId("run_late"), owner, source=RunSource.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
 
         found = await self.stats(store, NOON + 7_000)
@@ -510,7 +510,7 @@ class PlacementContract:
         assert (found.ready_since_at, found.scheduled, found.unroutable) == (NOON, 0, 0)
 
     async def test_a_task_whose_time_has_not_come_does_not_wait(self, store: Store, owner: Schedule) -> None:
-        run = new_requested_run(RunId("run_delayed"), owner, source=Source.API, now=NOON)
+        run = new_requested_run(RunId("run_delayed"), owner, source=RunSource.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         [task] = await store.history.tasks([run])
         delayed: dict[str, Any] = {

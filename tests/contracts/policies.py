@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.model import Run, RunId, Schedule, Source, Task
+from gnomon.core.model import Run, RunId, RunSource, Schedule, Task
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.policy.version import body_digest
@@ -30,7 +30,7 @@ class PolicyContract:
     async def ruled(self, store: Store) -> tuple[Run, Task]:
         schedule: Schedule = minutely("ruled")
         await store.schedules.add([schedule], actor="ada", tzdata="")
-        run = new_requested_run(RunId("run_ruled"), schedule, source=Source.API, now=NOON)
+        run = new_requested_run(RunId("run_ruled"), schedule, source=RunSource.API, now=NOON)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         return run, (await store.history.tasks([run]))[0]
 

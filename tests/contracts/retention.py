@@ -12,7 +12,7 @@ from contracts.store import HOUR, MINUTE, NOON, TTL, minutely
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.edits import verdict_before_edit
 from gnomon.core.ledger.plan import plan, schedule_after
-from gnomon.core.model import Catchup, LogLine, Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.model import Catchup, LogLine, Overlap, Result, Run, RunId, RunSource, Schedule
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut
 from gnomon.core.runs.backfill import BatchOutcome
@@ -71,7 +71,7 @@ class RetentionContract:
         )
 
     async def wanted(self, store: Store, schedule: Schedule, name: str, **said: object) -> Run:
-        run = replace(new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON), **said)
+        run = replace(new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.MANUAL, now=NOON), **said)
         assert await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b'{"a": 1}')], now=NOON)
         return run
 
@@ -254,7 +254,7 @@ class RetentionContract:
         job = replace(job, spec=replace(job.spec, workflow_id="caller", first_steps=("sub",)), next_fire_at=None)
         changeset = JobChangeset(workflows=[CALLER, workflow()], added=[job])
         assert await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
-        outer = new_requested_run(RunId("run_outer"), job, source=Source.MANUAL, now=NOON)
+        outer = new_requested_run(RunId("run_outer"), job, source=RunSource.MANUAL, now=NOON)
         await store.runs.launch([LaunchRequest(run=outer, first_steps=("sub",))], now=NOON)
         [waiting] = await store.tasks.waiting(NOON, limit=10)
         request = AdmissionRequest(waiting=waiting, workflow=CALLER, step=CALLER.steps[0], input={})

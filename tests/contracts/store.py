@@ -30,7 +30,7 @@ from gnomon.core.model import (
     TickException,
     TickKind,
     TickStatus,
-    Verdict,
+    TickVerdict,
 )
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ClockAhead, StaleTerm
@@ -92,7 +92,7 @@ class StoreContract:
         assert found is not None
         return found
 
-    async def decided(self, store: Store, schedule: Schedule, *, now: int, terms: Terms) -> Verdict:
+    async def decided(self, store: Store, schedule: Schedule, *, now: int, terms: Terms) -> TickVerdict:
         """Plan from the schedule in the store, and apply the verdict."""
         verdict = plan(await self.current(store, schedule), now=now)
         assert await store.ledger.decide([verdict], now=now, terms=terms) == {schedule.uid}
@@ -340,7 +340,7 @@ class StoreContract:
         [open_pause] = await store.history.pauses(schedule.uid)
         resumed_at = NOON + 3 * MINUTE
         skipped = paused_range(paused, until=resumed_at)
-        verdict = Verdict(
+        verdict = TickVerdict(
             schedule=paused,
             decisions=skipped,
             mark_at=resumed_at,

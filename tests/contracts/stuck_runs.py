@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.invariants import StuckReason
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, Source
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule
 from gnomon.core.runs.admission import AdmissionRequest, FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
@@ -50,7 +50,7 @@ class StuckRunsContract:
         return made
 
     async def begun(self, store: Store, job: Schedule, name: str = "a", *, now: int = NOON) -> Run:
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=now)
+        run = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=now)
         await store.runs.launch([LaunchRequest(run=run, first_steps=job.spec.first_steps)], now=now)
         return run
 
@@ -177,7 +177,7 @@ class StuckRunsContract:
         self, store: Store, plant: EditRow
     ) -> None:
         job = await self.graph_job(store, workflow())
-        gone = replace(new_requested_run(RunId("run_a"), job, source=Source.MANUAL, now=NOON), workflow_id="gone")
+        gone = replace(new_requested_run(RunId("run_a"), job, source=RunSource.MANUAL, now=NOON), workflow_id="gone")
         await store.runs.launch([LaunchRequest(run=gone, first_steps=("main",))], now=NOON)
         assert await self.stuck_runs(store) == {}
         await plant("task", "run_id", "run_a", "state", "SUCCEEDED")
@@ -203,7 +203,7 @@ class StuckRunsContract:
         job = await self.graph_job(store, workflow())
         for minute, name in enumerate(("a", "b", "c", "d")):
             await self.begun(store, job, name, now=NOON + (minute // 3) * MINUTE)
-        loose = new_requested_run(RunId("run_e"), job, source=Source.MANUAL, now=NOON)
+        loose = new_requested_run(RunId("run_e"), job, source=RunSource.MANUAL, now=NOON)
         for name in ("e", "f", "g"):
             alone = replace(loose, run_id=RunId(f"run_{name}"), schedule_uid=None, schedule_id=None)
             await store.runs.launch([LaunchRequest(run=alone, first_steps=("main",))], now=NOON)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source, Task
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Schedule, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import ASSIGNED, TRANSITIONS, TaskState
 from gnomon.errors import IllegalTransition
@@ -26,7 +26,7 @@ class TaskStateContract:
     async def launch(self, store: Store, *names: str) -> list[Run]:
         """One run with one task for each name."""
         owner = await store.schedules.find("default", "report") or await self.add(store)
-        runs = [new_requested_run(RunId(f"run_{name}"), owner, source=Source.API, now=NOON) for name in names]
+        runs = [new_requested_run(RunId(f"run_{name}"), owner, source=RunSource.API, now=NOON) for name in names]
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
         return runs
 

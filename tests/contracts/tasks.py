@@ -19,10 +19,10 @@ from gnomon.core.model import (
     Result,
     Run,
     RunId,
+    RunSource,
     RunStatus,
     Schedule,
     ScheduleUid,
-    Source,
     TaskId,
     TickStatus,
 )
@@ -80,7 +80,7 @@ class TaskContract:
         assert await store.ledger.decide([plan(found, now=now)], now=now, terms=terms)
 
     async def launched(self, store: Store, schedule: Schedule, name: str, **fields: object) -> LaunchOutcome:
-        run = new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON)
+        run = new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.MANUAL, now=NOON)
         [became] = await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), **fields)], now=NOON)  # type: ignore[arg-type]
         return became
 
@@ -595,7 +595,7 @@ class TaskContract:
         assert await self.launched(store, schedule, "a", input=b'{"x":1}') is LaunchOutcome.STARTED
 
         [waiting] = await store.tasks.waiting(NOON, limit=10)
-        assert (waiting.run.source, waiting.input) == (Source.MANUAL, b'{"x":1}')
+        assert (waiting.run.source, waiting.input) == (RunSource.MANUAL, b'{"x":1}')
         assert await self.counts(store, schedule) == (1, 0)
         assert await store.executions.payload(waiting.run.run_id, "input") == b'{"x":1}'
 
@@ -666,7 +666,9 @@ class TaskContract:
         schedule = minutely("kept", overlap=Overlap.QUEUE)
         await store.schedules.add([schedule], actor="ada", tzdata="")
         await self.launched(store, schedule, "a")
-        later = replace(new_requested_run(RunId("run_b"), schedule, source=Source.API, now=NOON), fire_at=NOON + HOUR)
+        later = replace(
+            new_requested_run(RunId("run_b"), schedule, source=RunSource.API, now=NOON), fire_at=NOON + HOUR
+        )
         await store.runs.launch([LaunchRequest(run=later, first_steps=("main",))], now=NOON)
         first, second = await runs_of(store, schedule)
 
@@ -676,7 +678,7 @@ class TaskContract:
         assert (task.wait_reason, task.available_at) == (WaitReason.DELAY, NOON + HOUR)
 
     async def test_many_are_launched_at_once(self, store: Store, schedule: Schedule) -> None:
-        runs = [new_requested_run(RunId(f"run_{n:04}"), schedule, source=Source.API, now=NOON) for n in range(300)]
+        runs = [new_requested_run(RunId(f"run_{n:04}"), schedule, source=RunSource.API, now=NOON) for n in range(300)]
         became = await store.runs.launch(
             [LaunchRequest(run=run, first_steps=("main",)) for run in [*runs, runs[0]]], now=NOON
         )
@@ -686,7 +688,7 @@ class TaskContract:
         assert len(await store.tasks.waiting(NOON, limit=1000)) == 300
 
     async def test_a_workflow_runs_without_a_schedule(self, store: Store, schedule: Schedule) -> None:
-        wanted = new_requested_run(RunId("run_free"), schedule, source=Source.API, now=NOON, key="k", user_id="eve")
+        wanted = new_requested_run(RunId("run_free"), schedule, source=RunSource.API, now=NOON, key="k", user_id="eve")
         free = replace(wanted, schedule_uid=None, schedule_id=None)
 
         assert await store.runs.launch([LaunchRequest(run=free, first_steps=("main",))], now=NOON) == [
@@ -887,8 +889,8 @@ class TaskContract:
             await self.tick(store, schedule, minute)
         newest, middle, oldest = reversed(await runs_of(store, schedule))
 
-        assert await store.executions.list_runs(RunQuery(source=Source.CRON, limit=1)) == [newest]
-        assert await store.executions.list_runs(RunQuery(source=Source.API)) == []
+        assert await store.executions.list_runs(RunQuery(source=RunSource.CRON, limit=1)) == [newest]
+        assert await store.executions.list_runs(RunQuery(source=RunSource.API)) == []
         assert await store.executions.list_runs(RunQuery(since=middle.created_at)) == [newest, middle]
         assert await store.executions.list_runs(RunQuery(until=middle.created_at)) == [oldest]
         assert await store.executions.list_runs(RunQuery(since=middle.created_at, until=newest.created_at)) == [middle]
@@ -973,7 +975,9 @@ class TaskContract:
         self, store: Store, schedule: Schedule, run: Run, result: Result
     ) -> None:
         name = await self.dead(store, run)
-        again = replace(new_requested_run(RunId("run_again"), schedule, source=Source.MANUAL, now=NOON), replay_of=name)
+        again = replace(
+            new_requested_run(RunId("run_again"), schedule, source=RunSource.MANUAL, now=NOON), replay_of=name
+        )
         await store.runs.launch([LaunchRequest(run=again, first_steps=("main",))], now=NOON)
 
         await finish_run(store, again, result=result, now=NOON + 2 * HOUR)
@@ -1025,7 +1029,9 @@ class TaskContract:
         await self.tick(store, schedule, 2)
         one, other = await runs_of(store, schedule)
         name, apart = await self.dead(store, one), await self.dead(store, other)
-        again = replace(new_requested_run(RunId("run_again"), schedule, source=Source.MANUAL, now=NOON), replay_of=name)
+        again = replace(
+            new_requested_run(RunId("run_again"), schedule, source=RunSource.MANUAL, now=NOON), replay_of=name
+        )
 
         assert await store.dead_letters.of_execution("default", name) == [name]
         assert await store.dead_letters.of_execution("other", name) == []
@@ -1044,7 +1050,7 @@ class TaskContract:
         await store.schedules.add([schedule], actor="ada", tzdata="")
         wanted = [
             LaunchRequest(
-                run=new_requested_run(RunId(f"run_{name}"), schedule, source=Source.MANUAL, now=NOON),
+                run=new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.MANUAL, now=NOON),
                 first_steps=("main",),
                 waits=True,
             )

@@ -51,7 +51,7 @@ async def tell_until_heard(hints: Hints, topic: HintTopic, ear: HintListener) ->
     """Send the hint until it is received: one may be lost, above all the first."""
     async with asyncio.timeout(PATIENCE):
         while not ear.heard[topic]:
-            hints.tell(topic)
+            hints.send(topic)
             await asyncio.sleep(0.01)
 
 
@@ -98,7 +98,7 @@ class HintContract(ABC):
     ) -> None:
         ear = await listening(other)
         for _ in range(1000):
-            one.tell(HintTopic.WORK)
+            one.send(HintTopic.WORK)
         await tell_until_heard(one, HintTopic.READY, ear)
         await tell_until_heard(one, HintTopic.WORK, ear)
 
@@ -107,7 +107,7 @@ class HintContract(ABC):
     async def test_what_was_told_last_is_on_its_way_once_it_is_closed(self, one: Hints, other: Hints) -> None:
         ear = await listening(other)
         await tell_until_heard(one, HintTopic.WORK, ear)
-        one.tell(HintTopic.CHANGES)
+        one.send(HintTopic.CHANGES)
         await one.close()
 
         await ear.until(HintTopic.CHANGES)
@@ -115,8 +115,8 @@ class HintContract(ABC):
     async def test_after_the_end_nothing_is_told_and_nothing_heard(self, one: Hints, other: Hints) -> None:
         gone, ear = await listening(other), await listening(one)
         await other.close()
-        other.tell(HintTopic.WORK)
-        one.tell(HintTopic.READY)
+        other.send(HintTopic.WORK)
+        one.send(HintTopic.READY)
         third = self.voice()
         await tell_until_heard(third, HintTopic.SHARDS, ear)
         await third.close()
@@ -124,7 +124,7 @@ class HintContract(ABC):
         assert (set(gone.heard), set(ear.heard)) == (set(), {HintTopic.SHARDS})
 
     async def test_telling_nobody_does_no_harm(self, one: Hints) -> None:
-        one.tell(HintTopic.WORK)
+        one.send(HintTopic.WORK)
         await one.close()
         await one.close()
 
@@ -210,10 +210,10 @@ async def test_after_an_outage_everything_is_looked_at_and_hints_are_heard_again
     await tell_until_heard(one, HintTopic.WORK, ear)
     ear.heard.clear()
     server.kill()
-    one.tell(HintTopic.READY)
+    one.send(HintTopic.READY)
     async with asyncio.timeout(PATIENCE):
         while "hints_lost" not in events.names():
-            one.tell(HintTopic.READY)
+            one.send(HintTopic.READY)
             await asyncio.sleep(0.01)
     # Hints that were published before the outage may arrive late, and twice.
     assert HintTopic.READY not in ear.heard
@@ -233,7 +233,7 @@ async def test_whoever_cannot_listen_now_does_as_soon_as_they_can(server: Postgr
     server.kill()
     ear = HintListener()
     await other.listen(ear)
-    one.tell(HintTopic.WORK)
+    one.send(HintTopic.WORK)
     await asyncio.sleep(0.05)  # long enough to be refused
     assert not ear.heard
     server.start()
@@ -247,6 +247,6 @@ async def test_an_end_is_not_held_up_by_a_server_that_is_away(server: Postgres |
     hints = hints_on(server, Recorder())
     await hints.listen(HintListener())
     with server.frozen():
-        hints.tell(HintTopic.WORK)
+        hints.send(HintTopic.WORK)
         async with asyncio.timeout(10):
             await hints.close()

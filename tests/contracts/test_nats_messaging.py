@@ -385,7 +385,7 @@ async def test_the_scheduler_may_take_leases_and_hear_hints(nats: Nats) -> None:
     assert await leases.acquire("reconciler", "node_2", ttl_ms=5_000) is None
     while not heard.is_set():
         # It listens once it is connected; earlier hints are missed.
-        hints[1].tell(HintTopic.WORK)
+        hints[1].send(HintTopic.WORK)
         await asyncio.sleep(0.02)
 
     await leases.close()

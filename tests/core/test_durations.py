@@ -59,8 +59,8 @@ def test_bounds_are_kept_and_named(written: object) -> None:
 
 
 def test_what_is_shown_is_read_back() -> None:
-    dice = random.Random(4)
-    spans = [dice.randrange(10 ** dice.randrange(1, 13)) for _ in range(2000)]
+    rng = random.Random(4)
+    spans = [rng.randrange(10 ** rng.randrange(1, 13)) for _ in range(2000)]
 
     assert [duration_ms("span", duration_text(span)) for span in [*spans, 0, LONGEST_MS]] == [*spans, 0, LONGEST_MS]
 

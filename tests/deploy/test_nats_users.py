@@ -82,7 +82,7 @@ async def test_servers_hear_each_others_hints(nats: Nats) -> None:
 
     await one.listen(hear)
     while not heard.is_set():
-        other.tell(HintTopic.READY)
+        other.send(HintTopic.READY)
         await asyncio.sleep(0.01)
     await one.close()
     await other.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.config.sections import SecretsSettings, SecuritySettings, ShellSettings, WorkerSettings
-from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
@@ -48,7 +48,7 @@ def assignment(
         workflow_id="report",
         workflow_version=1,
         user_id="ada",
-        source=Source.CRON,
+        source=RunSource.CRON,
         status=RunStatus.RUNNING,
         queued=False,
         planned_at=PLANNED,

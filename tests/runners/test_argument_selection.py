@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Step
 from gnomon.runners.arguments import ArgumentBinder
@@ -25,7 +25,7 @@ def in_a_graph(given: dict[str, Any], **own: Any) -> Assignment:  # noqa: ANN401
 
 def by_event(given: dict[str, Any]) -> Assignment:
     made = assignment("f", given)
-    return replace(made, run=replace(made.run, source=Source.EVENT))
+    return replace(made, run=replace(made.run, source=RunSource.EVENT))
 
 
 def test_the_only_function_of_a_job_is_given_everything() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gnomon.core.ids import tick_key
 from gnomon.core.instants import instant_of
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.errors import FieldError
 from gnomon.runners.context import Cancelled, Context, StopFlag, attempt_info, snooze_ms
 from gnomon.runners.logs import TaskLog
@@ -48,7 +48,7 @@ def test_the_key_of_a_tick_is_the_ticks() -> None:
 @pytest.mark.parametrize("named", ["order-7", None])
 def test_the_key_of_another_run_is_its_callers_or_its_own(named: str | None) -> None:
     assigned = assignment("any")
-    run = replace(assigned.run, source=Source.API, idempotency_key=named)
+    run = replace(assigned.run, source=RunSource.API, idempotency_key=named)
 
     facts = attempt_info(replace(assigned, run=run), deadline_at=None)
 

@@ -83,7 +83,7 @@ async def test_a_commit_during_which_the_file_goes_away_does_not_count(
 async def test_the_store_of_a_file_that_is_gone_is_ill_until_the_file_is_back(file: Path) -> None:
     store = await open_sqlite(str(file))
     clock = VirtualClock(0)
-    monitor = HealthMonitor(store.stats, clock, failures=StepFailures(clock), tick_ms=1000, cards=0)
+    monitor = HealthMonitor(store.stats, clock, failures=StepFailures(clock), tick_ms=1000, max_jobs=0)
 
     async def condition() -> tuple[HealthCondition, bool]:
         clock.advance(2000)

@@ -23,7 +23,7 @@ from gnomon.adapters.sql.connect import PayloadAccess, open_postgres, open_sqlit
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.payloads import decrypted_lines
 from gnomon.config.settings import load
-from gnomon.core.model import RunId, RunStatus, Source
+from gnomon.core.model import RunId, RunSource, RunStatus
 from gnomon.core.payloads import is_sealed, stored_context
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, first_tasks, new_requested_run
@@ -183,7 +183,7 @@ async def test_an_envelope_that_was_moved_to_another_run_is_not_executed(tmp_pat
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON, payloads=payloads)
     harness = ExecutionHarness(store=store)
     job = await harness.job(workflow())
-    runs = [new_requested_run(RunId(f"run_{n}"), job, source=Source.API, now=NOON) for n in (1, 2)]
+    runs = [new_requested_run(RunId(f"run_{n}"), job, source=RunSource.API, now=NOON) for n in (1, 2)]
     requests = [LaunchRequest(run=run, first_steps=("main",), input=b'{"a": 1}', force=True) for run in runs]
     await store.runs.launch(requests, now=NOON)
     await store.transactions.write(move_the_input)
@@ -245,7 +245,7 @@ async def test_a_store_that_was_encrypted_needs_the_key_from_then_on(tmp_path: P
         await open_sqlite(file, payloads=PayloadAccess(required=True))
     store = await open_sqlite(file, payloads=PayloadAccess(without_key=LockedCipher()))
     harness = ExecutionHarness(store=store)
-    run = new_requested_run(RunId("run_1"), await harness.job(), source=Source.API, now=NOON)
+    run = new_requested_run(RunId("run_1"), await harness.job(), source=RunSource.API, now=NOON)
     with pytest.raises(UsageError, match=r"set payload.keys to write one"):
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",), input=b"{}")], now=NOON)
     await store.close()

@@ -76,7 +76,7 @@ async def test_numbers_count_the_changes_of_the_own_tenant_only() -> None:
     stream = ChangeStream()
     ours, theirs = stream.subscribe(caller("ada")), stream.subscribe(caller("eve", "other"))
     for number in range(30):
-        stream.tell([Change("task", "other" if number % 10 else "default", instant_of(0), {"job": "a"})])
+        stream.publish([Change("task", "other" if number % 10 else "default", instant_of(0), {"job": "a"})])
     stream.close()
 
     numbers = [[change.number async for change in one.changes(lambda: 0.01) if change] for one in (ours, theirs)]

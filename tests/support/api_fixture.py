@@ -35,10 +35,10 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
-from gnomon.services.scheduling.registrar import Registrar
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.task_steps import completion_of, take_task, workflow
 
@@ -84,7 +84,9 @@ class ApiFixture:
             ApiServices(
                 tokens=RoleTokens(),
                 jobs=jobs,
-                registrar=Registrar(store.schedules, store.history, clock, ids, compute=compute, defaults=defaults),
+                schedules=ScheduleService(
+                    store.schedules, store.history, clock, ids, compute=compute, defaults=defaults
+                ),
                 launcher=launcher,
                 executions=ExecutionService(
                     store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
@@ -121,7 +123,7 @@ class ApiFixture:
         """Serve these services from now on."""
         self.services = services
         self.app = with_request_checks(
-            cast("App", create_app(services, surprised=self.unhandled_errors.append)), services.busy
+            cast("App", create_app(services, on_unexpected_error=self.unhandled_errors.append)), services.busy
         )
 
     async def _look(self) -> NodeHealth:

@@ -29,7 +29,7 @@ async def serve_fixture_on(api_setup: ApiFixture, listening: socket.socket, stop
     limits = connection_limits(settings, open_files=open_files_limit())
     acceptor = ConnectionAcceptor([listening], limits, throttled, tls=tls_context(settings), refusal=no_slot_response())
     services = replace(api_setup.services, server=replace(settings, hosts=(*settings.hosts, "gnomon")))
-    await serve_api(services, acceptor, stop, events=throttled, surprised=api_setup.unhandled_errors.append)
+    await serve_api(services, acceptor, stop, events=throttled, on_unexpected_error=api_setup.unhandled_errors.append)
 
 
 @contextmanager

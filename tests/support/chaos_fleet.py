@@ -23,7 +23,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Overlap, Run, RunId
 from gnomon.errors import Unavailable
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from support.effect_functions import Effect, read_effects
 from support.fault_proxy import FaultProxy
 from support.fleet_processes import all_runs
@@ -382,9 +382,9 @@ class ChaosFleet:
         await wait_until(over)
 
     async def _paused(self) -> bool:
-        registrar = Registrar(self.store.schedules, self.store.history, SystemClock(), RandomIds())
+        schedules = ScheduleService(self.store.schedules, self.store.history, SystemClock(), RandomIds())
         for name in self.workload.ticking:
-            await registrar.pause(name, actor="test")
+            await schedules.pause(name, actor="test")
         return True
 
     async def stop_processes(self) -> None:

@@ -31,10 +31,10 @@ class RandomHistory:
     """One history."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
-        zone, begin = self._dice.choice(ZONES)
+        self._rng = random.Random(seed)
+        zone, begin = self._rng.choice(ZONES)
         self.world = DeclarativeWorld(begin, zone)
-        self.world.turns = lambda: self._dice.choice((0, 0, 0, 1, 2))
+        self.world.turns = lambda: self._rng.choice((0, 0, 0, 1, 2))
         self._process: SchedulerProcess | None = None
         self._calls: set[asyncio.Task[None]] = set()
         #: Reported events that a crash in a quiet moment would lose: must stay empty.
@@ -54,9 +54,9 @@ class RandomHistory:
             self._initialize_badly: 3,
         }
         for _ in range(steps):
-            if not self.world.state.is_open and self._dice.random() < 0.7:
+            if not self.world.state.is_open and self._rng.random() < 0.7:
                 await self._initialize()
-            [deed] = self._dice.choices(list(deeds), list(deeds.values()))
+            [deed] = self._rng.choices(list(deeds), list(deeds.values()))
             await deed()
             await self._wait_for_death()
         await self._drive(3 * MINUTE)
@@ -80,63 +80,63 @@ class RandomHistory:
     # ---- actions ---------------------------------------------------------------------------------
 
     async def _pass_time(self) -> None:
-        longest = self._dice.choice((SECOND, MINUTE, MINUTE, 5 * MINUTE, HOUR, 5 * HOUR))
-        await self._drive(self._dice.randint(1, longest))
+        longest = self._rng.choice((SECOND, MINUTE, MINUTE, 5 * MINUTE, HOUR, 5 * HOUR))
+        await self._drive(self._rng.randint(1, longest))
 
     async def _initialize(self) -> None:
         self._call(partial(self._alive().initialize, self._registrations()))
         await self.world.clock.settle()
 
     async def _initialize_badly(self) -> None:
-        wrong: Any = self._dice.choice((None, [None], [self._task("x", "@daily")], [self._task("x", "* * * * *")] * 2))
+        wrong: Any = self._rng.choice((None, [None], [self._task("x", "@daily")], [self._task("x", "* * * * *")] * 2))
         self._call(partial(self._alive().initialize, wrong))
         await self.world.clock.settle()
 
     async def _initialize_and_interfere(self) -> None:
         process = self._alive()
         self._call(partial(process.initialize, self._registrations()))
-        for _ in range(self._dice.randint(0, 4)):
+        for _ in range(self._rng.randint(0, 4)):
             await asyncio.sleep(0)
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             await process.kill()
         else:
             self._call(process.stop)
-            await self._drive(self._dice.randint(1, MINUTE))
+            await self._drive(self._rng.randint(1, MINUTE))
 
     async def _stop(self) -> None:
         if self._process is not None:
             self._call(self._process.stop)
-            await self._drive(self._dice.randint(1, 10 * SECOND))
+            await self._drive(self._rng.randint(1, 10 * SECOND))
 
     async def _crash(self) -> None:
         if self._process is None:
             return
-        quiet = self._dice.random() < 0.5
+        quiet = self._rng.random() < 0.5
         if quiet:
             await self.world.clock.settle()
             self.forgotten += self.world.unwritten()
         else:
-            for _ in range(self._dice.randint(0, 6)):
+            for _ in range(self._rng.randint(0, 6)):
                 await asyncio.sleep(0)
         await self._process.kill()
 
     async def _crash_at_a_commit(self) -> None:
         if self._process is not None:
-            before = [""] * self._dice.randint(0, 3)
-            self.world.faults = [*before, self._dice.choice(("die before", "die after"))]
-            await self._drive(self._dice.randint(1, 5 * MINUTE))
+            before = [""] * self._rng.randint(0, 3)
+            self.world.faults = [*before, self._rng.choice(("die before", "die after"))]
+            await self._drive(self._rng.randint(1, 5 * MINUTE))
             self.world.faults.clear()
 
     async def _set_clock(self) -> None:
-        ms = self._dice.choice((SECOND, 90 * SECOND, HOUR, 26 * HOUR))
-        self.world.step_clock(self._dice.choice((-ms, ms)))
+        ms = self._rng.choice((SECOND, 90 * SECOND, HOUR, 26 * HOUR))
+        self.world.step_clock(self._rng.choice((-ms, ms)))
 
     async def _fail_for_a_while(self) -> None:
         """The disk is full. A stop that ends meanwhile could not write, so none is under way."""
         if self._process is None or self._calls:
             return
         self.world.failing = True
-        await self._drive(self._dice.randint(1, 3 * MINUTE))
+        await self._drive(self._rng.randint(1, 3 * MINUTE))
         self.world.failing = False
         self.world.excuse_missing_events()
         # Reported events are written as soon as possible.
@@ -146,7 +146,7 @@ class RandomHistory:
 
     def _alive(self) -> SchedulerProcess:
         """The process; sometimes a new one, if the last has ended gracefully."""
-        if self._process is None or (not self.world.state.is_open and not self._calls and self._dice.random() < 0.5):
+        if self._process is None or (not self.world.state.is_open and not self._calls and self._rng.random() < 0.5):
             self._process = self.world.process()
         return self._process
 
@@ -162,17 +162,17 @@ class RandomHistory:
         task.add_done_callback(self._calls.discard)
 
     def _registrations(self) -> list[tuple[str, str, Body, timedelta]]:
-        names = [f"t{number}" for number in range(5) if self._dice.random() < 0.8]
-        return [self._task(name, self._dice.choice(CRONS)) for name in names]
+        names = [f"t{number}" for number in range(5) if self._rng.random() < 0.8]
+        return [self._task(name, self._rng.choice(CRONS)) for name in names]
 
     def _task(self, name: str, cron: str) -> tuple[str, str, Body, timedelta]:
         async def body() -> None:
             # Failures depend on the clock, so that random numbers are drawn in one order only.
-            await self.world.clock.sleep(self._dice.choice(DURATIONS) / 1000)
-            if self._dice.random() < 0.3:
+            await self.world.clock.sleep(self._rng.choice(DURATIONS) / 1000)
+            if self._rng.random() < 0.3:
                 raise ValueError(name)
 
-        return self.world.task(name, cron, delay=self._dice.choice(DELAYS), body=body)
+        return self.world.task(name, cron, delay=self._rng.choice(DELAYS), body=body)
 
 
 def simulated_days(world: DeclarativeWorld) -> float:

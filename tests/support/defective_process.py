@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gnomon.adapters.sql import graph
 from gnomon.cli import main
 from gnomon.core.ledger.plan import CatchupLimit, plan
-from gnomon.core.model import Overlap, Schedule, Verdict
+from gnomon.core.model import Overlap, Schedule, TickVerdict
 from gnomon.core.runs import admission, dag, outcomes
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks
@@ -33,7 +33,7 @@ def replaced(owner: Any, name: str, by: Callable[..., Any]) -> None:  # noqa: AN
 def loses_ticks() -> None:
     """Some ticks are passed over without a decision, where no run waits for another."""
 
-    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         verdict = plan(schedule, now=now, limit=limit)
         if schedule.spec.overlap in (Overlap.QUEUE, Overlap.REPLACE):
             return verdict
@@ -47,7 +47,7 @@ def loses_ticks() -> None:
 def ignores_overlap() -> None:
     """Ticks fire while runs are under way, whatever the policy."""
 
-    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         allowing = replace(schedule, spec=replace(schedule.spec, overlap=Overlap.ALLOW))
         return replace(plan(allowing, now=now, limit=limit), schedule=schedule)
 
@@ -57,7 +57,7 @@ def ignores_overlap() -> None:
 def ignores_exceptions() -> None:
     """Ticks that an operator has skipped or moved fire all the same."""
 
-    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         plain = replace(schedule, spec=replace(schedule.spec, exceptions=()))
         return replace(plan(plain, now=now, limit=limit), schedule=schedule)
 
@@ -67,7 +67,7 @@ def ignores_exceptions() -> None:
 def has_no_grace() -> None:
     """Ticks that are hardly late are missed."""
 
-    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         strict = replace(schedule, spec=replace(schedule.spec, misfire_grace_ms=0))
         return replace(plan(strict, now=now, limit=limit), schedule=schedule)
 

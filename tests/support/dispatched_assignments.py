@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
@@ -25,7 +25,7 @@ def dispatched_assignment(
         workflow_id="report",
         workflow_version=3,
         user_id="ada",
-        source=Source.CRON,
+        source=RunSource.CRON,
         status=RunStatus.PENDING,
         queued=False,
         planned_at=1_772_452_800_000,

@@ -7,7 +7,7 @@ from contracts.store import NOON, minutely
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.settings import Settings, load
-from gnomon.core.model import Overlap, Result, Run, RunId, Schedule, Source
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Schedule
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
@@ -177,7 +177,7 @@ class ExecutionHarness:
         self, job: Schedule, name: str = "a", *, first_steps: tuple[str, ...] = ("main",), given: bytes | None = None
     ) -> Run:
         """Launch a run of the job now, with that input."""
-        wanted = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        wanted = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=self.clock.now())
         [became] = await self.store.runs.launch(
             [LaunchRequest(run=wanted, first_steps=first_steps, input=given)], now=self.clock.now()
         )

@@ -20,9 +20,9 @@ from gnomon.core.model import (
     Overlap,
     Result,
     Run,
+    RunSource,
     RunStatus,
     Schedule,
-    Source,
     Task,
     TaskId,
     Tick,
@@ -112,7 +112,7 @@ async def history_of(store: SqlStore, job: str, runs: list[Run]) -> SimulationHi
     history.commits = _commits(history.schedules[schedule.uid], sorted(ticks, key=lambda one: one.decision.planned_at))
     number = len(history.commits)
     for run in own:
-        if run.source is not Source.CRON:
+        if run.source is not RunSource.CRON:
             launch = LaunchRecord(
                 number, schedule.uid, run.run_id, run.planned_at, schedule.spec, False, LaunchOutcome.STARTED
             )

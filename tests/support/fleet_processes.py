@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql.schema import task
 from gnomon.adapters.sql.store import SqlStore
-from gnomon.core.model import Attempt, Result, Run, RunId, RunStatus, Source
+from gnomon.core.model import Attempt, Result, Run, RunId, RunSource, RunStatus
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.ports.runs import RunQuery
 from support.gnomon_processes import TESTS, GnomonProcess
@@ -104,7 +104,9 @@ async def launch(store: SqlStore, job: str, count: int = 1) -> list[RunId]:
     schedule = await store.schedules.find("default", job)
     assert schedule is not None
     ids, now = RandomIds(), SystemClock().now()
-    runs = [new_requested_run(RunId(ids.new("run", now)), schedule, source=Source.API, now=now) for _ in range(count)]
+    runs = [
+        new_requested_run(RunId(ids.new("run", now)), schedule, source=RunSource.API, now=now) for _ in range(count)
+    ]
     await store.runs.launch([LaunchRequest(run=run, first_steps=schedule.spec.first_steps) for run in runs], now=now)
     return [run.run_id for run in runs]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from gnomon.core.model import Catchup, Overlap, Reason, Run, Schedule, Source, Spec, Tick, TickKind
+from gnomon.core.model import Catchup, Overlap, Reason, Run, RunSource, Schedule, Spec, Tick, TickKind
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.testing.oracle import planned
 from gnomon.testing.rules import exception_reason, fire_at
@@ -97,7 +97,7 @@ def _covered_once(rows: LedgerRows) -> Iterator[str]:
 def _one_run_each(rows: LedgerRows) -> Iterator[str]:
     """K3: a tick that fired or was queued has exactly one run, and no other tick has a run."""
     with_run = sorted(tick.decision.planned_at for tick in rows.ticks if tick.decision.starts_run)
-    runs = sorted(run.planned_at for run in rows.runs if run.source is Source.CRON)
+    runs = sorted(run.planned_at for run in rows.runs if run.source is RunSource.CRON)
     if with_run != runs:
         yield f"K3 {rows.name}: {len(with_run)} ticks with a run, {len(runs)} runs: {sorted({*with_run} ^ {*runs})[:5]}"
 

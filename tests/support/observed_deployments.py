@@ -160,7 +160,7 @@ class Served:
     async def rest(self) -> None:
         """No tick comes any more, and all runs are over."""
         for job in ("beat", "slow"):
-            await self.node.registrar.pause(job, actor="ada")
+            await self.node.schedules.pause(job, actor="ada")
         self.release.set()
         self.node.check_soon()
 

@@ -28,10 +28,10 @@ _MONTHS = "JAN feb Mar APR MAY jun JUL AUG SEP OCT NOV DEC".split()
 _WEEKDAYS = "SUN mon Tue WED THU fri SAT".split()
 
 
-def random_zones(dice: random.Random, count: int) -> list[str]:
+def random_zones(rng: random.Random, count: int) -> list[str]:
     """The odd zones and some others, `count` in all."""
     others = sorted(name for name in available_timezones() if "/" in name and name not in ODD_ZONES)
-    return [*ODD_ZONES, *dice.sample(others, count - len(ODD_ZONES))]
+    return [*ODD_ZONES, *rng.sample(others, count - len(ODD_ZONES))]
 
 
 def clock_changes(zone: str, first_year: int, last_year: int) -> list[datetime]:
@@ -51,54 +51,54 @@ def clock_changes(zone: str, first_year: int, last_year: int) -> list[datetime]:
     return found
 
 
-def random_cron(dice: random.Random, *, seconds: bool = False, times: bool = False) -> str:
+def random_cron(rng: random.Random, *, seconds: bool = False, times: bool = False) -> str:
     """A cron expression of the whole standard language; with `times`, mostly in the small hours."""
-    words = [field(dice, "minute"), field(dice, "hour"), *days(dice)]
+    words = [field(rng, "minute"), field(rng, "hour"), *days(rng)]
     if times:
-        words[:2] = dice.choice(
+        words[:2] = rng.choice(
             [
-                [str(dice.randrange(60)), str(dice.randrange(5))],
-                [f"{dice.randrange(30)}-59", f"{dice.randrange(4)}-{dice.randrange(4, 7)}"],
-                [f"*/{dice.choice((5, 7, 30, 45))}", str(dice.randrange(4))],
-                [str(dice.randrange(60)), f"*/{dice.randrange(1, 5)}"],
+                [str(rng.randrange(60)), str(rng.randrange(5))],
+                [f"{rng.randrange(30)}-59", f"{rng.randrange(4)}-{rng.randrange(4, 7)}"],
+                [f"*/{rng.choice((5, 7, 30, 45))}", str(rng.randrange(4))],
+                [str(rng.randrange(60)), f"*/{rng.randrange(1, 5)}"],
                 ["0,30", "0-4"],
                 ["*", "*"],
             ]
         )
     if seconds:
-        words.insert(0, dice.choice(["0", "0", "30", "*/20", "5,35"]))
+        words.insert(0, rng.choice(["0", "0", "30", "*/20", "5,35"]))
     return " ".join(words)
 
 
-def days(dice: random.Random) -> list[str]:
+def days(rng: random.Random) -> list[str]:
     """Day, month and weekday: mostly every day."""
-    if dice.random() < 0.5:
+    if rng.random() < 0.5:
         return ["*", "*", "*"]
-    day = dice.choice(["*", "*/2", "*/5", "1,15", "L", "LW", "13", "8-14", "28-31", field(dice, "day")])
-    month = dice.choice(["*", "*", "*/2", "MAR-nov", field(dice, "month")])
-    weekday = dice.choice(["*", "*", "*/2", "1-5", "SUN", "7", "5L", "mon#2", "0#1,3#4", field(dice, "weekday")])
+    day = rng.choice(["*", "*/2", "*/5", "1,15", "L", "LW", "13", "8-14", "28-31", field(rng, "day")])
+    month = rng.choice(["*", "*", "*/2", "MAR-nov", field(rng, "month")])
+    weekday = rng.choice(["*", "*", "*/2", "1-5", "SUN", "7", "5L", "mon#2", "0#1,3#4", field(rng, "weekday")])
     return [day, month, weekday]
 
 
-def field(dice: random.Random, name: str) -> str:
+def field(rng: random.Random, name: str) -> str:
     """One field: a list of values, ranges and steps, with names where there are any."""
     low, high = _NUMBERS[name]
     names = {"month": _MONTHS, "weekday": _WEEKDAYS}.get(name)
 
     def number() -> int:
-        return dice.randint(low, high)
+        return rng.randint(low, high)
 
     def element() -> str:
         first, last = sorted((number(), number()))
-        if names and dice.random() < 0.3:
-            return dice.choice(names)
+        if names and rng.random() < 0.3:
+            return rng.choice(names)
         # cronsim reads "5-5/2" as "5/2"; Debian's cron does not.
-        step = f"{first}-{last}/{dice.randint(1, 9)}" if first < last else str(first)
-        return dice.choice([str(number()), f"{first}-{last}", step, f"{number()}/7"])
+        step = f"{first}-{last}/{rng.randint(1, 9)}" if first < last else str(first)
+        return rng.choice([str(number()), f"{first}-{last}", step, f"{number()}/7"])
 
-    if dice.random() < 0.4:
-        return dice.choice(["*", "*", f"*/{dice.randint(1, high)}"])
-    return ",".join(element() for _ in range(dice.choice((1, 1, 1, 2, 3))))
+    if rng.random() < 0.4:
+        return rng.choice(["*", "*", f"*/{rng.randint(1, high)}"])
+    return ",".join(element() for _ in range(rng.choice((1, 1, 1, 2, 3))))
 
 
 def seeded_rounds(seed: object, count: int) -> Iterator[random.Random]:

@@ -71,23 +71,23 @@ def _workflow(
     return Workflow(workflow_id=name, version=1, steps=(step,), delivery=delivery, dead_letter=letter)
 
 
-def request(dice: random.Random, name: str, *, now: int) -> dict[str, Any]:
+def request(rng: random.Random, name: str, *, now: int) -> dict[str, Any]:
     """A schedule of some kind, whose window, if it has one, is around the time."""
-    said = dict(dice.choice([*TRIGGERS, {"schedule": _instant(now + dice.randrange(4 * HOUR))}]))
+    said = dict(rng.choice([*TRIGGERS, {"schedule": _instant(now + rng.randrange(4 * HOUR))}]))
     said |= {
         "schedule_id": name,
-        "workflow_id": dice.choices(NAMES, (6, 6, 4, 4, 2, 1, 2, 1))[0],
-        "overlap": dice.choice(["skip", "allow", "queue", "replace"]),
-        "catchup": dice.choice(["none", "latest", "all", "spread"]),
-        "jitter_ms": dice.choice([0, 0, 0, 5_000, 100_000]),
-        "misfire_grace_ms": dice.choice([60_000, 60_000, 1_000, 600_000]),
-        "catchup_window_ms": dice.choice([24 * HOUR, HOUR]),
-        "queue_limit": dice.choice([100, 100, 1, 3]),
+        "workflow_id": rng.choices(NAMES, (6, 6, 4, 4, 2, 1, 2, 1))[0],
+        "overlap": rng.choice(["skip", "allow", "queue", "replace"]),
+        "catchup": rng.choice(["none", "latest", "all", "spread"]),
+        "jitter_ms": rng.choice([0, 0, 0, 5_000, 100_000]),
+        "misfire_grace_ms": rng.choice([60_000, 60_000, 1_000, 600_000]),
+        "catchup_window_ms": rng.choice([24 * HOUR, HOUR]),
+        "queue_limit": rng.choice([100, 100, 1, 3]),
     }
-    if dice.random() < 0.2:
-        said["start_at"] = _instant(now + dice.randrange(-HOUR, 2 * HOUR))
-    if dice.random() < 0.2:
-        said["end_at"] = _instant(now + dice.randrange(2 * HOUR, 8 * HOUR))
+    if rng.random() < 0.2:
+        said["start_at"] = _instant(now + rng.randrange(-HOUR, 2 * HOUR))
+    if rng.random() < 0.2:
+        said["end_at"] = _instant(now + rng.randrange(2 * HOUR, 8 * HOUR))
     return said
 
 
@@ -116,8 +116,8 @@ USUAL_WORKLOAD = WorkloadModel(
 class RandomGate(Gate):
     """Denies some tasks, puts others off, and holds some outputs back."""
 
-    def __init__(self, dice: random.Random) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         #: Its faults, counted by kind, if it may fail.
         self.did: Counter[str] = Counter()
 
@@ -125,11 +125,11 @@ class RandomGate(Gate):
         del request
         later = GateDecision(GateVerdict.LATER, "not now", after_ms=20_000)
         moods = [GateDecision(GateVerdict.ALLOW), later, GateDecision(GateVerdict.DENY, "not at all")]
-        return self._dice.choices(moods, (96, 3, 1))[0]
+        return self._rng.choices(moods, (96, 3, 1))[0]
 
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished
-        held_back = self._dice.random() < 0.01
+        held_back = self._rng.random() < 0.01
         return OutputRelease(output=output, quarantine="held back" if held_back else None)
 
 
@@ -137,9 +137,9 @@ class FailingGate(RandomGate):
     """The same, but it also takes its time, raises, answers nonsense and hangs, as long as it is `failing`."""
 
     def __init__(
-        self, dice: random.Random, after: Callable[[float, QueuedEvent], None], failing: Callable[[], bool]
+        self, rng: random.Random, after: Callable[[float, QueuedEvent], None], failing: Callable[[], bool]
     ) -> None:
-        super().__init__(dice)
+        super().__init__(rng)
         self._after, self._failing = after, failing
 
     async def admit(self, request: AdmissionRequest) -> GateDecision:
@@ -156,10 +156,10 @@ class FailingGate(RandomGate):
         """Whether the answer is nonsense."""
         if not self._failing():
             return False
-        does = self._dice.choices(("answer", "wait", "raise", "hang", "nonsense"), (60, 25, 5, 5, 5))[0]
+        does = self._rng.choices(("answer", "wait", "raise", "hang", "nonsense"), (60, 25, 5, 5, 5))[0]
         self.did[does] += 1
         if does == "wait":
-            await self._wait(self._dice.choice((1, 50, 1_000, 4_000, 6_000)))
+            await self._wait(self._rng.choice((1, 50, 1_000, 4_000, 6_000)))
         elif does == "raise":
             raise RuntimeError("no answer today")
         elif does == "hang":
@@ -192,7 +192,7 @@ class RandomSimulation:
         chances: FaultProbabilities | None = None,
         failing_gate: bool = False,
     ) -> None:
-        self.dice = random.Random(f"world {seed}")
+        self.rng = random.Random(f"world {seed}")
         usual = FaultProbabilities(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, operator_failure=0.03)
         faults, gate_dice = chances or usual, random.Random(f"gate {seed}")
         self.gate = (
@@ -211,16 +211,16 @@ class RandomSimulation:
     async def populate(self, schedules: int = 4, nodes: int | None = None) -> None:
         for workflow in WORKFLOWS:
             await self.simulation.define(workflow)
-        self.simulation.after(self.dice.randrange(3 * HOUR), self._define_late)
+        self.simulation.after(self.rng.randrange(3 * HOUR), self._define_late)
         for number in range(schedules):
             name = f"job-{number}"
             self.uids[name] = await self.simulation.register(self._request(name))
-        for _ in range(nodes or self.dice.choice([2, 2, 3])):
+        for _ in range(nodes or self.rng.choice([2, 2, 3])):
             self.simulation.add_node()
-        self.simulation.after(self.dice.randrange(HOUR), self._operate)
-        self.simulation.after(self.dice.randrange(20 * MINUTE), self._edit_at_random)
-        self.simulation.after(self.dice.randrange(2 * HOUR), self._stop_a_node)
-        self.simulation.after(self.dice.randrange(6 * HOUR), self._set_the_clock)
+        self.simulation.after(self.rng.randrange(HOUR), self._operate)
+        self.simulation.after(self.rng.randrange(20 * MINUTE), self._edit_at_random)
+        self.simulation.after(self.rng.randrange(2 * HOUR), self._stop_a_node)
+        self.simulation.after(self.rng.randrange(6 * HOUR), self._set_the_clock)
 
     async def _define_late(self) -> None:
         """Register a definition late, and its function on workers later still; jobs refer to it from the start."""
@@ -230,26 +230,26 @@ class RandomSimulation:
         async def learn() -> None:
             self.simulation.functions.add("late")
 
-        self.simulation.after(self.dice.randrange(HOUR), learn)
+        self.simulation.after(self.rng.randrange(HOUR), learn)
 
     def _request(self, name: str) -> dict[str, Any]:
-        return request(self.dice, name, now=self.simulation.clock.now())
+        return request(self.rng, name, now=self.simulation.clock.now())
 
     async def _operate(self) -> None:
-        name = self.dice.choice(sorted(self.uids))
-        simulation, registrar = self.simulation, self.simulation.registrar
-        act = self.dice.choice(["pause", "resume", "resume", "edit", "recreate", "except", "except"])
+        name = self.rng.choice(sorted(self.uids))
+        simulation, schedules = self.simulation, self.simulation.schedules
+        act = self.rng.choice(["pause", "resume", "resume", "edit", "recreate", "except", "except"])
         try:
             if act == "pause":
-                await simulation.persist(lambda: registrar.pause(name, actor="operator"))
+                await simulation.persist(lambda: schedules.pause(name, actor="operator"))
             elif act == "resume":
                 missed = await self._choice(name)
-                await simulation.persist(lambda: registrar.resume(name, actor="operator", missed=missed))
+                await simulation.persist(lambda: schedules.resume(name, actor="operator", missed=missed))
             elif act == "except":
                 await self._add_exception(name)
             elif act == "edit":
                 said = self._request(name)
-                await simulation.persist(lambda: registrar.upsert(said, actor="operator"))
+                await simulation.persist(lambda: schedules.upsert(said, actor="operator"))
             else:
                 await simulation.delete(self.uids[name])
                 self.uids[name] = await simulation.register(self._request(name))
@@ -257,30 +257,30 @@ class RandomSimulation:
             # The job is gone, or the backfill is larger than allowed.
             pass
         self.simulation.wake()
-        self.simulation.after(self.dice.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
+        self.simulation.after(self.rng.choice([1000, 60_000, 5 * MINUTE, 20 * MINUTE, HOUR]), self._operate)
 
     async def _choice(self, name: str) -> ResumeChoice:
         """The skipped ticks to run, with a limited concurrency that leaves slots for others."""
         since = ResumeChoice(ResumePolicy.SINCE, since_at=self.simulation.clock.now() - 3 * MINUTE)
         few = [ResumeChoice(), ResumeChoice(), ResumeChoice(ResumePolicy.LATEST), since]
-        if (await self.simulation.registrar.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
+        if (await self.simulation.schedules.get(name)).schedule.spec.overlap is not Overlap.ALLOW:
             few += [ResumeChoice(ResumePolicy.ALL), ResumeChoice(ResumePolicy.SPREAD, over_ms=5 * MINUTE)]
-        return self.dice.choice(few)
+        return self.rng.choice(few)
 
     async def _add_exception(self, name: str) -> None:
         """Skip or move one coming or recent tick, or undo that."""
-        registrar, dice, view = self.simulation.registrar, self.dice, await self.simulation.registrar.get(name)
+        schedules, rng, view = self.simulation.schedules, self.rng, await self.simulation.schedules.get(name)
         told = [one.planned_at for one in view.schedule.spec.exceptions]
-        at = dice.choice([*view.next_runs, *told, self.simulation.clock.now()])
-        place = self.simulation.clock.now() + dice.choice([17_000, 5 * MINUTE, HOUR]) // 1000 * 1000 + dice.randrange(9)
-        move_to = dice.choice([None, place])
-        undo = dice.random() < 0.3
+        at = rng.choice([*view.next_runs, *told, self.simulation.clock.now()])
+        place = self.simulation.clock.now() + rng.choice([17_000, 5 * MINUTE, HOUR]) // 1000 * 1000 + rng.randrange(9)
+        move_to = rng.choice([None, place])
+        undo = rng.random() < 0.3
 
         async def act() -> None:
             if undo:
-                await registrar.undo_skip(name, at, actor="operator")
+                await schedules.undo_skip(name, at, actor="operator")
             else:
-                await registrar.skip(name, at, move_to=move_to, actor="operator")
+                await schedules.skip(name, at, move_to=move_to, actor="operator")
 
         # The tick, or its new time, is no longer possible.
         with suppress(FieldError):
@@ -288,39 +288,39 @@ class RandomSimulation:
 
     async def _edit_at_random(self) -> None:
         """Trigger runs, cancel runs, and replay dead letters."""
-        act = self.dice.choice([self._trigger, self._trigger, self._cancel, self._cancel, self._replay])
+        act = self.rng.choice([self._trigger, self._trigger, self._cancel, self._cancel, self._replay])
         # The job was deleted, or another run of it is under way.
         with suppress(NotFound, Refused):
             await act()
         self.simulation.wake()
-        self.simulation.after(self.dice.choice([20_000, 5 * MINUTE, 30 * MINUTE]), self._edit_at_random)
+        self.simulation.after(self.rng.choice([20_000, 5 * MINUTE, 30 * MINUTE]), self._edit_at_random)
 
     async def _trigger(self) -> None:
-        simulation, name = self.simulation, self.dice.choice(sorted(self.uids))
-        key, force = self.dice.choice([None, "monday", "tuesday"]), self.dice.random() < 0.2
+        simulation, name = self.simulation, self.rng.choice(sorted(self.uids))
+        key, force = self.rng.choice([None, "monday", "tuesday"]), self.rng.random() < 0.2
         trigger = simulation.launcher.trigger
         await simulation.persist(lambda: trigger(name, actor="operator", key=key, force=force))
 
     async def _cancel(self) -> None:
         under_way = [run for run in await self.simulation.executions.page(limit=50) if not run.over]
         if under_way:
-            await self.simulation.cancel(self.dice.choice(under_way).run_id)
+            await self.simulation.cancel(self.rng.choice(under_way).run_id)
 
     async def _replay(self) -> None:
         letters = await self.simulation.dead_letter_service.page(unresolved=True)
         if letters:
-            letter, key = self.dice.choice(letters).dead_letter_id, self.dice.choice([None, "again"])
+            letter, key = self.rng.choice(letters).dead_letter_id, self.rng.choice([None, "again"])
             await self.simulation.persist(
                 lambda: self.simulation.dead_letter_service.replay(letter, actor="operator", key=key)
             )
 
     async def _stop_a_node(self) -> None:
-        self.simulation.stop_a_node(self.dice.choice([20_000, 200_000, 400_000]))
-        self.simulation.after(self.dice.randrange(2 * HOUR), self._stop_a_node)
+        self.simulation.stop_a_node(self.rng.choice([20_000, 200_000, 400_000]))
+        self.simulation.after(self.rng.randrange(2 * HOUR), self._stop_a_node)
 
     async def _set_the_clock(self) -> None:
-        self.simulation.set_clock(self.dice.choice([-2 * HOUR, -90_000, -3_000, 5_000, 70_000, 3 * HOUR]))
-        self.simulation.after(self.dice.randrange(8 * HOUR), self._set_the_clock)
+        self.simulation.set_clock(self.rng.choice([-2 * HOUR, -90_000, -3_000, 5_000, 70_000, 3 * HOUR]))
+        self.simulation.after(self.rng.randrange(8 * HOUR), self._set_the_clock)
 
 
 async def simulate(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source, Task, TaskId
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
@@ -27,7 +27,7 @@ def running_assignment(
         workflow_id="report",
         workflow_version=1,
         user_id="",
-        source=Source.CRON,
+        source=RunSource.CRON,
         status=RunStatus.RUNNING,
         queued=False,
         planned_at=NOW,

@@ -26,8 +26,8 @@ class HintBatcher:
         self._lost = False
         self._closed = False
 
-    def tell(self, topic: HintTopic) -> None:
-        """See Hints.tell."""
+    def send(self, topic: HintTopic) -> None:
+        """See Hints.send."""
         if self._closed:
             return
         self._topics[topic] = None

@@ -57,7 +57,7 @@ class _Limits(NamedTuple):
 
 
 def create_app(
-    services: ApiServices, *, surprised: Callable[[BaseException], None], routes: Sequence[ApiRoute] = ROUTES
+    services: ApiServices, *, on_unexpected_error: Callable[[BaseException], None], routes: Sequence[ApiRoute] = ROUTES
 ) -> Litestar:
     """The API on these services. Unexpected errors go to `surprised`; callers see only that one occurred."""
     limits = _Limits(
@@ -82,7 +82,7 @@ def create_app(
         exception_handlers={
             GnomonError: _error_response,
             HTTPException: _http_error_response,
-            Exception: lambda request, error: _internal_error_response(request, error, surprised),
+            Exception: lambda request, error: _internal_error_response(request, error, on_unexpected_error),
         },
         openapi_config=None,
         # _receive_body enforces the configured limit.
@@ -351,9 +351,9 @@ def _http_error_response(request: _AnyRequest, error: HTTPException) -> Response
 
 
 def _internal_error_response(
-    _: _AnyRequest, error: BaseException, surprised: Callable[[BaseException], None]
+    _: _AnyRequest, error: BaseException, on_unexpected_error: Callable[[BaseException], None]
 ) -> Response[Any]:
-    surprised(error)
+    on_unexpected_error(error)
     return _problem_response(problem(500, "an unexpected error occurred; see the log of the server", code="internal"))
 
 

@@ -28,7 +28,7 @@ from gnomon.api.requests import read_object, read_query
 from gnomon.api.route import ApiCall, ApiRoute, ApiServices, handle_call, missing_role
 from gnomon.api.routes import ROUTES
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.errors import NotFound
 from gnomon.ports.auth import Caller
 
@@ -44,7 +44,7 @@ class LocalRequest(Struct, frozen=True, kw_only=True):
 
 
 async def handle_locally(
-    services: ApiServices, caller: Caller, request: LocalRequest, *, source: Source, origin: OriginKind
+    services: ApiServices, caller: Caller, request: LocalRequest, *, source: RunSource, origin: OriginKind
 ) -> Any:  # noqa: ANN401 - each route has its own response type
     """Call the route of the request and return the body of its reply; its errors are raised."""
     parts = urlsplit(request.target)

@@ -10,7 +10,7 @@ from gnomon.config.sections import ServerSettings
 from gnomon.core.health import NodeHealth
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.errors import FieldError, Forbidden, Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock
@@ -28,10 +28,10 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
-from gnomon.services.scheduling.registrar import Registrar
 
 
 class ApiServices(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
 
     tokens: TokenAuthenticator
     jobs: JobService
-    registrar: Registrar
+    schedules: ScheduleService
     launcher: Launcher
     executions: ExecutionService
     search: SearchService
@@ -148,7 +148,7 @@ class ApiCall(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     headers: Mapping[str, str]
     #: The source that is recorded for executions that the call starts.
-    source: Source = Source.API
+    source: RunSource = RunSource.API
     #: The origin that is recorded for jobs that the call registers.
     origin: OriginKind = OriginKind.API
     #: Checks the token of the request again, for a response that lasts; Unauthenticated if it counts no longer.

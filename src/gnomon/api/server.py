@@ -143,14 +143,14 @@ async def serve_api(
     stop: asyncio.Event,
     *,
     events: ThrottledEvents,
-    surprised: Callable[[BaseException], None],
+    on_unexpected_error: Callable[[BaseException], None],
 ) -> None:
     """Serve requests until `stop` is set; requests in progress may then finish within `server.drain`.
 
     Refused clients are reported to `events`, unexpected errors of requests to `surprised`.
     """
     config = uvicorn.Config(
-        with_request_checks(cast("App", create_app(services, surprised=surprised)), services.busy),
+        with_request_checks(cast("App", create_app(services, on_unexpected_error=on_unexpected_error)), services.busy),
         http=BoundedHttpProtocol,
         ws="none",
         loop="none",

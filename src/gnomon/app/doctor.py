@@ -68,7 +68,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         return [Finding("database", Severity.OK, shown), Finding("schema", Severity.ERROR, str(error))]
     try:
         overdue_before = now - ledger_stall_limit_ms(settings.ticker.tick_ms)
-        stats = await store.stats.read(now, overdue_before=overdue_before, cards=0)
+        stats = await store.stats.read(now, overdue_before=overdue_before, max_jobs=0)
         orphans = await Operations(store, settings).jobs.orphans(limit=_MOST_ORPHANS)
         marks = await store.stats.marks_ahead()
     except Unavailable as error:

@@ -18,15 +18,15 @@ from gnomon.config.settings import Settings
 from gnomon.core.auth import read_certificates
 from gnomon.core.health import NodeHealth
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.errors import Unauthenticated, UsageError
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
-from gnomon.services.scheduling.registrar import Registrar
 
 
 def _certificate_callers(settings: Settings) -> dict[str, Caller]:
@@ -56,7 +56,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
     return ApiServices(
         tokens=tokens,
         jobs=operations.jobs,
-        registrar=Registrar(
+        schedules=ScheduleService(
             store.schedules,
             store.history,
             clock,
@@ -132,7 +132,7 @@ class LocalGateway:
         )
         return cast(
             "T",
-            await handle_locally(self._services, self._caller, local, source=Source.MANUAL, origin=self._origin),
+            await handle_locally(self._services, self._caller, local, source=RunSource.MANUAL, origin=self._origin),
         )
 
 

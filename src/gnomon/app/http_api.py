@@ -70,7 +70,9 @@ class HttpApi:
             await self._audit_unverified_access(node)
         failures = LoginFailures(throttled, SystemClock(), node.observability.metrics_recorder)
         services = api_services_for(node, self.change_stream, self._tokens, login_failed=failures.record)
-        serving = serve_api(services, self._acceptor(node, throttled), stop, events=throttled, surprised=on_error)
+        serving = serve_api(
+            services, self._acceptor(node, throttled), stop, events=throttled, on_unexpected_error=on_error
+        )
         try:
             await asyncio.gather(serving, self._read_changes(node, stop))
         finally:

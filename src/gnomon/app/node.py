@@ -43,7 +43,7 @@ _POLL_SECONDS = 1.0
 
 
 class Node:
-    """One scheduler process: a store, a registrar for operators, and the services that decide, dispatch and execute."""
+    """One scheduler process: a store, the services for operators, and those that decide, dispatch and execute."""
 
     def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
@@ -94,7 +94,7 @@ class Node:
             busy=lambda: self.busy,
         )
         self._elector, self.ticker = scheduling.elector, scheduling.ticker
-        self.registrar, self.launcher, self.compute = scheduling.registrar, scheduling.launcher, scheduling.compute
+        self.schedules, self.launcher, self.compute = scheduling.schedules, scheduling.launcher, scheduling.compute
         self._announcements = announcements or AnnouncementSignal()
         self._announcer = build_announcer(
             self._context, holder=holder, signal=self._announcements, metrics=observers.metrics

@@ -115,7 +115,7 @@ class Observability:
             clock,
             failures=observers.failures,
             tick_ms=settings.ticker.tick_ms,
-            cards=0 if server is None else settings.metrics.max_jobs * settings.metrics.enabled,
+            max_jobs=0 if server is None else settings.metrics.max_jobs * settings.metrics.enabled,
             ticker=None if server is None else server.ticker,
             elector=None if server is None else server.elector,
             backoffs=backoffs,

@@ -10,13 +10,13 @@ from gnomon.core.jobs.job import load_readers
 from gnomon.services.execution.local_dispatch import WriteAndAdmit
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker
 
 
 class SchedulingServices:
-    """Elector, ticker, registrar and launcher of a node."""
+    """Elector, ticker, schedule service and launcher of a node."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SchedulingServices:
             on_runs_created=context.wake_ups.dispatch.set,
             write_and_admit=write_and_admit,
         )
-        self.registrar = Registrar(
+        self.schedules = ScheduleService(
             store.schedules,
             store.history,
             clock,

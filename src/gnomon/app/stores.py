@@ -84,7 +84,7 @@ class ConnectedStore(Struct, frozen=True, kw_only=True):
         origin = RandomIds().new("process", SystemClock().now())
         observed = store.observed(
             observers=all_observers,
-            hint=None if hints is None else hints.tell,
+            hint=None if hints is None else hints.send,
             journal=OutboxEntry if metrics is None and settings.metrics.enabled else None,
             change_log=ChangeLogWriter(origin, CommitChanges),
         )

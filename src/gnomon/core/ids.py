@@ -3,7 +3,7 @@
 from functools import lru_cache
 from hashlib import sha256
 
-from gnomon.core.model import Run, RunId, ScheduleUid, Source, TaskId
+from gnomon.core.model import Run, RunId, RunSource, ScheduleUid, TaskId
 from gnomon.core.runs.workflow import ONLY_STEP
 
 SHARDS = 256
@@ -18,7 +18,7 @@ def tick_key(schedule_id: str, planned_at: int) -> bytes:
 
 def idempotency_key(run: Run) -> str:
     """The idempotency key of a run: the same for every attempt, and different from that of any other run."""
-    if run.source is Source.CRON and run.schedule_id is not None:
+    if run.source is RunSource.CRON and run.schedule_id is not None:
         return tick_key(run.schedule_id, run.planned_at).hex()
     return run.idempotency_key or run.run_id
 

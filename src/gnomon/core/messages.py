@@ -14,7 +14,7 @@ from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
-from gnomon.core.model import LogLine, Result, Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
@@ -84,7 +84,7 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     #: See Assignment.approved.
     approved: bool = False
     user_id: str = ""
-    source: Source = Source.API
+    source: RunSource = RunSource.API
     planned_at: int = 0
     #: Whether the job has a schedule; otherwise its name is that of its workflow.
     scheduled: bool = False

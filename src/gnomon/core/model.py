@@ -113,7 +113,7 @@ class ExecutionStatus(StrEnum):
     SKIPPED = "skipped"
 
 
-class Source(StrEnum):
+class RunSource(StrEnum):
     """The trigger of a run."""
 
     CRON = "cron"
@@ -228,7 +228,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
         return self.fire_at is not None
 
 
-class Verdict(Struct, frozen=True, kw_only=True, gc=False):
+class TickVerdict(Struct, frozen=True, kw_only=True, gc=False):
     """The decisions on a schedule's due ticks, and its state afterwards: written in one transaction."""
 
     #: The schedule as it was read. If it has changed since, the verdict is void.
@@ -258,7 +258,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     workflow_id: str
     workflow_version: int
     user_id: str
-    source: Source
+    source: RunSource
     status: RunStatus
     #: Waits for earlier runs of its schedule to end.
     queued: bool

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from gnomon.core.model import Run, RunStatus, Verdict
+from gnomon.core.model import Run, RunStatus, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 
@@ -32,7 +32,7 @@ class RunObserver(Protocol):
 class ActivityObserver(Protocol):
     """Called once after each commit that decided ticks or moved tasks. A method never fails and never waits."""
 
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+    def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """These verdicts were carried out."""
         ...
 

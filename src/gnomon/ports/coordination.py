@@ -70,7 +70,7 @@ HintCallback = Callable[[HintTopic], None]
 class Hints(Protocol):
     """Hints of one process to the others that there may be new work, and of the others to it."""
 
-    def tell(self, topic: HintTopic) -> None:
+    def send(self, topic: HintTopic) -> None:
         """Send the hint to all other processes that listen. It may be lost. Never fails and never waits."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import Schedule, ScheduleUid, Verdict
+from gnomon.core.model import Schedule, ScheduleUid, TickVerdict
 
 #: Shard to the term under which its decisions are written.
 Terms = Mapping[int, int]
@@ -26,7 +26,7 @@ class Ledger(Protocol):
         """The earliest next fire among the schedules of these shards."""
         ...
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """Carry out every verdict whose schedule is still as it was read; return the uids of those schedules.
 
         A verdict's ticks, runs and tasks, and the schedule's new mark, are written together or not at all.

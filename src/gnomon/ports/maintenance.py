@@ -219,7 +219,7 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     #: Announcements that are to be sent.
     unannounced: int = 0
     #: The first jobs by name.
-    cards: tuple[JobStats, ...] = ()
+    job_stats: tuple[JobStats, ...] = ()
 
 
 class MarksAhead(Struct, frozen=True):
@@ -233,8 +233,8 @@ class MarksAhead(Struct, frozen=True):
 class StoreStatsReader(Protocol):
     """Statistics of a store, read from its indexes."""
 
-    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        """The statistics, with `cards` jobs in detail."""
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
+        """The statistics, with at most `max_jobs` jobs in detail."""
         ...
 
     async def marks_ahead(self) -> MarksAhead:

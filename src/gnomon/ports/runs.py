@@ -12,9 +12,9 @@ from gnomon.core.model import (
     LogLine,
     Run,
     RunId,
+    RunSource,
     RunStatus,
     ScheduleUid,
-    Source,
     Task,
     TaskId,
 )
@@ -36,7 +36,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     schedule_id: str | None = None
     status: RunStatus | None = None
-    source: Source | None = None
+    source: RunSource | None = None
     #: Created at or after `since`, and before `until`.
     since: int | None = None
     until: int | None = None
@@ -65,7 +65,7 @@ class Runs(Protocol):
         ...
 
 
-class Payloads(Protocol):
+class PayloadReader(Protocol):
     """The inputs and outputs of runs and tasks."""
 
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
@@ -73,7 +73,7 @@ class Payloads(Protocol):
         ...
 
 
-class Executions(Payloads, Protocol):
+class Executions(PayloadReader, Protocol):
     """Reading runs, their attempts, payloads and logs."""
 
     async def find_run(self, run_id: RunId) -> Run | None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, TickKind, Verdict
+from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, TickKind, TickVerdict
 from gnomon.core.runs.workflow import Workflow
 
 
@@ -62,14 +62,14 @@ class Schedules(Protocol):
         """Register the schedules whose names are free; return the names that were taken. One may start paused."""
         ...
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """Decide the ticks of the old schedule and replace it by the changed one, if it is still as it was read.
 
         A revision is added if its number changed; a pause is opened or closed as `paused_at` says.
         """
         ...
 
-    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+    async def delete(self, verdict: TickVerdict, *, now: int, actor: str) -> bool:
         """Decide the ticks of the schedule and free its name, if it is still as it was read.
 
         Its history stays, its active run continues, and its queued runs are cancelled.
@@ -116,7 +116,7 @@ class ScheduleHistory(Protocol):
 class ScheduleEdit(Struct, frozen=True):
     """A change of a schedule, as Schedules.change takes it."""
 
-    verdict: Verdict
+    verdict: TickVerdict
     changed: Schedule
 
 
@@ -129,7 +129,7 @@ class JobChangeset(Struct, frozen=True, kw_only=True):
     added: Sequence[Schedule] = ()
     edits: Sequence[ScheduleEdit] = ()
     #: Schedules to delete, as Schedules.delete takes them.
-    removed: Sequence[Verdict] = ()
+    removed: Sequence[TickVerdict] = ()
 
 
 class Jobs(Protocol):

@@ -13,7 +13,7 @@ from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
 from gnomon.ports.policy import Policies, Rulings
-from gnomon.ports.runs import Backfills, DeadLetters, Executions, Payloads, Runs, RunTasks
+from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskPlacement, Workers
 from gnomon.ports.tokens import Tokens
@@ -43,7 +43,7 @@ class ExecutionStore(Protocol):
         ...
 
     @property
-    def executions(self) -> Payloads:
+    def executions(self) -> PayloadReader:
         """Inputs and outputs of runs and tasks."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET, Struct
 
-from gnomon.core.model import Source
+from gnomon.core.model import RunSource
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.errors import FieldError, UsageError
@@ -54,7 +54,7 @@ class ArgumentBinder:
             return given
         if len(assignment.workflow.steps) > 1 or assignment.step.name != ONLY_STEP:
             kept = {*self._names, *assignment.step.input}
-        elif assignment.run.source is Source.EVENT:
+        elif assignment.run.source is RunSource.EVENT:
             kept = {*self._names, *(name for name in given if name not in _OF_EVENTS)}
         else:
             return given

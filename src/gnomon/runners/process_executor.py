@@ -22,7 +22,7 @@ from gnomon.runners.open_files import inherited_open_files_limit
 from gnomon.runners.outcomes import denied_outcome, failed_outcome, give_up_outcome, raised_outcome
 from gnomon.runners.process_memory import memory_reads_forbidden
 from gnomon.runners.secrets import redactor
-from gnomon.runners.shell import ShellRunner
+from gnomon.runners.shell import ShellExecutor
 
 
 class ProcessSlots:
@@ -67,7 +67,7 @@ class ProcessExecutor:
         table: AttemptTable,
         environment: RunnerEnvironment,
         control_loop: LoopThread,
-        commands: ShellRunner,
+        commands: ShellExecutor,
         *,
         limit: int,
         imports: Sequence[str],

@@ -25,7 +25,7 @@ from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.process_executor import ProcessExecutor
 from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
-from gnomon.runners.shell import COMMAND, ShellRunner
+from gnomon.runners.shell import COMMAND, ShellExecutor
 from gnomon.runners.thread_executor import ThreadExecutor
 from gnomon.runners.workspace import Workspace
 
@@ -122,7 +122,7 @@ class FunctionRunner:
             slot_wait_ms=slot_wait_ms,
         )
         security = security or SecuritySettings()
-        self._commands = ShellRunner(
+        self._commands = ShellExecutor(
             self._environment,
             self._shell,
             security,
@@ -254,7 +254,7 @@ class _Executors:
         table: AttemptTable,
         environment: RunnerEnvironment,
         settings: WorkerSettings,
-        commands: ShellRunner,
+        commands: ShellExecutor,
         http_calls: HttpCallRunner | None,
         imports: Sequence[str],
     ) -> None:

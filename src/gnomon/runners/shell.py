@@ -91,7 +91,7 @@ class ShellInvocation(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int
 
 
-class ShellRunner:
+class ShellExecutor:
     """Starts the commands of one worker."""
 
     def __init__(

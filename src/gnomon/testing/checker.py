@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from gnomon.core.model import Decision, Reason, Schedule, Source, TickKind
+from gnomon.core.model import Decision, Reason, RunSource, Schedule, TickKind
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.testing.history import Commit, LaunchRecord, RecordedSchedule, RunEndRecord, SimulationHistory, Violation
 from gnomon.testing.oracle import planned
@@ -178,7 +178,7 @@ class _LedgerChecker:
         """K2: each decision and its reason follow from the policies and the active runs."""
         active_runs = ActiveRuns()
         changes = [change for change in self._history.run_changes if change.uid == self._schedule.uid]
-        names = {run.planned_at: run.run_id for run in self._schedule.runs if run.source is Source.CRON}
+        names = {run.planned_at: run.run_id for run in self._schedule.runs if run.source is RunSource.CRON}
         for commit in self._commits:
             while changes and changes[0].commits <= commit.number:
                 yield from self._run_change(active_runs, changes.pop(0))
@@ -231,7 +231,7 @@ class _LedgerChecker:
         with_run = sorted(
             (d.planned_at, d.fire_at) for c in self._commits for d in c.decisions if d.fire_at is not None
         )
-        made = [run for run in self._schedule.runs if run.source is Source.CRON]
+        made = [run for run in self._schedule.runs if run.source is RunSource.CRON]
         runs = sorted((run.planned_at, run.fire_at) for run in made)
         if with_run != runs:
             differing = sorted(set(with_run) ^ set(runs))[:3]

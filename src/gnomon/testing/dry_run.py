@@ -20,7 +20,7 @@ from gnomon.core.instants import DAY_SECONDS
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.edits import new_schedule
 from gnomon.core.ledger.plan import schedule_after, unchanged
-from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, TickKind, TickVerdict
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import ShardRenewal, Terms
@@ -245,7 +245,7 @@ class SimulatedLedger:
             heappop(self._due)
         return None
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
         del terms
         return frozenset(verdict.schedule.uid for verdict in verdicts if self._carry_out(verdict, now))
@@ -255,7 +255,7 @@ class SimulatedLedger:
         del terms, limit
         return ()
 
-    def _carry_out(self, verdict: Verdict, now: int) -> bool:
+    def _carry_out(self, verdict: TickVerdict, now: int) -> bool:
         state = self._jobs_by_uid[verdict.schedule.uid]
         if not unchanged(verdict.schedule, state.schedule):
             return False

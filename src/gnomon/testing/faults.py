@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gnomon.core.approvals import Approval, ApprovalKind
-from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, Verdict
+from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
@@ -15,7 +15,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
-from gnomon.ports.runs import Payloads, Runs
+from gnomon.ports.runs import PayloadReader, Runs
 from gnomon.ports.schedules import JobChangeset, Jobs, Schedules
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import (
@@ -81,13 +81,13 @@ class FaultInjector:
     def __init__(
         self,
         who: str,
-        dice: random.Random,
+        rng: random.Random,
         chances: FaultProbabilities,
         environment: FaultEnvironment,
         alive: Callable[[], bool],
     ) -> None:
         self._who = who
-        self._dice = dice
+        self._rng = rng
         self._chances = chances
         self._environment = environment
         self._alive = alive
@@ -103,30 +103,30 @@ class FaultInjector:
         self._maybe_fail("the connection broke while committing")
 
     async def _slow(self) -> None:
-        if self._dice.random() < self._chances.slowness:
+        if self._rng.random() < self._chances.slowness:
             self._environment.broken(self._who)
-            await self._environment.stall(self._dice.choice(_SLOW_MS))
+            await self._environment.stall(self._rng.choice(_SLOW_MS))
 
     async def race_decision(self) -> None:
         """Let others act between reading schedules and writing their decisions."""
-        if self._dice.random() < self._chances.race:
+        if self._rng.random() < self._chances.race:
             # The decision of the ticks is late by as much.
             self._environment.broken(self._who)
-            for _ in range(self._dice.choice((1, 2, 5))):
+            for _ in range(self._rng.choice((1, 2, 5))):
                 await self._environment.meanwhile()
 
     async def race_task_write(self) -> None:
         """Let others act, perhaps for long, between reading tasks and writing them."""
-        if self._dice.random() < self._chances.race:
-            await self._environment.meanwhile(self._dice.choice(_MEANWHILE_MS))
+        if self._rng.random() < self._chances.race:
+            await self._environment.meanwhile(self._rng.choice(_MEANWHILE_MS))
 
     def _maybe_fail(self, text: str) -> None:
         if not self._alive():
             raise SimulatedCrash
-        if self._dice.random() < self._chances.failure:
+        if self._rng.random() < self._chances.failure:
             self._environment.broken(self._who)
             raise StoreUnavailable(text)
-        if self._dice.random() < self._chances.crash:
+        if self._rng.random() < self._chances.crash:
             self._environment.broken(self._who)
             raise SimulatedCrash
 
@@ -152,7 +152,7 @@ class FaultyLedger:
         """See Ledger.next_due_at."""
         return await self._store.ledger.next_due_at(shards=shards)
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
         await self._faults.before()
         done = await self._store.ledger.decide(verdicts, now=now, terms=terms)
@@ -377,14 +377,14 @@ class FaultyWorkers:
 
 
 class FaultyPayloads:
-    """Implements Payloads for one process."""
+    """Implements PayloadReader for one process."""
 
-    def __init__(self, executions: Payloads, faults: FaultInjector) -> None:
+    def __init__(self, executions: PayloadReader, faults: FaultInjector) -> None:
         self._executions = executions
         self._faults = faults
 
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-        """See Payloads.payloads."""
+        """See PayloadReader.payloads."""
         await self._faults.before()
         return await self._executions.payloads(owner_ids, kind)
 
@@ -451,8 +451,8 @@ class FaultyExecutionStore:
 class OperatorFaults:
     """Injects faults into the calls of operators, before or after the commit."""
 
-    def __init__(self, dice: random.Random, chances: FaultProbabilities, environment: FaultEnvironment) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random, chances: FaultProbabilities, environment: FaultEnvironment) -> None:
+        self._rng = rng
         self._chances = chances
         self._environment = environment
 
@@ -465,14 +465,14 @@ class OperatorFaults:
         self._maybe_fail("the connection broke while committing")
 
     def _maybe_fail(self, text: str) -> None:
-        if self._chances.operator_failure and self._dice.random() < self._chances.operator_failure:
+        if self._chances.operator_failure and self._rng.random() < self._chances.operator_failure:
             raise StoreUnavailable(text)
 
     async def race(self) -> None:
         """Let others act between reading a schedule and changing it."""
-        if self._dice.random() < self._chances.race:
+        if self._rng.random() < self._chances.race:
             self._environment.broken(OPERATOR)
-            await self._environment.meanwhile(self._dice.choice(_MEANWHILE_MS))
+            await self._environment.meanwhile(self._rng.choice(_MEANWHILE_MS))
 
 
 class FaultySchedules:
@@ -508,7 +508,7 @@ class FaultySchedules:
         self._faults.after()
         return taken
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
         self._faults.before()
         done = await self._schedules.change(verdict, changed, now=now, actor=actor, tzdata=tzdata)
@@ -517,7 +517,7 @@ class FaultySchedules:
         self._faults.after()
         return done
 
-    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+    async def delete(self, verdict: TickVerdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
         self._faults.before()
         done = await self._schedules.delete(verdict, now=now, actor=actor)

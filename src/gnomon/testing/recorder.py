@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from gnomon.core.ids import run_id
-from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Verdict
+from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
@@ -41,7 +41,7 @@ class HistoryRecorder:
     # ---- decisions ---------------------------------------------------------------------------
 
     async def decided(
-        self, verdict: Verdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
+        self, verdict: TickVerdict, *, at: int, term: int | None, holder: str | None, changed: Schedule | None = None
     ) -> None:
         """Record a verdict that was carried out."""
         uid, spec = verdict.schedule.uid, verdict.schedule.spec

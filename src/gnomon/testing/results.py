@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.model import Reason, RunStatus, Source, TickKind
+from gnomon.core.model import Reason, RunSource, RunStatus, TickKind
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     job: str
     execution_id: str
     status: RunStatus
-    source: Source
+    source: RunSource
     planned_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -53,7 +53,7 @@ class SimulationContext:
 
     store: Store
     clock: VirtualClock
-    dice: random.Random
+    rng: random.Random
     chances: FaultProbabilities
     queue: EventQueue
     environment: FaultEnvironment
@@ -109,7 +109,7 @@ class SimulatedNode:
         return SimulatedRunner(
             context.queue,
             ExecutionObserver(context.history, context.clock),
-            context.dice,
+            context.rng,
             context.workload,
             worker=self.name,
             functions=functions,
@@ -121,7 +121,7 @@ class SimulatedNode:
 
     def _fault_injector(self) -> FaultInjector:
         context = self._context
-        return FaultInjector(self.name, context.dice, context.chances, context.environment, lambda: self.alive)
+        return FaultInjector(self.name, context.rng, context.chances, context.environment, lambda: self.alive)
 
     def _make_ticker(self, batch: int) -> Ticker:
         context, settings = self._context, self._context.settings
@@ -197,7 +197,7 @@ class SimulatedNode:
 
     def wake(self, part: str, *, within_ms: int = 20) -> None:
         """Step a service soon."""
-        self._step_after(self._context.dice.randrange(within_ms), self._loops[part])
+        self._step_after(self._context.rng.randrange(within_ms), self._loops[part])
 
     def check_cancellations(self) -> None:
         """Hint that some run may have been cancelled."""

@@ -62,7 +62,7 @@ class SimulatedRunner:
         self,
         queue: EventQueue,
         observer: ExecutionObserver,
-        dice: random.Random,
+        rng: random.Random,
         workload: WorkloadModel,
         *,
         worker: str,
@@ -78,7 +78,7 @@ class SimulatedRunner:
         """
         self._queue = queue
         self._observer = observer
-        self._dice = dice
+        self._rng = rng
         self._workload = workload
         self._worker = worker
         self._functions = functions
@@ -108,10 +108,10 @@ class SimulatedRunner:
         """See Runner.start."""
         for one in assignments:
             self._running[one.task.task_id, one.task.fence] = one
-            lasts = self._dice.choice(self._workload.durations)
+            lasts = self._rng.choice(self._workload.durations)
             timeout = one.step.timeout_ms or self._default_timeout_ms
             endings = self._workload.endings
-            [result] = self._dice.choices(list(endings), list(endings.values()))
+            [result] = self._rng.choices(list(endings), list(endings.values()))
             if result is Result.DENIED:
                 # Its worker refuses it: nothing starts.
                 self._end_after(0, one, result)
@@ -133,7 +133,7 @@ class SimulatedRunner:
             if frozen := self._frozen_ms():
                 self._end_after(frozen, assignment, result)
                 return
-            if result is not Result.DENIED and self._dice.random() < self._workload.crash_probability.get(
+            if result is not Result.DENIED and self._rng.random() < self._workload.crash_probability.get(
                 assignment.step.function, 0
             ):
                 self._on_death()
@@ -147,11 +147,11 @@ class SimulatedRunner:
         self._queue.after(ms, end)
 
     def _crashes(self, assignment: Assignment) -> bool:
-        return self._dice.random() < self._workload.crash_probability.get(assignment.step.function, 0)
+        return self._rng.random() < self._workload.crash_probability.get(assignment.step.function, 0)
 
     def _outcome(self, result: Result) -> AttemptOutcome:
         if result is Result.SNOOZED:
-            return AttemptOutcome(result=result, snooze_ms=self._dice.choice(_SNOOZES_MS))
+            return AttemptOutcome(result=result, snooze_ms=self._rng.choice(_SNOOZES_MS))
         return AttemptOutcome(result=result, error=None if result is Result.SUCCEEDED else f"simulated: {result}")
 
     def finished(self) -> Sequence[Finished]:
@@ -163,7 +163,7 @@ class SimulatedRunner:
         """See Runner.stop."""
         for one in sorted(held):
             if one in self._running:
-                self._end_after(self._dice.choice(_STOPPING_MS), self._running[one], why)
+                self._end_after(self._rng.choice(_STOPPING_MS), self._running[one], why)
 
     async def close(self, *, drain_ms: int, grace_ms: int) -> None:
         """See Runner.close. A simulation never stops a process gracefully."""

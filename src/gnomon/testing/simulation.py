@@ -24,7 +24,7 @@ from gnomon.ports.store import Store
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.event_queue import EventQueue, QueuedEvent
 from gnomon.testing.faults import FaultProbabilities, FaultyRuns, FaultySchedules, OperatorFaults
@@ -61,7 +61,7 @@ class Simulation:
         self.clock = clock
         self.events = Recorder()
         self.history = SimulationHistory(started_at=clock.now(), catchup_limit=catchup_limit)
-        self.dice = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
+        self.rng = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
         #: The behaviour of attempts.
         self.workload = WorkloadModel()
         #: The functions of workers, and the probability that a node lacks one of them.
@@ -86,7 +86,7 @@ class Simulation:
         return SimulationContext(
             store=self._store,
             clock=self.clock,
-            dice=self.dice,
+            rng=self.rng,
             chances=chances,
             queue=self._queue,
             environment=self,
@@ -101,10 +101,10 @@ class Simulation:
 
     def _open_for_operators(self) -> None:
         store, clock, ids = self._store, self.clock, CountedIds()
-        faults = OperatorFaults(self.dice, self._context.chances, self)
+        faults = OperatorFaults(self.rng, self._context.chances, self)
         schedules = FaultySchedules(store.schedules, self._recorder, faults)
         runs = FaultyRuns(store.runs, self._recorder, faults)
-        self.registrar = Registrar(schedules, store.history, clock, ids, catchup_limit=self.history.catchup_limit)
+        self.schedules = ScheduleService(schedules, store.history, clock, ids, catchup_limit=self.history.catchup_limit)
         self.launcher = Launcher(runs, store.executions, store.jobs, schedules, clock, ids)
         self.executions = ExecutionService(
             runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
@@ -127,15 +127,15 @@ class Simulation:
 
     async def register(self, request: Mapping[str, Any]) -> ScheduleUid:
         """Register a schedule, as an operator does."""
-        answer = await self.persist(lambda: self.registrar.upsert(request, actor="operator"))
-        uid = (await self.registrar.get(answer.schedule_id)).schedule.uid
+        answer = await self.persist(lambda: self.schedules.upsert(request, actor="operator"))
+        uid = (await self.schedules.get(answer.schedule_id)).schedule.uid
         self._names[uid] = answer.schedule_id
         return uid
 
     async def delete(self, uid: ScheduleUid) -> None:
         """Delete a schedule, as an operator does."""
         try:
-            await self.persist(lambda: self.registrar.delete(self._names[uid], actor="operator"))
+            await self.persist(lambda: self.schedules.delete(self._names[uid], actor="operator"))
         except NotFound:
             # An earlier attempt deleted it, and its answer was lost.
             if uid not in self.history.deleted:
@@ -162,12 +162,12 @@ class Simulation:
         """Start a node; some time after it dies, another one is started."""
         self._starts += 1
         name, missing = f"node-{self._starts}", set[str]()
-        if self.dice.random() < self.missing_function_probability:
-            missing.add(self.dice.choice(sorted(self.functions)))
+        if self.rng.random() < self.missing_function_probability:
+            missing.add(self.rng.choice(sorted(self.functions)))
 
         def died() -> None:
             del self.nodes[name]
-            self.after(self.dice.choice((10, 2_000, 20_000)), self._restart)
+            self.after(self.rng.choice((10, 2_000, 20_000)), self._restart)
 
         self.nodes[name] = SimulatedNode(
             self._context,
@@ -184,7 +184,7 @@ class Simulation:
     # ---- hints -------------------------------------------------------------------------------
 
     def _hinted_nodes(self) -> list[SimulatedNode]:
-        return [node for node in self.nodes.values() if self.dice.random() < _HINT_PROBABILITY]
+        return [node for node in self.nodes.values() if self.rng.random() < _HINT_PROBABILITY]
 
     def _spread(self, source: str, part: str) -> None:
         """Pass the hint of a node to some of the others."""
@@ -241,7 +241,7 @@ class Simulation:
     def stop_a_node(self, ms: int) -> None:
         """Freeze a random node for `ms`; it then continues as if no time had passed."""
         if self.nodes and not self._faults_disabled:
-            self.nodes[self.dice.choice(sorted(self.nodes))].freeze(ms)
+            self.nodes[self.rng.choice(sorted(self.nodes))].freeze(ms)
             self.note_fault_for(ms + self._context.settings.leader.ttl_ms + 200_000)
 
     # ---- running -----------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Simulation:
 
     async def _read_schedule(self, uid: ScheduleUid, name: str) -> RecordedSchedule:
         try:
-            final = (await self.registrar.get(name)).schedule
+            final = (await self.schedules.get(name)).schedule
         except NotFound:
             final = None
         ticks = await self._store.history.ticks(uid, before=FOREVER, limit=1_000_000)

@@ -14,7 +14,7 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.sql import open_postgres, open_sqlite
-from gnomon.core.model import Overlap, Result, RunId, Schedule, Source
+from gnomon.core.model import Overlap, Result, RunId, RunSource, Schedule
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, ReadyTask
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
@@ -50,37 +50,37 @@ SUBS = (
 )
 
 
-def special(dice: Random, name: str, before: Sequence[str]) -> Step:
+def special(rng: Random, name: str, before: Sequence[str]) -> Step:
     """A step that no worker carries out, or that only sometimes runs. Nothing else is under way beside it."""
     refers = "${steps." + before[-1] + ".output}" if before else [1, 2, 3]
     kinds: tuple[dict[str, Any], ...] = (
-        {"foreach": [1, 2, 3, 4], "max_parallel": dice.choice((None, 1, 2)), "input": {"n": "${item}"}},
+        {"foreach": [1, 2, 3, 4], "max_parallel": rng.choice((None, 1, 2)), "input": {"n": "${item}"}},
         {"foreach": refers, "max_parallel": 2, "retry": RETRY},
-        {"foreach": [1, 2], "function": "", "workflow": dice.choice(SUBS).workflow_id, "max_parallel": 1},
-        {"function": "", "workflow": dice.choice(SUBS).workflow_id, "retry": dice.choice((None, RETRY))},
+        {"foreach": [1, 2], "function": "", "workflow": rng.choice(SUBS).workflow_id, "max_parallel": 1},
+        {"function": "", "workflow": rng.choice(SUBS).workflow_id, "retry": rng.choice((None, RETRY))},
         {"function": "", "delay_ms": 1000},
         {"condition": f"steps.{before[-1]}.output == 1"} if before else {},
         {"input": {"all": refers}},
     )
-    return step(name, *before, when=dice.choice((*[When.ALL_SUCCESS] * 3, *When)), **dice.choice(kinds))
+    return step(name, *before, when=rng.choice((*[When.ALL_SUCCESS] * 3, *When)), **rng.choice(kinds))
 
 
-def graph(dice: Random, name: str) -> Workflow:
+def graph(rng: Random, name: str) -> Workflow:
     """Layers of steps: several that depend on some of those before, or a single special one that depends on all."""
     steps: list[Step] = []
     last: list[str] = []
-    for layer in range(dice.randint(2, 4)):
-        if dice.random() < 0.5:
-            made = [special(dice, f"s{layer}", [one.name for one in steps])]
+    for layer in range(rng.randint(2, 4)):
+        if rng.random() < 0.5:
+            made = [special(rng, f"s{layer}", [one.name for one in steps])]
         else:
             made = [
-                step(f"p{layer}{number}", *dice.sample(last, dice.randint(min(1, len(last)), len(last))), retry=retry)
-                for number, retry in enumerate(dice.choices((None, RETRY), k=dice.randint(1, 3)))
+                step(f"p{layer}{number}", *rng.sample(last, rng.randint(min(1, len(last)), len(last))), retry=retry)
+                for number, retry in enumerate(rng.choices((None, RETRY), k=rng.randint(1, 3)))
             ]
         steps += made
         last = [one.name for one in made]
-    most = dice.choice((None, None, 1, 2))
-    return Workflow(workflow_id=name, version=1, steps=tuple(steps), dead_letter=dice.random() < 0.5, max_parallel=most)
+    most = rng.choice((None, None, 1, 2))
+    return Workflow(workflow_id=name, version=1, steps=tuple(steps), dead_letter=rng.random() < 0.5, max_parallel=most)
 
 
 class SeededGate(OpenGate):
@@ -99,10 +99,10 @@ class SeededGate(OpenGate):
 class GraphOperators:
     """Do anything that anyone may do with graphs and events, at random."""
 
-    def __init__(self, pair: StorePair, dice: Random) -> None:
-        self.pair, self.dice, self.names = pair, dice, 0
+    def __init__(self, pair: StorePair, rng: Random) -> None:
+        self.pair, self.rng, self.names = pair, rng, 0
         self.clock = VirtualClock(NOON)
-        self.workflows = {one.workflow_id: one for one in (*SUBS, *(graph(dice, f"g{n}") for n in range(4)))}
+        self.workflows = {one.workflow_id: one for one in (*SUBS, *(graph(rng, f"g{n}") for n in range(4)))}
         self.schedules = [self.job(f"job {overlap}", overlap=overlap, queue_limit=2) for overlap in Overlap]
         self.schedules += [
             self.job("listens", trigger=OnEvent("drift", '{"n":1}'), overlap=Overlap.QUEUE, queue_limit=2),
@@ -118,7 +118,7 @@ class GraphOperators:
 
     def job(self, name: str, **said: Any) -> Schedule:  # noqa: ANN401 - any field of a spec
         made = minutely(name, **{"trigger": OnDemand()} | said)
-        workflow = self.workflows[f"g{self.dice.randrange(4)}"]
+        workflow = self.workflows[f"g{self.rng.randrange(4)}"]
         spec = replace(made.spec, workflow_id=workflow.workflow_id, first_steps=workflow.first_steps)
         return replace(made, spec=spec, next_fire_at=None)
 
@@ -133,15 +133,15 @@ class GraphOperators:
         await self.pair.call_both(lambda store: store.workers.register(card, ttl_ms=DAY))
 
     async def act(self) -> None:
-        self.clock.advance(self.dice.randrange(1, 2000))
+        self.clock.advance(self.rng.randrange(1, 2000))
         often = (self.dispatch, self.take, self.report)
-        await self.dice.choice((*often * 4, self.launch, self.launch, self.emit, self.close, self.cancel))()
+        await self.rng.choice((*often * 4, self.launch, self.launch, self.emit, self.close, self.cancel))()
 
     async def launch(self) -> None:
         self.names += 1
-        schedule = self.dice.choice(self.schedules)
-        run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
-        given = self.dice.choice((None, b'{"x":1}'))
+        schedule = self.rng.choice(self.schedules)
+        run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=RunSource.API, now=self.now)
+        given = self.rng.choice((None, b'{"x":1}'))
         wish = LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=given)
         await self.pair.call_both(lambda store: store.runs.launch([wish], now=self.now))
 
@@ -149,14 +149,14 @@ class GraphOperators:
         await self.pair.call_both(lambda store: self.harnesses[id(store)].dispatcher.step())
 
     async def take(self) -> None:
-        limit = self.dice.randint(1, 6)
+        limit = self.rng.randint(1, 6)
         self.hands += await self.pair.call_both(
             lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now)
         )
 
     async def report(self) -> None:
-        self.dice.shuffle(self.hands)
-        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.dice.randint(1, 4)))]
+        self.rng.shuffle(self.hands)
+        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.rng.randint(1, 4)))]
         if any(self.workflows[one.run.workflow_id].max_parallel for one in chosen):
             # Which of two steps goes first, if both could since the same instant, is for nobody to say.
             self.hands += chosen[1:]
@@ -168,8 +168,8 @@ class GraphOperators:
         workflow = self.workflows[one.run.workflow_id]
         found = workflow.step(one.task.step)
         assert found is not None
-        result = self.dice.choice((*[Result.SUCCEEDED] * 8, Result.FAILED, Result.GAVE_UP, Result.SNOOZED, Result.LOST))
-        output = self.dice.choice((b"1", b"2", b"[]", b"[1,2,3]", None)) if result is Result.SUCCEEDED else None
+        result = self.rng.choice((*[Result.SUCCEEDED] * 8, Result.FAILED, Result.GAVE_UP, Result.SNOOZED, Result.LOST))
+        output = self.rng.choice((b"1", b"2", b"[]", b"[1,2,3]", None)) if result is Result.SUCCEEDED else None
         error = None if result is Result.SUCCEEDED else "it broke"
         had = Assignment(task=one.task, run=one.run, workflow=workflow, step=found, input={})
         return complete_attempt(
@@ -178,18 +178,18 @@ class GraphOperators:
 
     async def cancel(self) -> None:
         runs = await self.pair.call_both(lambda store: store.executions.list_runs(RunQuery(limit=8)))
-        if runs and self.dice.random() < 0.5:
-            name = self.dice.choice(runs).run_id
+        if runs and self.rng.random() < 0.5:
+            name = self.rng.choice(runs).run_id
             await self.pair.call_both(lambda store: store.runs.cancel(name, reason="no", now=self.now))
 
     async def emit(self) -> None:
-        number = self.dice.randint(1, 30)
-        body = msgspec.json.encode({"n": self.dice.randint(1, 2)})
+        number = self.rng.randint(1, 30)
+        body = msgspec.json.encode({"n": self.rng.randint(1, 2)})
         event = ExternalEvent(event_id=f"evt_{number}", name="drift", body=body, emitted_at=self.now, actor="ada")
         await self.pair.call_both(lambda store: store.events.emit(event, now=self.now))
 
     async def close(self) -> None:
-        self.clock.advance(self.dice.choice((0, MINUTE)))
+        self.clock.advance(self.rng.choice((0, MINUTE)))
         await self.pair.call_both(lambda store: store.events.next_batch_at())
         await self.pair.call_both(lambda store: store.events.close_batches(self.now, limit=1))
 

@@ -14,7 +14,7 @@ from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql import tasks as tasks_module
 from gnomon.adapters.sql.fan_out import fan_out
-from gnomon.core.model import Overlap, Result, RunId, RunStatus, Schedule, Source, TaskId
+from gnomon.core.model import Overlap, Result, RunId, RunSource, RunStatus, Schedule, TaskId
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
@@ -63,7 +63,7 @@ async def stores(url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
 
 def launch_of(workflow: Workflow, name: str = "a", schedule: Schedule | None = None) -> LaunchRequest:
     """A run, without a schedule that whoever ends it could hold."""
-    run = new_requested_run(RunId(f"run_{name}"), schedule or minutely(), source=Source.API, now=NOON)
+    run = new_requested_run(RunId(f"run_{name}"), schedule or minutely(), source=RunSource.API, now=NOON)
     if schedule is None:
         run = replace(run, schedule_uid=None, schedule_id=None)
     return LaunchRequest(run=replace(run, workflow_id=workflow.workflow_id), first_steps=workflow.first_steps)
@@ -192,7 +192,7 @@ async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
 async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_to_an_end(
     stores: tuple[SqlStore, SqlStore], seed: int
 ) -> None:
-    dice, clock = Random(seed), VirtualClock(NOON)
+    rng, clock = Random(seed), VirtualClock(NOON)
     harnesses = [ExecutionHarness(store=store, clock=clock) for store in stores]
     harnesses[1].worker = harnesses[1].new_worker("w2", harnesses[1].runner)
     job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
@@ -202,8 +202,8 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     await stores[0].runs.launch(launches, now=NOON)
 
     for _ in range(40):
-        name = dice.choice(launches).run.run_id
-        cancelling = [stores[0].runs.cancel(name, reason="no", now=NOON)] if dice.random() < 0.3 else []
+        name = rng.choice(launches).run.run_id
+        cancelling = [stores[0].runs.cancel(name, reason="no", now=NOON)] if rng.random() < 0.3 else []
         await asyncio.gather(*(harness.run_until_idle() for harness in harnesses), *cancelling)
         for harness in harnesses:
             harness.runner.end_all(output=b"1")

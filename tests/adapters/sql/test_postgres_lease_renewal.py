@@ -9,7 +9,7 @@ from sqlalchemy.util import await_only
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, tasks
-from gnomon.core.model import Result, RunId, Source
+from gnomon.core.model import Result, RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from support.fleet_processes import wait_until
 from support.postgres_server import postgres
@@ -26,7 +26,7 @@ async def someone_waits(store: SqlStore) -> bool:
 async def test_a_worker_whose_attempt_is_just_being_given_up_hears_that_it_is_lost() -> None:
     async with postgres(18).database() as url:
         one, other = await open_postgres(url), await open_postgres(url)
-        wanted = new_requested_run(RunId("run_a"), minutely(), source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId("run_a"), minutely(), source=RunSource.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
         await one.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         taken = await take_task(one, "w1", run, now=NOON)

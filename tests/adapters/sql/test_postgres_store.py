@@ -18,7 +18,7 @@ from gnomon.adapters.sql.schema import node
 from gnomon.adapters.sql.transactions import TransactionBody
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Overlap, Result, RunId, Schedule, ScheduleUid, Source
+from gnomon.core.model import Overlap, Result, RunId, RunSource, Schedule, ScheduleUid
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState
@@ -318,7 +318,7 @@ async def test_runs_that_end_at_once_on_two_nodes_strand_no_queued_one(stores: t
 
 
 async def launched(store: SqlStore, schedule: Schedule, names: Sequence[str]) -> list[LaunchOutcome]:
-    runs = [new_requested_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON) for name in names]
+    runs = [new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.API, now=NOON) for name in names]
     return list(await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON))
 
 
@@ -352,7 +352,7 @@ async def test_a_task_that_two_nodes_admit_at_once_is_admitted_by_one(stores: tu
 @pytest.mark.req("Z-12")
 async def test_several_nodes_that_admit_at_once_never_exceed_the_budget(stores: tuple[SqlStore, SqlStore]) -> None:
     # Runs without a schedule: nothing else makes these transactions wait for each other.
-    wanted = [new_requested_run(RunId(f"run_{n:03}"), minutely(), source=Source.API, now=NOON) for n in range(120)]
+    wanted = [new_requested_run(RunId(f"run_{n:03}"), minutely(), source=RunSource.API, now=NOON) for n in range(120)]
     runs = [replace(run, schedule_uid=None, schedule_id=None) for run in wanted]
     await stores[0].runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
     tasks = await stores[0].history.tasks(runs)
@@ -378,7 +378,7 @@ async def test_a_run_that_two_nodes_launch_at_once_is_launched_by_one(
     schedule = minutely(overlap=Overlap.ALLOW)
     await stores[0].schedules.add([schedule], actor="ada", tzdata="")
     for turn in range(10):
-        wanted = new_requested_run(RunId(f"run_{turn}"), schedule, source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId(f"run_{turn}"), schedule, source=RunSource.API, now=NOON)
         run = wanted if scheduled else replace(wanted, schedule_uid=None, schedule_id=None)
         wish = LaunchRequest(run=run, first_steps=("main",), input=b"{}")
 
@@ -413,7 +413,7 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
 @pytest.mark.guarantee("S7")
 async def test_an_attempt_that_two_nodes_end_at_once_ends_once(stores: tuple[SqlStore, SqlStore]) -> None:
     for turn in range(10):
-        wanted = new_requested_run(RunId(f"run_{turn}"), minutely(), source=Source.API, now=NOON)
+        wanted = new_requested_run(RunId(f"run_{turn}"), minutely(), source=RunSource.API, now=NOON)
         run = replace(wanted, schedule_uid=None, schedule_id=None)
         await stores[0].runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
         taken = await take_task(stores[0], "w1", run, now=NOON)

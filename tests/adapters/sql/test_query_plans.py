@@ -34,7 +34,7 @@ from gnomon.adapters.sql import (
 from gnomon.adapters.sql.unreadable import MAX_REMEMBERED, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunSource, RunStatus, TaskId
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.external_events import ExternalEvent
@@ -69,7 +69,7 @@ def _some_unreadable() -> UnreadableSchedules:
 
 
 def wanted(name: str, schedule: Any = SCHEDULE, **changes: Any) -> LaunchRequest:  # noqa: ANN401 - any field of a run
-    run = new_requested_run(RunId(f"run_{name}"), schedule, source=Source.API, now=NOON)
+    run = new_requested_run(RunId(f"run_{name}"), schedule, source=RunSource.API, now=NOON)
     return LaunchRequest(run=replace(run, **changes), first_steps=("main",), input=b"{}", force=schedule is SCHEDULE)
 
 
@@ -304,7 +304,7 @@ QUERIES: dict[str, Asked] = {
     "list runs on": lambda conn: runs.list_runs(conn, RunQuery(after=(NOON, FAILED), status=RunStatus.FAILED)),
     "list runs of a job": lambda conn: runs.list_runs(conn, RunQuery(schedule_id="report", after=(NOON, FAILED))),
     "list runs since": lambda conn: runs.list_runs(
-        conn, RunQuery(source=Source.API, since=NOON, until=NOON + MINUTE, down_to=(NOON, FAILED))
+        conn, RunQuery(source=RunSource.API, since=NOON, until=NOON + MINUTE, down_to=(NOON, FAILED))
     ),
     "place of a run": lambda conn: runs.run_position(conn, RunQuery(until=NOON, after=(NOON, FAILED)), 2),
     "place of a run of a job": lambda conn: runs.run_position(conn, RunQuery(schedule_id="report"), 2),

@@ -50,11 +50,11 @@ async def test_it_finds_what_is_due_who_holds_the_shards_and_the_first_jobs(stor
     await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     now = NOON + MINUTE
 
-    found = await store.stats.read(now, overdue_before=now - 1, cards=1)
+    found = await store.stats.read(now, overdue_before=now - 1, max_jobs=1)
 
     assert (found.jobs, found.due, found.oldest_due_at, found.overdue) == (2, 2, now, 0)
     assert (found.shards, found.holders, found.store_at) == (SHARDS, 1, now)
-    assert [card.job for card in found.cards] == ["early"]
+    assert [one.job for one in found.job_stats] == ["early"]
 
 
 async def test_a_run_of_one_step_has_none_to_count(store: SqlStore) -> None:

@@ -16,7 +16,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.ledger.edits import edited_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import plan
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import LogLine, Overlap, Result, RunId, Schedule, Source, TickException
+from gnomon.core.model import LogLine, Overlap, Result, RunId, RunSource, Schedule, TickException
 from gnomon.core.runs.backfill import Backfill, next_backfill_batch, planned_times
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -59,18 +59,18 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 class Operators:
     """Do anything that anyone may do, at random."""
 
-    def __init__(self, pair: StorePair, dice: Random) -> None:
-        self.pair, self.dice, self.now, self.names = pair, dice, NOON, 0
+    def __init__(self, pair: StorePair, rng: Random) -> None:
+        self.pair, self.rng, self.now, self.names = pair, rng, NOON, 0
         self.hands: list[Any] = []
 
     async def act(self) -> None:
-        self.now += self.dice.randrange(MINUTE // 2)
+        self.now += self.rng.randrange(MINUTE // 2)
         acts = (self.tick, self.launch, self.admit, self.admit, self.take, self.report, self.report)
         others = (self.cancel, self.begin, self.renew, self.edit, self.backfill, self.delete, self.resolve)
-        await self.dice.choice(acts + acts + others)()
+        await self.rng.choice(acts + acts + others)()
 
     async def schedule(self) -> Schedule | None:
-        name = self.dice.choice(SCHEDULES).schedule_id
+        name = self.rng.choice(SCHEDULES).schedule_id
         found: Schedule | None = await self.pair.call_both(lambda store: store.schedules.find("default", name))
         return found
 
@@ -85,33 +85,33 @@ class Operators:
         await self.pair.call_both(lambda store: store.ledger.decide(verdicts, now=self.now, terms=terms))
 
     async def launch(self) -> None:
-        wishes = [await self.wish() for _ in range(self.dice.randint(1, 3))]
+        wishes = [await self.wish() for _ in range(self.rng.randint(1, 3))]
         await self.pair.call_both(lambda store: store.runs.launch(wishes, now=self.now))
 
     async def wish(self) -> LaunchRequest:
         schedule = await self.schedule() or SCHEDULES[0]
-        self.names += self.dice.random() < 0.9
-        run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=Source.API, now=self.now)
+        self.names += self.rng.random() < 0.9
+        run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=RunSource.API, now=self.now)
         letters = await self.pair.call_both(lambda store: store.dead_letters.page("default"))
-        if letters and self.dice.random() < 0.3:
-            run = replace(run, replay_of=self.dice.choice(letters).dead_letter_id)
-        if self.dice.random() < 0.2:
+        if letters and self.rng.random() < 0.3:
+            run = replace(run, replay_of=self.rng.choice(letters).dead_letter_id)
+        if self.rng.random() < 0.2:
             run = replace(run, schedule_uid=None, schedule_id=None)
-        ahead = replace(run, fire_at=self.now + self.dice.choice((0, 0, MINUTE)))
-        given = self.dice.choice((None, b'{"x":1}'))
-        return LaunchRequest(run=ahead, first_steps=("main",), input=given, force=self.dice.random() < 0.1)
+        ahead = replace(run, fire_at=self.now + self.rng.choice((0, 0, MINUTE)))
+        given = self.rng.choice((None, b'{"x":1}'))
+        return LaunchRequest(run=ahead, first_steps=("main",), input=given, force=self.rng.random() < 0.1)
 
     async def admit(self) -> None:
         await self.pair.call_both(lambda store: store.tasks.next_available_at())
         waiting = await self.pair.call_both(lambda store: store.tasks.waiting(self.now, limit=4))
         admissions = [self.admission(one) for one in waiting]
         await self.pair.call_both(lambda store: store.tasks.admit([*admissions, *admissions[:1]], now=self.now))
-        since = self.now - self.dice.choice((MINUTE, 60 * MINUTE))
+        since = self.now - self.rng.choice((MINUTE, 60 * MINUTE))
         await self.pair.call_both(lambda store: store.tasks.actions_since("default", since=since))
 
     def admission(self, one: Any) -> Any:  # noqa: ANN401 - a task that waits
         kept = {"schedule_uid": one.run.schedule_uid, "available_at": self.now}
-        changes: dict[str, Any] = self.dice.choice(
+        changes: dict[str, Any] = self.rng.choice(
             (
                 *[{}] * 3,
                 *[{"action_limit": ("default", 4)}] * 3,
@@ -123,8 +123,8 @@ class Operators:
         return admission(one.task, **kept | changes)
 
     async def take(self) -> None:
-        begin = self.dice.random() < 0.8
-        limit = self.dice.randint(1, 4)
+        begin = self.rng.random() < 0.8
+        limit = self.rng.randint(1, 4)
         self.hands += await self.pair.call_both(
             lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now, begin=begin)
         )
@@ -139,35 +139,35 @@ class Operators:
         await self.pair.call_both(lambda store: store.attempts.cancel_requests("w1"))
 
     async def report(self) -> None:
-        self.dice.shuffle(self.hands)
-        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.dice.randint(1, 3)))]
+        self.rng.shuffle(self.hands)
+        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.rng.randint(1, 3)))]
         endings = [self.ending(one) for one in [*chosen, *chosen[:1]]]
         await self.pair.call_both(lambda store: store.attempts.report(endings))
         # Some are told again, when it is too late.
-        self.hands += chosen[: self.dice.random() < 0.1]
+        self.hands += chosen[: self.rng.random() < 0.1]
 
     def ending(self, one: Any) -> Any:  # noqa: ANN401 - a task in hand
-        result = self.dice.choice((*[Result.SUCCEEDED] * 5, *Result))
+        result = self.rng.choice((*[Result.SUCCEEDED] * 5, *Result))
         told: dict[str, Any] = {"error": None if result is Result.SUCCEEDED else "it broke"}
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             told |= {"output": b"1", "logs": (LogLine(self.now, "info", "here"), LogLine(self.now, "info", "there"))}
-        return completion_of(one, result, now=self.now, definition=self.dice.choice(DEFINITIONS), **told)
+        return completion_of(one, result, now=self.now, definition=self.rng.choice(DEFINITIONS), **told)
 
     async def cancel(self) -> None:
         runs = await self.pair.call_both(lambda store: store.executions.list_runs(RunQuery(limit=5)))
         if runs:
-            name = self.dice.choice(runs).run_id
+            name = self.rng.choice(runs).run_id
             await self.pair.call_both(lambda store: store.runs.cancel(name, reason="no", now=self.now))
 
     async def edit(self) -> None:
         schedule = await self.schedule()
         if schedule is not None:
             verdict = verdict_before_edit(schedule, now=self.now)
-            overlap = self.dice.choice((schedule.spec.overlap, *Overlap))
+            overlap = self.rng.choice((schedule.spec.overlap, *Overlap))
             spec = replace(schedule.spec, overlap=overlap)
             coming = Ticks(schedule.schedule_id, spec).after(max(verdict.mark_at, self.now))
-            if coming is not None and self.dice.random() < 0.3:
-                exception = TickException(coming, self.dice.choice((None, coming + 17_000)))
+            if coming is not None and self.rng.random() < 0.3:
+                exception = TickException(coming, self.rng.choice((None, coming + 17_000)))
                 spec = replace(spec, exceptions=(exception,))
             changed = edited_schedule(verdict, spec, now=self.now)
             await self.pair.call_both(
@@ -177,10 +177,10 @@ class Operators:
     async def backfill(self) -> None:
         """A stretch of an hour ago is asked for, or the next lot of those that are open is carried out."""
         schedule = await self.schedule()
-        first = NOON - self.dice.randrange(60, 64) * MINUTE
-        if schedule is not None and self.dice.random() < 0.5:
+        first = NOON - self.rng.randrange(60, 64) * MINUTE
+        if schedule is not None and self.rng.random() < 0.5:
             self.names += 1
-            again, parallel = self.dice.random() < 0.3, self.dice.randint(1, 3)
+            again, parallel = self.rng.random() < 0.3, self.rng.randint(1, 3)
             name, uid, job = f"bf_{self.names:05}", schedule.uid, schedule.schedule_id
             said: dict[str, Any] = {
                 "from_at": first,
@@ -206,7 +206,7 @@ class Operators:
 
     async def delete(self) -> None:
         schedule = await self.schedule()
-        if schedule is not None and self.dice.random() < 0.1:
+        if schedule is not None and self.rng.random() < 0.1:
             verdict = verdict_before_edit(schedule, now=self.now)
             await self.pair.call_both(lambda store: store.schedules.delete(verdict, now=self.now, actor="ada"))
 

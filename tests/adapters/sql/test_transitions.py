@@ -16,7 +16,7 @@ import gnomon
 from contracts.store import NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_sqlite, schema
 from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, transition, write_changes
-from gnomon.core.model import Overlap, RunId, Source, Task
+from gnomon.core.model import Overlap, RunId, RunSource, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import INITIAL, TRANSITIONS, TaskState
 from gnomon.errors import IllegalTransition
@@ -67,7 +67,7 @@ async def tasks_in(store: SqlStore, states: list[TaskState]) -> list[Task]:
     """New tasks, inserted as PENDING and then written into these states."""
     owner = minutely(overlap=Overlap.ALLOW)
     await store.schedules.add([owner], actor="ada", tzdata="")
-    runs = [new_requested_run(RunId(f"run_{n:03}"), owner, source=Source.API, now=NOON) for n in range(len(states))]
+    runs = [new_requested_run(RunId(f"run_{n:03}"), owner, source=RunSource.API, now=NOON) for n in range(len(states))]
     await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
     tasks = sorted(await store.history.tasks(runs), key=lambda task: task.run_id)
     await set_states(store, tasks, states)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from contracts.store import ALL_SHARDS, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore, open_postgres, open_sqlite, unreadable
-from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, Source
+from gnomon.core.model import Overlap, RunId, RunSource, RunStatus, Schedule
 from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
@@ -160,7 +160,7 @@ async def test_a_page_has_others_in_the_place_of_those_that_cannot_be_read(store
 async def test_the_runs_of_a_schedule_that_cannot_be_read_end_all_the_same(store: SqlStore, *, once: bool) -> None:
     broken = minutely("broken", overlap=Overlap.QUEUE, delete_after_run=once)
     await store.schedules.add([broken], actor="ada", tzdata="")
-    runs = [new_requested_run(RunId(f"run_{name}"), broken, source=Source.CRON, now=NOON) for name in "ab"]
+    runs = [new_requested_run(RunId(f"run_{name}"), broken, source=RunSource.CRON, now=NOON) for name in "ab"]
     await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
     await said(store, [broken], UNKNOWN_ZONE)
 

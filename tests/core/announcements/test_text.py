@@ -16,7 +16,7 @@ from gnomon.core.announcements.text import (
     announcement_title,
     asks_for_silence,
 )
-from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Source
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, ScheduleUid
 
 RUN = Run(
     run_id=RunId("run_1"),
@@ -26,7 +26,7 @@ RUN = Run(
     workflow_id="backup",
     workflow_version=1,
     user_id="ada",
-    source=Source.CRON,
+    source=RunSource.CRON,
     status=RunStatus.COMPLETED,
     queued=False,
     planned_at=NOON,

@@ -190,12 +190,12 @@ def test_the_search_back_looks_at_the_microseconds_of_the_instant_not_of_the_clo
 
 
 def answers(seed: int) -> list[object]:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     found: list[object] = []
     for _ in range(150):
-        expression = dice.choice(["*/7 * * * *", "30 2 * * *", "0 0 29 2 *", "15 3 * * MON#2", "0 9 L * *"])
-        zone = dice.choice(["America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Lord_Howe"])
-        instant = datetime(1950, 1, 1, tzinfo=UTC) + timedelta(seconds=dice.randrange(150 * 365 * 86400))
+        expression = rng.choice(["*/7 * * * *", "30 2 * * *", "0 0 29 2 *", "15 3 * * MON#2", "0 9 L * *"])
+        zone = rng.choice(["America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Lord_Howe"])
+        instant = datetime(1950, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randrange(150 * 365 * 86400))
         cron = Cron(expression, zone)
         found.append((cron.next_after(instant), cron.previous_before(instant), cron.matches(instant)))
     return found

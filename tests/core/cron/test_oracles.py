@@ -62,11 +62,11 @@ def test_the_sample_has_a_hundred_zones_with_clock_changes() -> None:
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_around_clock_changes_the_fires_are_those_of_the_scanner(batch: int) -> None:
-    for dice in seeded_rounds(f"scanner {batch}", 20):
-        zone = dice.choice([zone for zone in ZONES if changes_of(zone)])
-        change = dice.choice(changes_of(zone))
-        text = random_cron(dice, times=dice.random() < 0.8)
-        cron = accepted(text, zone, dice.choice(PRESETS))
+    for rng in seeded_rounds(f"scanner {batch}", 20):
+        zone = rng.choice([zone for zone in ZONES if changes_of(zone)])
+        change = rng.choice(changes_of(zone))
+        text = random_cron(rng, times=rng.random() < 0.8)
+        cron = accepted(text, zone, rng.choice(PRESETS))
         start, end = change - timedelta(hours=26), change + timedelta(hours=26)
         if cron is None:
             continue
@@ -106,12 +106,12 @@ def test_historical_oddities_are_those_of_the_scanner_to_the_second(zone: str, c
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 def test_the_fires_are_those_of_cronsim(batch: int, reverse: bool) -> None:  # noqa: FBT001 - a column
-    for dice in seeded_rounds(f"cronsim {batch}", 125):
+    for rng in seeded_rounds(f"cronsim {batch}", 125):
         # cronsim gives six fields no clock changes at all; we do (docs/decisions/0003).
-        seconds = dice.random() < 0.2
-        zone = "UTC" if seconds else dice.choice(CRONSIM_ZONES)
-        text = random_cron(dice, seconds=seconds, times=dice.random() < 0.3)
-        start = datetime(1975, 1, 1, tzinfo=UTC) + timedelta(seconds=dice.randrange(62 * 365 * 86400))
+        seconds = rng.random() < 0.2
+        zone = "UTC" if seconds else rng.choice(CRONSIM_ZONES)
+        text = random_cron(rng, seconds=seconds, times=rng.random() < 0.3)
+        start = datetime(1975, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randrange(62 * 365 * 86400))
         expected = oracle(text, zone, start, reverse=reverse)
         cron = accepted(text, zone, Dst())
         if cron is None:

@@ -15,7 +15,7 @@ from gnomon.core.explain.evidence import (
 )
 from gnomon.core.explain.explain import explain_subject
 from gnomon.core.explain.phrases import TimeFormatter, instant_phrase, join_names, one_line
-from gnomon.core.model import Reason, RunId, Source, Spec
+from gnomon.core.model import Reason, RunId, RunSource, Spec
 from gnomon.core.runs.external_events import effect_of_launch
 from gnomon.core.runs.launch import LaunchOutcome, new_requested_run
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
@@ -28,13 +28,13 @@ def test_every_reason_of_the_ledger_has_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (Source.API, "It was started through the API, by bob."),
-        (Source.MANUAL, "bob triggered it."),
-        (Source.BACKFILL, "It is a backfill of a past planned time, requested by bob."),
-        (Source.CRON, "bob started it with the run launcher, on behalf of alice."),
+        (RunSource.API, "It was started through the API, by bob."),
+        (RunSource.MANUAL, "bob triggered it."),
+        (RunSource.BACKFILL, "It is a backfill of a past planned time, requested by bob."),
+        (RunSource.CRON, "bob started it with the run launcher, on behalf of alice."),
     ],
 )
-def test_a_start_names_the_caller_and_not_the_user_that_the_caller_chose(source: Source, sentence: str) -> None:
+def test_a_start_names_the_caller_and_not_the_user_that_the_caller_chose(source: RunSource, sentence: str) -> None:
     run = new_requested_run(RunId("run_1"), minutely(), source=source, now=NOON, actor="bob", user_id="alice")
 
     assert explain.explain_start(run) == (source.value, sentence)
@@ -45,7 +45,7 @@ def test_everything_that_can_become_of_an_event_has_a_sentence() -> None:
 
 
 def test_whatever_starts_a_run_has_a_sentence() -> None:
-    assert set(explain.START_SENTENCES) == set(Source)
+    assert set(explain.START_SENTENCES) == set(RunSource)
 
 
 def test_whatever_a_task_waits_for_has_a_sentence() -> None:

@@ -252,9 +252,9 @@ def test_names_are_unique() -> None:
 
 
 def test_it_fires_when_cron_would() -> None:
-    dice = random.Random("crontabs")
+    rng = random.Random("crontabs")
     for _ in range(60):
-        text = random_cron(dice, times=True)
+        text = random_cron(rng, times=True)
         if len(text.split()) != 5 or any(letter in text for letter in "L#"):
             continue
         found = entry(f"{text} ls")

@@ -22,7 +22,7 @@ from gnomon.core.ledger.edits import (
 )
 from gnomon.core.ledger.plan import CatchupLimit, plan, schedule_after
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, Verdict
+from gnomon.core.model import Catchup, Decision, Overlap, Reason, Schedule, Spec, TickException, TickKind, TickVerdict
 from gnomon.core.triggers import Every
 from gnomon.errors import FieldError
 
@@ -32,7 +32,7 @@ def hourly(*exceptions: TickException, **changes: object) -> Schedule:
     return replace(minutely(), spec=spec, next_fire_at=Ticks("report", spec).next_fire_at(NOON))
 
 
-def said(verdict: Verdict) -> list[tuple[int, int, TickKind, Reason]]:
+def said(verdict: TickVerdict) -> list[tuple[int, int, TickKind, Reason]]:
     return [((d.planned_at - NOON) // MINUTE, d.count, d.kind, d.reason) for d in verdict.decisions]
 
 
@@ -237,7 +237,7 @@ def test_ticks_with_exceptions_are_those_of_a_naive_scan(schedule: Schedule, one
     st.sampled_from([1, 5, 100]),
 )
 def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
-    schedule: Schedule, steps: list[int], decide: Callable[..., Verdict], most: int
+    schedule: Schedule, steps: list[int], decide: Callable[..., TickVerdict], most: int
 ) -> None:
     first, now, decisions = schedule.mark_at, NOON, list[Decision]()
     for step in steps:

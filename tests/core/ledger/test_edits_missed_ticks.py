@@ -13,7 +13,7 @@ from gnomon.core.ledger.edits import (
     missed_ticks,
     resume_verdict,
 )
-from gnomon.core.model import Overlap, Schedule, TickException, Verdict
+from gnomon.core.model import Overlap, Schedule, TickException, TickVerdict
 from gnomon.errors import FieldError
 
 NOW = NOON + 4 * HOUR + 30 * MINUTE
@@ -28,7 +28,7 @@ def paused(*, overlap: Overlap = Overlap.SKIP, active: int = 0, queued: int = 0,
     return replace(resting, active_runs=active, queued_runs=queued)
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: TickVerdict) -> str:
     """Each decision in short: hours, kind and reason."""
     words = [
         f"{(d.planned_at - NOON) // HOUR}{f'-{(d.last_at - NOON) // HOUR}' if d.count > 1 else ''} {d.kind}({d.reason})"

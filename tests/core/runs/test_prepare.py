@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gnomon.core.model import Result, Run, RunId, RunStatus, Source
+from gnomon.core.model import Result, Run, RunId, RunSource, RunStatus
 from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
 from gnomon.core.runs.launch import first_tasks
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, complete_attempt
@@ -30,7 +30,7 @@ RUN = Run(
     workflow_id="report",
     workflow_version=1,
     user_id="ada",
-    source=Source.MANUAL,
+    source=RunSource.MANUAL,
     status=RunStatus.RUNNING,
     queued=False,
     planned_at=NOON,

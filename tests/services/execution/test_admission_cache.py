@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.store import NOON
-from gnomon.core.model import Run, RunId, RunStatus, Source, Task, TaskId
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, Task, TaskId
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.services.execution.admission_cache import AdmissionCache, NoAdmissionCache
@@ -21,7 +21,7 @@ def request(name: str, *, fence: int = 0) -> AdmissionRequest:
         workflow_id="report",
         workflow_version=1,
         user_id="ada",
-        source=Source.MANUAL,
+        source=RunSource.MANUAL,
         status=RunStatus.PENDING,
         queued=False,
         planned_at=NOON,

@@ -28,8 +28,8 @@ CHANGES = {"admit", "take", "report", "fan_out", "renew"}
 class FlakyStore:
     """A store that fails before or after its commits."""
 
-    def __init__(self, store: Store, dice: random.Random, chance: float) -> None:
-        self._store, self.dice, self.chance = store, dice, chance
+    def __init__(self, store: Store, rng: random.Random, chance: float) -> None:
+        self._store, self.rng, self.chance = store, rng, chance
         self.failures = 0
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
@@ -50,11 +50,11 @@ class FlakyPart:
         flaky = self._flaky
 
         async def unsteady(*words: Any, **named: Any) -> Any:  # noqa: ANN401
-            if flaky.dice.random() < flaky.chance / 2:
+            if flaky.rng.random() < flaky.chance / 2:
                 flaky.failures += 1
                 raise StoreUnavailable("away before the commit")
             done = await act(*words, **named)
-            if flaky.dice.random() < flaky.chance / 2:
+            if flaky.rng.random() < flaky.chance / 2:
                 flaky.failures += 1
                 raise StoreUnavailable("away after the commit")
             return done
@@ -62,29 +62,29 @@ class FlakyPart:
         return unsteady
 
 
-def random_graph(dice: random.Random, size: int) -> Workflow:
+def random_graph(rng: random.Random, size: int) -> Workflow:
     steps: list[Step] = []
     for number in range(size):
-        needs = dice.sample([step.name for step in steps], min(len(steps), dice.choice((0, 1, 1, 2, 3))))
+        needs = rng.sample([step.name for step in steps], min(len(steps), rng.choice((0, 1, 1, 2, 3))))
         shape: dict[str, Any] = {"function": "reports.make"}
-        if dice.random() < 0.1:
-            shape |= {"foreach": list(range(dice.choice((0, 1, 5)))), "max_parallel": dice.choice((None, 1, 2))}
-        elif dice.random() < 0.05:
+        if rng.random() < 0.1:
+            shape |= {"foreach": list(range(rng.choice((0, 1, 5)))), "max_parallel": rng.choice((None, 1, 2))}
+        elif rng.random() < 0.05:
             shape |= {"function": "", "delay_ms": 1000}
-        elif needs and dice.random() < 0.5:
+        elif needs and rng.random() < 0.5:
             shape |= {"input": {"from": f"${{steps.{needs[0]}.output}}"}}
         steps.append(
             Step(
                 name=f"s{number}",
                 depends_on=tuple(needs),
-                when=dice.choice((When.ALL_SUCCESS,) * 6 + (When.ALL_DONE, When.ANY_FAILED))
+                when=rng.choice((When.ALL_SUCCESS,) * 6 + (When.ALL_DONE, When.ANY_FAILED))
                 if needs
                 else When.ALL_SUCCESS,
-                retry=dice.choice((None, RetryPolicy(max_attempts=3, initial_delay_ms=100, jitter=0))),
+                retry=rng.choice((None, RetryPolicy(max_attempts=3, initial_delay_ms=100, jitter=0))),
                 **shape,
             )
         )
-    limit = dice.choice((None, None, 1, 3))
+    limit = rng.choice((None, None, 1, 3))
     return Workflow(workflow_id="report", version=1, steps=tuple(steps), max_parallel=limit)
 
 
@@ -111,12 +111,12 @@ class RandomGraphRun:
         store: Store | None = None,
         clock: VirtualClock | None = None,
     ) -> None:
-        self.dice = random.Random(f"graph {seed}")
-        self.together = store is not None or self.dice.random() < 0.5
+        self.rng = random.Random(f"graph {seed}")
+        self.together = store is not None or self.rng.random() < 0.5
         self.harness = ExecutionHarness(flags={"worker.slots": slots}, store=store, clock=clock)
         self.steady = self.harness.store
-        self.unsteady = FlakyStore(self.steady, self.dice, chance)
-        self.definition = random_graph(self.dice, size)
+        self.unsteady = FlakyStore(self.steady, self.rng, chance)
+        self.definition = random_graph(self.rng, size)
         self.witness = BodyTrace()
         self.seen: set[tuple[str, int]] = set()
         self.crashes = 0
@@ -152,9 +152,9 @@ class RandomGraphRun:
             await harness.dispatcher.step()
             await harness.worker.step()
             self._act()
-            if self.dice.random() < 0.02:
+            if self.rng.random() < 0.02:
                 await self._crash()
-            harness.clock.advance(self.dice.choice((1, 50, 1100)))
+            harness.clock.advance(self.rng.choice((1, 50, 1100)))
             if turn % 50 == 49:
                 # What a lost answer left in nobody's hands is found when its lease is over.
                 harness.clock.advance(harness.settings.worker.lease_ms)
@@ -168,8 +168,8 @@ class RandomGraphRun:
                 self.seen.add(held)
                 self.witness.started.append((one.task.step, one.task.item, one.task.fence))
                 self.witness.given += [(one.task.step, one.input["from"])] if "from" in one.input else []
-            if self.dice.random() < 0.6:
-                result = self.dice.choice((Result.SUCCEEDED,) * 5 + (Result.FAILED, Result.GAVE_UP))
+            if self.rng.random() < 0.6:
+                result = self.rng.choice((Result.SUCCEEDED,) * 5 + (Result.FAILED, Result.GAVE_UP))
                 told = {"output": b"%d" % one.task.fence} if result is Result.SUCCEEDED else {"error": "no"}
                 self.harness.runner.end(held, result, **told)
 
@@ -201,9 +201,9 @@ def how_it_ended(task: Task) -> str:
 @pytest.mark.guarantee("S13")
 @pytest.mark.parametrize("seed", range(30 * EFFORT))
 async def test_whatever_breaks_a_graph_keeps_its_promises(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     timeline = RandomGraphRun(
-        seed, size=dice.choice((2, 5, 12, 30, 200 if seed % 10 == 0 else 8)), chance=dice.choice((0, 0.05, 0.2))
+        seed, size=rng.choice((2, 5, 12, 30, 200 if seed % 10 == 0 else 8)), chance=rng.choice((0, 0.05, 0.2))
     )
     run = await timeline.play()
     tasks = list(await timeline.steady.history.tasks([run]))

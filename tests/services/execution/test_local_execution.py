@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Source, TaskId
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, TaskId
 from gnomon.core.policy.facts import request_digest
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
@@ -121,7 +121,7 @@ async def test_what_ended_makes_room_in_the_same_step() -> None:
 
 async def test_the_dispatcher_waits_exactly_until_the_next_task_is_ready(harness: ExecutionHarness) -> None:
     job = await harness.job()
-    wanted = new_requested_run(RunId("run_later"), job, source=Source.API, now=NOON)
+    wanted = new_requested_run(RunId("run_later"), job, source=RunSource.API, now=NOON)
     later = replace(wanted, fire_at=NOON + 2345)
     await harness.store.runs.launch([LaunchRequest(run=later, first_steps=("main",))], now=NOON)
 

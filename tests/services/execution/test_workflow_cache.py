@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.schedules import MemoryJobs
-from gnomon.core.model import Run, RunId, RunStatus, Source
+from gnomon.core.model import Run, RunId, RunSource, RunStatus
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import JobChangeset
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -23,7 +23,7 @@ RUN = Run(
     workflow_id="a",
     workflow_version=1,
     user_id="",
-    source=Source.MANUAL,
+    source=RunSource.MANUAL,
     status=RunStatus.PENDING,
     queued=False,
     planned_at=NOON,

@@ -14,7 +14,7 @@ from gnomon.config.settings import load
 from gnomon.core.announcements.model import Announcement, AnnouncementState, AnnounceMoment, AnnounceRule
 from gnomon.core.announcements.split import CONTINUED, CONTINUES
 from gnomon.core.health import HealthCondition
-from gnomon.core.model import Overlap, Result, Run, RunId, RunStatus, Schedule, Source
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementQuery
@@ -70,7 +70,7 @@ class AnnouncerHarness:
     ) -> Run:
         """A run of the job that has ended: well, or with an error."""
         now = self.clock.now()
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=now)
+        run = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=now)
         await self.store.runs.launch([LaunchRequest(run=run, first_steps=job.spec.first_steps)], now=now)
         taken = await take_task(self.store, "worker", run, now=now)
         definition = await self.store.jobs.workflow(job.tenant, job.spec.workflow_id)

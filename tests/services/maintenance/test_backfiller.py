@@ -9,14 +9,14 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Overlap, Run, Schedule, Source
+from gnomon.core.model import Overlap, Run, RunSource, Schedule
 from gnomon.core.runs.backfill import BackfillBatch, BatchOutcome, OpenBackfill
 from gnomon.errors import FieldError, NotFound, StoreUnavailable, UsageError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.backfills import BackfillService, Preview
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.task_steps import finish_run
 
@@ -31,7 +31,7 @@ class BackfillFixture:
         self.store = MemoryStore(self.clock.now)
         self.events = Recorder()
         self.backfill_service = BackfillService(self.store.backfills, self.store.schedules, self.clock, CountedIds())
-        self.registrar = Registrar(self.store.schedules, self.store.history, self.clock, CountedIds())
+        self.schedules = ScheduleService(self.store.schedules, self.store.history, self.clock, CountedIds())
         self.backfiller = self.another()
 
     def another(self) -> Backfiller:
@@ -105,9 +105,9 @@ async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: Backfi
 
     await at.go()
 
-    schedule = (await at.registrar.get("report")).schedule
+    schedule = (await at.schedules.get("report")).schedule
     assert (schedule.active_runs, schedule.queued_runs) == (2, 0)
-    assert {run.source for run in await at.under_way()} == {Source.BACKFILL}
+    assert {run.source for run in await at.under_way()} == {RunSource.BACKFILL}
 
 
 async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
@@ -148,7 +148,7 @@ async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -
     await at.job()
     await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")
     said = {"schedule_id": "report", "schedule": "30 * * * *", "workflow_id": "report"}
-    await at.registrar.upsert(said, actor="eve")
+    await at.schedules.upsert(said, actor="eve")
 
     assert await at.ran() == HOURS
 
@@ -167,7 +167,7 @@ async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes
 async def test_with_its_job_a_backfill_is_gone(at: BackfillFixture) -> None:
     await at.job()
     asked = (await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
-    await at.registrar.delete("report", actor="ada")
+    await at.schedules.delete("report", actor="ada")
 
     assert await at.ran() == []
 
@@ -235,12 +235,12 @@ async def test_a_stretch_that_makes_no_sense_is_refused(
 
 async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: BackfillFixture) -> None:
     await at.job()
-    await at.registrar.pause("report", actor="ada")
+    await at.schedules.pause("report", actor="ada")
     at.clock.advance(2 * HOUR)
 
     with pytest.raises(FieldError, match="resume the job first"):
         await at.backfill_service.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
-    await at.registrar.resume("report", actor="ada")
+    await at.schedules.resume("report", actor="ada")
     await at.backfill_service.start("report", NOON + HOUR, NOON + 2 * HOUR, actor="ada")
 
     assert await at.ran() == [NOON + HOUR, NOON + 2 * HOUR]

@@ -17,7 +17,7 @@ from gnomon.config.settings import load
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.edits import verdict_before_edit
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import DAY_MS, Run, RunId, Schedule, Source
+from gnomon.core.model import DAY_MS, Run, RunId, RunSource, Schedule
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import ArchiveUnavailable
@@ -90,7 +90,7 @@ class CleanerFixture:
         return made
 
     async def run(self, job: Schedule, name: str) -> Run:
-        run = new_requested_run(RunId(f"run_{name}"), job, source=Source.MANUAL, now=self.clock.now())
+        run = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=self.clock.now())
         await self.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=self.clock.now())
         await finish_run(self.store, run, now=self.clock.now())
         return run

@@ -11,7 +11,7 @@ from gnomon.config.sections import WatchdogSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.invariants import Invariant
-from gnomon.core.model import RunId, Schedule, Source
+from gnomon.core.model import RunId, RunSource, Schedule
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.services.coordination import SingletonLease
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
@@ -98,7 +98,7 @@ async def test_counts_that_are_wrong_are_put_right_and_shown() -> None:
 async def test_an_attempt_that_nobody_ends_is_announced_once_and_so_is_its_end() -> None:
     ward = InvariantFixture()
     made = replace(await ward.schedule(trigger=Cron("0 0 1 1 *")))
-    run = new_requested_run(RunId("run_a"), made, source=Source.MANUAL, now=NOON)
+    run = new_requested_run(RunId("run_a"), made, source=RunSource.MANUAL, now=NOON)
     await ward.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
     taken = await take_task(ward.store, "w1", run, now=NOON)
     ward.clock.advance(5 * MINUTE)

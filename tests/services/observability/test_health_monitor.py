@@ -47,8 +47,8 @@ class FakeStatsReader:
     async def marks_ahead(self) -> MarksAhead:
         return MarksAhead(0)
 
-    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        del now, overdue_before, cards
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
+        del now, overdue_before, max_jobs
         self.looks += 1
         await self.answers.wait()
         if isinstance(self.finds, Exception):
@@ -84,7 +84,7 @@ class HealthFixture:
             self.clock,
             failures=self.failures,
             tick_ms=1000,
-            cards=0,
+            max_jobs=0,
             ticker=self.ticker,
             elector=self.elector,
             backoffs=lambda: {"dispatcher": self.dispatcher},
@@ -237,7 +237,7 @@ async def test_a_worker_without_a_store_is_ready_while_a_server_answers_it() -> 
         clock,
         failures=StepFailures(clock),
         tick_ms=1000,
-        cards=0,
+        max_jobs=0,
         backoffs=lambda: {"worker": Backoff(Recorder(), "worker")},
         link=lambda: ComponentStatus(answers[0]),
     )

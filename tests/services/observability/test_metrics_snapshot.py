@@ -30,7 +30,7 @@ FOUND = StoreStats(
     shards=256,
     holders=1,
     unresolved=4,
-    cards=(
+    job_stats=(
         JobStats(uid=ScheduleUid("sch_first"), job="first", next_fire_at=NOON + 60_000, locked=True),
         JobStats(uid=ScheduleUid("sch_second"), job="second", next_fire_at=None, locked=False),
         JobStats(uid=ScheduleUid("sch_third"), job="third", next_fire_at=NOON - 2000, locked=False),
@@ -48,8 +48,8 @@ class FakeStatsReader:
         self.looked_for: list[list[ScheduleUid]] = []
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
 
-    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
-        del now, overdue_before, cards
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
+        del now, overdue_before, max_jobs
         self._answer()
         return FOUND
 
@@ -76,7 +76,9 @@ class SnapshotFixture:
     def __init__(self, *, max_jobs: int = 10) -> None:
         self.told, self.clock = FakeStatsReader(), VirtualClock(NOON)
         self.meter = MetricsRecorder(max_jobs=max_jobs)
-        vitals = HealthMonitor(self.told, self.clock, failures=StepFailures(self.clock), tick_ms=1000, cards=max_jobs)
+        vitals = HealthMonitor(
+            self.told, self.clock, failures=StepFailures(self.clock), tick_ms=1000, max_jobs=max_jobs
+        )
         self.exhibit = MetricsSnapshot(self.meter, vitals, self.clock, stats_reader=self.told)
 
     async def families(self) -> dict[str, MetricFamily]:

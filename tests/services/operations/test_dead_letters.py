@@ -16,7 +16,7 @@ from gnomon.errors import FieldError, NotFound, Overlapping
 from gnomon.services.operations.dead_letters import DeadLetterService, ReplayResult
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.task_steps import completion_of, take_task, workflow
 
@@ -119,7 +119,9 @@ async def test_a_replay_is_of_the_newest_version_even_if_the_job_runs_an_older_o
     letter = await setup.failed()
     await setup.register(function="reports.mended")
     older = {"schedule_id": "report", "schedule": "@daily", "workflow_id": "report", "workflow_version": 1}
-    await Registrar(setup.store.schedules, setup.store.history, setup.clock, CountedIds()).upsert(older, actor="ada")
+    await ScheduleService(setup.store.schedules, setup.store.history, setup.clock, CountedIds()).upsert(
+        older, actor="ada"
+    )
 
     done = await setup.service.replay(letter.dead_letter_id, actor="ada")
 

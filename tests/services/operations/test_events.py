@@ -10,7 +10,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Run, ScheduleUid, Source
+from gnomon.core.model import Run, RunSource, ScheduleUid
 from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.errors import FieldError, KeyTaken, NotFound, StoreUnavailable
 from gnomon.ports.runs import RunQuery
@@ -56,7 +56,7 @@ async def test_an_event_starts_the_job_that_listens_to_it() -> None:
     emitted = await hall.announcer.emit("model.drift", {"model": "zen", "score": 0.3}, actor="ada")
 
     [run] = await hall.runs()
-    assert (run.source, run.schedule_id) == (Source.EVENT, "retrain")
+    assert (run.source, run.schedule_id) == (RunSource.EVENT, "retrain")
     [entry] = emitted.entries
     assert (entry.kind, entry.run_id) == (EventEffectKind.FIRED, run.run_id)
 

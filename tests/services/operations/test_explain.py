@@ -9,7 +9,7 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.explain.evidence import ExplanationKind
-from gnomon.core.model import Result, RunStatus, Source
+from gnomon.core.model import Result, RunSource, RunStatus
 from gnomon.core.runs.admission import GateDecision, GateVerdict
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
@@ -792,7 +792,7 @@ async def triggered_by_hand(timeline: WhyScenario) -> None:
 )
 async def started_through_the_api(timeline: WhyScenario) -> None:
     await timeline.job(None)
-    await timeline.trigger(source=Source.API, actor="shop")
+    await timeline.trigger(source=RunSource.API, actor="shop")
     await timeline.run_to_end("12:00:03")
 
 

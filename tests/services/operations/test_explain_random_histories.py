@@ -49,10 +49,10 @@ async def lived(seed: int, *, hours: int) -> SimulatedHistory:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_decision_is_explained_as_it_was_made(seed: int) -> None:
     life = await lived(seed, hours=8)
-    dice = random.Random(f"why {seed}")
+    rng = random.Random(f"why {seed}")
     for name, uid in life.world.uids.items():
         ticks = list(await life.store.history.ticks(uid, before=_FOREVER, limit=10_000))
-        for tick in dice.sample(ticks, min(MOST, len(ticks))):
+        for tick in rng.sample(ticks, min(MOST, len(ticks))):
             await _is_explained(life, name, tick, tick.decision.planned_at)
             await _is_explained(life, name, tick, tick.decision.last_at)
 
@@ -68,10 +68,10 @@ async def _is_explained(life: SimulatedHistory, name: str, tick: Tick, at: int) 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_any_moment_has_an_answer(seed: int) -> None:
     life = await lived(seed, hours=3)
-    dice, now = random.Random(f"when {seed}"), life.world.simulation.clock.now()
+    rng, now = random.Random(f"when {seed}"), life.world.simulation.clock.now()
     for name in life.world.uids:
         for _ in range(MOST):
-            told = await life.asked(name, now + dice.randrange(-6 * HOUR, 6 * HOUR) // 1000 * 1000)
+            told = await life.asked(name, now + rng.randrange(-6 * HOUR, 6 * HOUR) // 1000 * 1000)
             assert all(one.sentence.endswith((".", "?")) for one in told)
             assert told
         answer = await life.explainer.last(name, 50)

@@ -23,7 +23,7 @@ from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.schedules import JobChangeset
 from gnomon.services.operations.job_changes import JobChange
 from gnomon.services.operations.jobs import ApplyResult, JobService
-from gnomon.services.scheduling.registrar import Registrar
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.task_steps import runs_of, take_task
 
@@ -126,8 +126,8 @@ async def test_a_job_that_was_deleted_goes_on_with_the_next_version(book: JobSer
 async def test_a_schedule_without_a_workflow_is_given_one(
     book: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    registrar = Registrar(store.schedules, store.history, clock, CountedIds())
-    await registrar.upsert({"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report"}, actor="ada")
+    schedules = ScheduleService(store.schedules, store.history, clock, CountedIds())
+    await schedules.upsert({"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report"}, actor="ada")
 
     [one] = await applied(book, job(clock))
 
@@ -458,9 +458,9 @@ async def test_the_version_that_runs_is_shown_even_if_there_is_a_newer_one(
 ) -> None:
     await applied(book, job(clock))
     await applied(book, job(clock, function="reports.other"))
-    registrar = Registrar(store.schedules, store.history, clock, CountedIds())
+    schedules = ScheduleService(store.schedules, store.history, clock, CountedIds())
     pinned = {"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report", "workflow_version": 1}
-    await registrar.upsert(pinned, actor="ada")
+    await schedules.upsert(pinned, actor="ada")
 
     [view] = await book.page()
 

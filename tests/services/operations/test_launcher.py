@@ -11,7 +11,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.runs import MemoryRuns
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Run, RunId, RunStatus, Source
+from gnomon.core.model import Run, RunId, RunSource, RunStatus
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
 from gnomon.core.runs.states import WaitReason
 from gnomon.errors import FieldError, KeyTaken, NotFound, Overlapping, QueueFull, StoreUnavailable
@@ -65,7 +65,7 @@ async def test_a_job_that_is_triggered_runs_now_by_hand(setup: LauncherFixture) 
 
     run = await setup.run(done.run_id)
     assert done.became is LaunchOutcome.STARTED
-    assert (run.source, run.status, run.planned_at, run.user_id) == (Source.MANUAL, RunStatus.PENDING, NOON, "ada")
+    assert (run.source, run.status, run.planned_at, run.user_id) == (RunSource.MANUAL, RunStatus.PENDING, NOON, "ada")
     assert (run.workflow_id, run.workflow_version, run.schedule_id) == ("report", 1, "report")
 
 
@@ -221,7 +221,7 @@ async def test_a_workflow_is_started_with_all_that_was_said(setup: LauncherFixtu
     assert await start(setup, at=NOON + HOUR)
 
     [run] = await setup.runs()
-    assert (run.source, run.user_id, run.planned_at, run.idempotency_key) == (Source.CRON, "bob", NOON + HOUR, "k")
+    assert (run.source, run.user_id, run.planned_at, run.idempotency_key) == (RunSource.CRON, "bob", NOON + HOUR, "k")
     assert run.actor == "ada"
     assert (run.workflow_id, run.workflow_version, run.schedule_uid) == ("report", 1, None)
 

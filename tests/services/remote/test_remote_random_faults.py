@@ -37,7 +37,7 @@ class RandomFaults:
     """One history, made by dice."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.fleet = FleetHarness(flags={"worker.slots": 15})
         self.starts: Counter[AttemptRef] = Counter()
         self.workers: list[tuple[RemoteWorker, CountingRunner]] = []
@@ -45,7 +45,7 @@ class RandomFaults:
         self.runs: list[Run] = []
 
     def chance(self, share: float) -> bool:
-        return self.dice.random() < share
+        return self.rng.random() < share
 
     async def begin(self, delivery: Delivery) -> None:
         retry = RetryPolicy(max_attempts=50, initial_delay_ms=10)
@@ -67,7 +67,7 @@ class RandomFaults:
                 if calm or self.chance(0.5):
                     remote_runner.end(held, Result.FAILED if self.chance(0.1) and not calm else Result.SUCCEEDED)
             steps += [worker.heartbeat.send, worker.pull, worker.step]
-        self.dice.shuffle(steps)
+        self.rng.shuffle(steps)
         answer = self.fleet.bus.grants
         if answer is not None and self.chance(0.5):
             self.fleet.bus.grants = self._slow(answer)
@@ -75,11 +75,11 @@ class RandomFaults:
         self.fleet.bus.grants = answer
         if self.chance(0.3):
             await self.fleet.reconciler.step()
-        self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
+        self.fleet.clock.advance(self.rng.choice((10, 500, 3_000)))
 
     def _slow(self, answer: RequestHandler) -> RequestHandler:
         """Until a wish is answered, others do something."""
-        turns = self.dice.randrange(1, 50)
+        turns = self.rng.randrange(1, 50)
 
         async def slow(sender: str, body: bytes) -> bytes:
             for _ in range(turns):
@@ -89,11 +89,11 @@ class RandomFaults:
         return slow
 
     def _hurt(self) -> None:
-        bus, dice = self.fleet.bus, self.dice
+        bus, rng = self.fleet.bus, self.rng
         bus.away = self.chance(0.15)
         if self.chance(0.1):
             # The worker is dead, and what it has begun never ends.
-            del self.workers[dice.randrange(2) :]
+            del self.workers[rng.randrange(2) :]
         if self.chance(0.1):
             self.fleet.publisher, self.fleet.consumer = self.fleet.new_server()
         for stream in (bus.reports, *bus.work.values()):
@@ -104,7 +104,7 @@ class RandomFaults:
                 elif self.chance(0.02):
                     del stream.messages[number]
             shuffled = list(stream.messages.items())
-            dice.shuffle(shuffled)
+            rng.shuffle(shuffled)
             stream.messages = dict(shuffled)
 
 

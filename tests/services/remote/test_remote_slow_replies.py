@@ -150,7 +150,7 @@ class RandomDelays:
     """One history, made by dice."""
 
     def __init__(self, seed: int, *, limited: bool) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         limit = {"routing.default_tenant_limit": MOST_AT_ONCE} if limited else {}
         self.fleet = FleetHarness(flags={"worker.slots": SLOTS, "reconciler.poll_ms": 1_000, **limit})
         self.limited = limited
@@ -166,7 +166,7 @@ class RandomDelays:
         self.workers: list[WorkerWithRunner] = []
 
     def chance(self, share: float) -> bool:
-        return not self.calm and self.dice.random() < share
+        return not self.calm and self.rng.random() < share
 
     def everybody(self) -> "list[ServerServices | WorkerWithRunner]":
         return [*self.servers, *self.workers]
@@ -174,7 +174,7 @@ class RandomDelays:
     async def stand_still(self) -> None:
         """For some turns, or not at all."""
         if self.chance(0.06):
-            for _ in range(self.dice.choice((1, 2, 5, 12, 30))):
+            for _ in range(self.rng.choice((1, 2, 5, 12, 30))):
                 if not self.calm:
                     await self._next.wait()
 
@@ -201,12 +201,12 @@ class RandomDelays:
                 if self.calm or self.chance(0.2):
                     remote_runner.runner.end(held, Result.FAILED if self.chance(0.1) else Result.SUCCEEDED)
         steps = [step for one in self.everybody() for step in one.steps]
-        self.dice.shuffle(steps)
+        self.rng.shuffle(steps)
         for step in steps:
             if step not in self._under_way:
                 self._under_way[step] = asyncio.ensure_future(step())
         await self._breathe()
-        self.fleet.clock.advance(self.dice.choice((10, 500, 3_000)))
+        self.fleet.clock.advance(self.rng.choice((10, 500, 3_000)))
         this, self._next = self._next, asyncio.Event()
         this.set()
 
@@ -222,19 +222,19 @@ class RandomDelays:
             assert on_the_way.tenants.get("default", 0) <= MOST_AT_ONCE
 
     async def _hurt(self) -> None:
-        bus, dice = self.fleet.bus, self.dice
+        bus, rng = self.fleet.bus, self.rng
         bus.away = self.chance(0.1)
         if self.workers and self.chance(0.06):
-            self._die(self.workers.pop(dice.randrange(len(self.workers))))
+            self._die(self.workers.pop(rng.randrange(len(self.workers))))
         if self.chance(0.06):
             # One comes, and one may go: for a while there are two, or one that stands still and comes back.
             self.servers.append(ServerServices(self))
         if len(self.servers) > 1 and self.chance(0.2):
-            self._die(self.servers.pop(dice.randrange(len(self.servers))))
-        await dice.choice(self.servers).consumer.answer()
+            self._die(self.servers.pop(rng.randrange(len(self.servers))))
+        await rng.choice(self.servers).consumer.answer()
         if self.chance(0.1):
             await self.fleet.store.runs.cancel(
-                dice.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now()
+                rng.choice(self.runs).run_id, reason="enough", now=self.fleet.clock.now()
             )
         for stream in (bus.reports, *bus.work.values()):
             for message in stream.messages.values():

@@ -20,9 +20,9 @@ from gnomon.core.model import Run
 from gnomon.ports.store import Store
 from gnomon.services.operations.job_changes import Prune
 from gnomon.services.operations.jobs import JobService
+from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.workflows import WorkflowService
 from gnomon.services.scheduling.elector import Elector
-from gnomon.services.scheduling.registrar import Registrar
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from support.sqlite_files import open_new_sqlite
@@ -43,7 +43,7 @@ class Scheduler:
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store, self.clock, ids = store, clock, CountedIds()
-        self.registrar = Registrar(store.schedules, store.history, clock, ids, catchup_limit=LIMIT)
+        self.schedules = ScheduleService(store.schedules, store.history, clock, ids, catchup_limit=LIMIT)
         self.jobs = JobService(store.jobs, store.schedules, store.history, clock, ids, catchup_limit=LIMIT)
         self.workflows = WorkflowService(store.jobs, store.schedules, clock, ids, catchup_limit=LIMIT)
         self._events = Recorder()
@@ -94,11 +94,11 @@ async def another_policy(there: Scheduler) -> None:
 
 async def registration(there: Scheduler) -> None:
     request = {"schedule_id": "beat", "schedule": "*/2 * * * * *", "workflow_id": "beat", "overlap": "allow"}
-    await there.registrar.upsert(request | {"catchup": "all"}, actor="ada")
+    await there.schedules.upsert(request | {"catchup": "all"}, actor="ada")
 
 
 async def pause(there: Scheduler) -> None:
-    await there.registrar.pause("beat", actor="ada")
+    await there.schedules.pause("beat", actor="ada")
 
 
 async def pause_in_the_file(there: Scheduler) -> None:
@@ -106,11 +106,11 @@ async def pause_in_the_file(there: Scheduler) -> None:
 
 
 async def skip(there: Scheduler) -> None:
-    await there.registrar.skip("beat", there.clock.now() + MINUTE, actor="ada")
+    await there.schedules.skip("beat", there.clock.now() + MINUTE, actor="ada")
 
 
 async def deletion(there: Scheduler) -> None:
-    await there.registrar.delete("beat", actor="ada")
+    await there.schedules.delete("beat", actor="ada")
 
 
 async def pruning(there: Scheduler) -> None:

@@ -13,7 +13,7 @@ from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import CatchupLimit, plan
-from gnomon.core.model import Catchup, Overlap, Schedule, ScheduleUid, Verdict
+from gnomon.core.model import Catchup, Overlap, Schedule, ScheduleUid, TickVerdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.ports.runtime import ClockSync
@@ -86,7 +86,7 @@ class BreakableLedger(MemoryLedger):
             raise StoreUnavailable("the disk is full")
         return await super().due(now, shards=shards, limit=limit)
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         if self.broken:
             raise StoreUnavailable("the disk is full")
         return await super().decide(verdicts, now=now, terms=terms)
@@ -590,7 +590,7 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
     good, bad = minutely("good", overlap=Overlap.ALLOW), minutely("bad")
     await store.schedules.add([bad, good], actor="ada", tzdata="")
 
-    def fragile(schedule: Schedule, *, now: int, limit: CatchupLimit) -> Verdict:
+    def fragile(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
         if schedule.schedule_id == "bad":
             raise ZeroDivisionError
         return plan(schedule, now=now, limit=limit)
@@ -605,7 +605,7 @@ async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(
 class PickyLedger(MemoryLedger):
     """Cannot take what one schedule is about, as a database that refuses a row."""
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         if any(verdict.schedule.schedule_id == "bad" and verdict.schedule.revision == 1 for verdict in verdicts):
             raise ValueError("no such row can be written")
         return await super().decide(verdicts, now=now, terms=terms)

@@ -56,19 +56,19 @@ def check_answer(answer: HttpAnswer, *, now: int, reason: str = "") -> None:
     """Raise ChannelFailed or ChannelRefused unless the service has accepted the request."""
     if is_good(answer):
         return
-    said = reason or answer_reason(answer)
+    stated = reason or answer_reason(answer)
     if answer.status in _LATER or answer.status in _SERVER_ERRORS:
-        raise ChannelFailed(said, retry_after_ms=retry_after_ms(answer, now=now))
+        raise ChannelFailed(stated, retry_after_ms=retry_after_ms(answer, now=now))
     if answer.status in _REDIRECTS:
-        raise ChannelRefused(f"{said}: redirects are not followed")
-    raise ChannelRefused(said)
+        raise ChannelRefused(f"{stated}: redirects are not followed")
+    raise ChannelRefused(stated)
 
 
 def answer_reason(answer: HttpAnswer) -> str:
     """The status of an answer, with what the service says about it."""
     fields = answer_fields(answer)
-    said = next((fields[name] for name in ("description", "message", "error") if fields.get(name)), None)
-    return f"answered {answer.status}" + (f": {short_reason(said)}" if isinstance(said, str) else "")
+    stated = next((fields[name] for name in ("description", "message", "error") if fields.get(name)), None)
+    return f"answered {answer.status}" + (f": {short_reason(stated)}" if isinstance(stated, str) else "")
 
 
 def retry_after_ms(answer: HttpAnswer, *, now: int) -> int | None:
@@ -76,8 +76,8 @@ def retry_after_ms(answer: HttpAnswer, *, now: int) -> int | None:
     asked = answer.headers.get("retry-after", "").strip()
     fields = answer_fields(answer)
     nested = fields.get("parameters")
-    told = [fields.get("retry_after"), nested.get("retry_after") if isinstance(nested, Mapping) else None]
-    seconds = [_number(asked), *(float(one) for one in told if isinstance(one, int | float))]
+    in_body = [fields.get("retry_after"), nested.get("retry_after") if isinstance(nested, Mapping) else None]
+    seconds = [_number(asked), *(float(one) for one in in_body if isinstance(one, int | float))]
     longest = max((one for one in seconds if one is not None and one >= 0), default=None)
     if longest is not None:
         # Beyond a day no answer is plausible.

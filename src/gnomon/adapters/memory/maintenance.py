@@ -151,7 +151,7 @@ class MemoryRetention:
             if (name := dead_letter_id(task.task_id)) in state.dead_letters
         ]
         over = run_expired(run, kept, oldest_kept) and all(one.over for one in family)
-        if any(not told.over for one in family for told in self._rules.announcements_of(one.run_id)):
+        if any(not announcements.over for one in family for announcements in self._rules.announcements_of(one.run_id)):
             return []
         return family if over and not needed_by_dead_letter(run, letters, under_way) else []
 
@@ -210,7 +210,7 @@ class MemoryRetention:
                 *(ArchiveRecord("tick", _tick_row(tick), tick.decided_at) for tick in going),
                 *(
                     ArchiveRecord("announcement", to_json_fields(one), decided[one.planned_at])
-                    for one in self._told_of_ticks(schedule.uid)
+                    for one in self._announcements_of_ticks(schedule.uid)
                     if one.planned_at in decided
                 ),
             ],
@@ -326,8 +326,10 @@ class MemoryRetention:
                 return self._remove_runs(batch.names, limit)
             case RetentionKind.TICKS:
                 self._remove_ticks(batch)
-                told = self._told_of_ticks(batch.uid)
-                self._remove_announcements([one.announcement_id for one in told if one.planned_at in batch.names])
+                announcements = self._announcements_of_ticks(batch.uid)
+                self._remove_announcements(
+                    [one.announcement_id for one in announcements if one.planned_at in batch.names]
+                )
             case RetentionKind.EVENTS:
                 _drop(state.effects, [key for key in state.effects if key[0] in batch.names])
                 _drop(state.events, batch.names)
@@ -351,7 +353,7 @@ class MemoryRetention:
             if gone is not None and gone.run_id is not None:
                 removed[gone.uid] = max(gone.decision.planned_at, removed.get(gone.uid, 0))
 
-    def _told_of_ticks(self, uid: ScheduleUid | None) -> list[Announcement]:
+    def _announcements_of_ticks(self, uid: ScheduleUid | None) -> list[Announcement]:
         """The announcements of ticks without a run."""
         found = self._state.announcements.values()
         return [one for one in found if one.run_id is None and one.schedule_uid == uid]

@@ -25,14 +25,14 @@ from gnomon.core.model import (
     Result,
     Run,
     RunId,
+    RunSource,
     RunStatus,
     Schedule,
     ScheduleUid,
-    Source,
     Task,
     TaskId,
     TickStatus,
-    Verdict,
+    TickVerdict,
 )
 from gnomon.core.policy.ruling import Ruling, stored_ruling
 from gnomon.core.runs.admission import Admission, stored_run_input, within_action_limits
@@ -236,7 +236,7 @@ class MemoryRules:
         schedule = state.schedules.get(ended.schedule_uid) if ended.schedule_uid else None
         if schedule is not None:
             self.release_slot(schedule, active=schedule.active_runs - (not run.queued), now=now)
-            if schedule.spec.delete_after_run and run.source is Source.CRON:
+            if schedule.spec.delete_after_run and run.source is RunSource.CRON:
                 self.retire(state.schedules[schedule.uid], status, now)
         if ended.parent_task is not None:
             self.end_awaiting_step(ended, now)
@@ -482,7 +482,7 @@ class MemoryRules:
 
     # ---- schedules ---------------------------------------------------------------------------
 
-    def apply_verdict(self, verdict: Verdict, *, now: int) -> bool:
+    def apply_verdict(self, verdict: TickVerdict, *, now: int) -> bool:
         """Write the ticks, runs and tasks of the verdict, if its schedule is still as it was read."""
         state = self._state
         before = verdict.schedule

@@ -106,7 +106,7 @@ class MemoryExecutions:
         return self._state.payloads.get((owner_id, kind))
 
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-        """See Payloads.payloads."""
+        """See PayloadReader.payloads."""
         return {name: self._state.payloads[name, kind] for name in owner_ids if (name, kind) in self._state.payloads}
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:

@@ -11,7 +11,7 @@ from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, mark
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.marks import corrected_mark, is_mark_ahead, reaching_range
 from gnomon.core.ledger.plan import refuse_clock_ahead, unchanged
-from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, TickKind, Verdict
+from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, TickKind, TickVerdict
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import ShardRenewal, Terms
@@ -38,7 +38,7 @@ class MemoryLedger:
         schedules = self._state.schedules.values()
         return [(s.next_fire_at, s.uid) for s in schedules if s.next_fire_at is not None and s.shard in shards]
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
         self._check_terms({verdict.schedule.shard for verdict in verdicts}, terms)
         refuse_clock_ahead(now, self._state.now())
@@ -170,7 +170,7 @@ class MemorySchedules:
             state.write_audit([registered_entry(schedule, actor)])
         return frozenset(taken)
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
         before = verdict.schedule
         if not self._rules.apply_verdict(verdict, now=now):
@@ -182,7 +182,7 @@ class MemorySchedules:
         self._state.write_audit([changed_entry(before, changed, actor, now)])
         return True
 
-    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+    async def delete(self, verdict: TickVerdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
         if not self._rules.apply_verdict(verdict, now=now):
             return False

@@ -18,14 +18,14 @@ class MemoryStoreStats:
         self._state = state
         self._rules = rules
 
-    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
         """See StoreStatsReader.read. There is no schema, so its number is 0."""
         state, store_at = self._state, self._state.now()
         fires = [one.next_fire_at for one in state.schedules.values() if one.next_fire_at is not None]
         due = [at for at in fires if at <= now]
         tasks = state.tasks.live.values()
         holders = [holder for holder, until in state.shard_leases.values() if until > store_at]
-        names = sorted(state.names)[:cards]
+        names = sorted(state.names)[:max_jobs]
         scheduled = [task.available_at for task in tasks if task.state is TaskState.SCHEDULED]
         unroutable = sorted(
             (since, task.task_id, task.note or "")
@@ -52,7 +52,7 @@ class MemoryStoreStats:
             holders=len(set(holders)),
             unannounced=sum(not one.over for one in state.announcements.values()),
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
-            cards=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
+            job_stats=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
         )
 
     async def marks_ahead(self) -> MarksAhead:

@@ -28,7 +28,7 @@ class NatsHints:
         self._settings = settings
         self._events = events
         self._batcher = HintBatcher(self._send, events)
-        self.tell = self._batcher.tell
+        self.send = self._batcher.send
         #: Identifies our own messages, which are ignored.
         self._sender_id = secrets.token_hex(4).encode()
         self._client: Client | None = None

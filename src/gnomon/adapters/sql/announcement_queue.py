@@ -76,14 +76,14 @@ def update(conn: sa.Connection, updates: Sequence[AnnouncementUpdate], store_now
     counters = lock_counters(conn, _owners(conn, [one.announcement for one in updates]))
     written = []
     for one in sorted(updates, key=lambda update: update.announcement.announcement_id):
-        told = one.announcement
+        sent = one.announcement
         if bulk.fetch_rows(
-            conn, _UPDATE, told.state.value, told.parts_sent, told.tries, told.next_at, told.ended_at, told.note,
-            store_now + one.claim_ms, told.announcement_id, told.fence,
+            conn, _UPDATE, sent.state.value, sent.parts_sent, sent.tries, sent.next_at, sent.ended_at, sent.note,
+            store_now + one.claim_ms, sent.announcement_id, sent.fence,
         ):  # fmt: skip
-            written.append(told)
+            written.append(sent)
     _end_held_runs(conn, written, counters, now)
-    return frozenset(told.announcement_id for told in written)
+    return frozenset(sent.announcement_id for sent in written)
 
 
 def give_up_stale(
@@ -104,15 +104,15 @@ def next_at(conn: sa.Connection) -> int | None:
     return int(found[0][0]) if found else None
 
 
-def _owners(conn: sa.Connection, told: Sequence[Announcement]) -> list[tuple[RunId, ScheduleUid | None]]:
+def _owners(conn: sa.Connection, sent: Sequence[Announcement]) -> list[tuple[RunId, ScheduleUid | None]]:
     """The runs that wait for these and are to end with them, with their schedules."""
-    names = sorted({str(one.run_id) for one in told if one.over and one.holds_run})
+    names = sorted({str(one.run_id) for one in sent if one.over and one.holds_run})
     return [(run, uid) for run, uid in bulk.fetch_rows(conn, _OWNERS, names)] if names else []
 
 
-def _end_held_runs(conn: sa.Connection, told: Sequence[Announcement], counters: ConcurrencyCounters, now: int) -> None:
+def _end_held_runs(conn: sa.Connection, sent: Sequence[Announcement], counters: ConcurrencyCounters, now: int) -> None:
     """End the runs that waited for these, unless they wait for another."""
-    names = sorted({str(one.run_id) for one in told if one.over and one.holds_run})
+    names = sorted({str(one.run_id) for one in sent if one.over and one.holds_run})
     if not names:
         return
     # Locked before the others of their announcements are read: the last one to be over ends the run.

@@ -28,7 +28,7 @@ from gnomon.core.announcements.decide import (
 )
 from gnomon.core.announcements.model import Announcement
 from gnomon.core.audit import retried_entry
-from gnomon.core.model import Run, RunId, RunStatus, Verdict
+from gnomon.core.model import Run, RunId, RunStatus, TickVerdict
 from gnomon.core.runs.outcomes import run_error
 from gnomon.ports.announcements import AnnouncementQuery
 from gnomon.ports.coordination import HintTopic
@@ -84,7 +84,7 @@ def write_run_ends(conn: sa.Connection, ended: Sequence[EndedRun]) -> Sequence[E
         error = run_error(run, status, one.error)
         made[run.run_id] = run_announcements(run, one.announce, status, error, failures=failures, at=one.at)
     _add(conn, [one for some in made.values() for one in some])
-    return [one for one in ended if not any(told.holds_run for told in made.get(one.run.run_id, ()))]
+    return [one for one in ended if not any(announcement.holds_run for announcement in made.get(one.run.run_id, ()))]
 
 
 def _count_failures(conn: sa.Connection, run: Run, status: RunStatus) -> int:
@@ -96,12 +96,12 @@ def _count_failures(conn: sa.Connection, run: Run, status: RunStatus) -> int:
     return int(found[0][0]) if found else 0
 
 
-def write_tick_decisions(conn: sa.Connection, verdicts: Sequence[Verdict], now: int) -> None:
+def write_tick_decisions(conn: sa.Connection, verdicts: Sequence[TickVerdict], now: int) -> None:
     """Write the announcements of missed and skipped ticks."""
-    telling = [one for one in verdicts if any(tick_moment(decision) for decision in one.decisions)]
-    if not telling:
+    announced = [one for one in verdicts if any(tick_moment(decision) for decision in one.decisions)]
+    if not announced:
         return
-    versions = {one.schedule.uid: _version(one) for one in telling}
+    versions = {one.schedule.uid: _version(one) for one in announced}
     rules = {
         (tenant, name, version): decode_workflow(definition).announce
         for tenant, name, version, definition in bulk.execute_returning_rows(
@@ -109,14 +109,16 @@ def write_tick_decisions(conn: sa.Connection, verdicts: Sequence[Verdict], now: 
         )
     }
     made = [
-        told
-        for one in telling
-        for told in tick_announcements(one.schedule, one.decisions, rules.get(versions[one.schedule.uid], ()), at=now)
+        announcement
+        for one in announced
+        for announcement in tick_announcements(
+            one.schedule, one.decisions, rules.get(versions[one.schedule.uid], ()), at=now
+        )
     ]
     _add(conn, made)
 
 
-def _version(verdict: Verdict) -> tuple[str, str, int]:
+def _version(verdict: TickVerdict) -> tuple[str, str, int]:
     schedule = verdict.schedule
     return schedule.tenant, schedule.spec.workflow_id, schedule.spec.workflow_version
 
@@ -124,10 +126,10 @@ def _version(verdict: Verdict) -> tuple[str, str, int]:
 def _add(conn: sa.Connection, made: Sequence[Announcement]) -> None:
     if made:
         bulk.execute_many(conn, _ADD, [announcement_row(one) for one in made])
-        tell(conn)
+        wake_announcers(conn)
 
 
-def tell(conn: sa.Connection) -> None:
+def wake_announcers(conn: sa.Connection) -> None:
     """Wake the process that sends announcements, once the transaction is committed."""
     hint_after_commit(conn, HintTopic.ANNOUNCEMENTS)
     notify_announcements(conn)
@@ -188,5 +190,5 @@ def retry(conn: sa.Connection, tenant: str, announcement_id: str, actor: str, no
     if not bulk.fetch_rows(conn, _RETRY, now, now, announcement_id, tenant):
         return False
     audit.write(conn, [retried_entry(announcement_id, tenant, actor, now)])
-    tell(conn)
+    wake_announcers(conn)
     return True

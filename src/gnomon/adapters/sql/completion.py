@@ -13,7 +13,7 @@ from gnomon.adapters.sql.rows import RUN, column_list, run_of
 from gnomon.adapters.sql.runs import log_lengths
 from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
 from gnomon.core.announcements.model import AnnounceRule
-from gnomon.core.model import Run, RunStatus, ScheduleUid, Source, TickStatus
+from gnomon.core.model import Run, RunSource, RunStatus, ScheduleUid, TickStatus
 from gnomon.core.runs.launch import advance_queue
 from gnomon.core.runs.outcomes import TaskCompletion, run_error, tick_status
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -271,7 +271,7 @@ def _retire_one_shots(conn: sa.Connection, ended: Sequence[EndedRun], counters: 
         if (
             counts is not None
             and counts.delete_after_run
-            and run.source is Source.CRON
+            and run.source is RunSource.CRON
             and run.schedule_uid is not None
         ):
             retire_at_end(conn, EndedOneShot(run.schedule_uid, status, at))
@@ -282,6 +282,6 @@ def set_tick_statuses(conn: sa.Connection, statuses: Iterable[tuple[Run, TickSta
     rows = [
         (status.value, run.schedule_uid, run.planned_at, run.run_id)
         for run, status in statuses
-        if run.source is Source.CRON
+        if run.source is RunSource.CRON
     ]
     bulk.execute_many(conn, _SHOW, rows)

@@ -28,7 +28,9 @@ _CHECK_SECONDS = 1.0
 #: The key of the id. Its value is a number, as all values of this table are for older programs.
 _ID_KEY = "database_id"
 #: The errors of SQLite for a file that the log does not fit: it is corrupt, not a database, or lacks the table.
-_MISFITS = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA))
+_NOT_A_STORE_CODES = frozenset(
+    (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
+)
 
 _ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
@@ -213,7 +215,7 @@ def _id_with_log(path: str) -> str | None:
         # Such a connection never moves the log into the file, not even when it is closed as the last one.
         return _read_database_id(path, "mode=ro")
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF not in _MISFITS:
+        if error.sqlite_errorcode & 0xFF not in _NOT_A_STORE_CODES:
             raise
         return None
 

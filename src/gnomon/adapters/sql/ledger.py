@@ -13,7 +13,7 @@ from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead, run_record, tick_record
-from gnomon.core.model import Schedule, ScheduleUid, Task, Verdict
+from gnomon.core.model import Schedule, ScheduleUid, Task, TickVerdict
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
@@ -83,7 +83,7 @@ def _only(
 
 
 def decide(
-    conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms, store_now: bulk.StoreNow
+    conn: sa.Connection, verdicts: Sequence[TickVerdict], now: int, terms: Terms, store_now: bulk.StoreNow
 ) -> frozenset[ScheduleUid]:
     """See Ledger.decide."""
     at = check_terms(conn, {verdict.schedule.shard for verdict in verdicts}, terms)
@@ -122,7 +122,7 @@ def _terms(conn: sa.Connection, shards: Collection[int], *, hold: bool) -> tuple
 
 
 def apply_verdicts(
-    conn: sa.Connection, verdicts: Sequence[Verdict], *, now: int, terms: Terms
+    conn: sa.Connection, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms
 ) -> frozenset[ScheduleUid]:
     """Write every verdict whose schedule is unchanged since it was read; return the uids of these schedules."""
     # Sorted, so that two transactions on the same schedules mostly lock in the same order. PostgreSQL may join in
@@ -139,7 +139,7 @@ def apply_verdicts(
     return frozenset(verdict.schedule.uid for verdict in carried)
 
 
-def _moved(verdict: Verdict) -> tuple[object, ...]:
+def _moved(verdict: TickVerdict) -> tuple[object, ...]:
     read = verdict.schedule
     return (
         verdict.mark_at,
@@ -156,7 +156,7 @@ def _moved(verdict: Verdict) -> tuple[object, ...]:
     )
 
 
-def _write_verdicts(conn: sa.Connection, verdicts: Sequence[Verdict], now: int, terms: Terms) -> None:
+def _write_verdicts(conn: sa.Connection, verdicts: Sequence[TickVerdict], now: int, terms: Terms) -> None:
     ticks, runs = [], []
     tasks: list[Task] = []
     for verdict in verdicts:

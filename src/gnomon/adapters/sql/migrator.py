@@ -53,7 +53,7 @@ def _upgrade(conn: sa.Connection, to: str) -> str:
 
 
 #: The loggers on which Alembic says at length what it is about to do.
-_TALKATIVE = ("alembic.runtime.plugins", "alembic.runtime.migration")
+_VERBOSE_LOGGERS = ("alembic.runtime.plugins", "alembic.runtime.migration")
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _quiet_alembic() -> Iterator[None]:
     def passes(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING or record.thread != here
 
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    loggers = [logging.getLogger(name) for name in _VERBOSE_LOGGERS]
     for logger in loggers:
         logger.addFilter(passes)
     try:

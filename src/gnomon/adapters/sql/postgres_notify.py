@@ -35,7 +35,7 @@ class PostgresHints:
         self._events = events
         self._listens = listens
         self._batcher = HintBatcher(self._send, events)
-        self.tell = self._batcher.tell
+        self.send = self._batcher.send
         #: Identifies our own messages, which are ignored.
         self._sender_id = secrets.token_hex(4)
         self._connection: Connection[Any] | None = None

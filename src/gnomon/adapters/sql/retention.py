@@ -137,7 +137,7 @@ _TICKS = bulk.statement(
     f"SELECT {column_list(schema.tick.c)} FROM tick"  # noqa: S608
     " WHERE uid = ? AND planned_at > ? AND planned_at < ? ORDER BY planned_at LIMIT ?"
 )
-_TOLD_OF_TICKS = bulk.statement(
+_ANNOUNCEMENTS_OF_TICKS = bulk.statement(
     f"SELECT {column_list(schema.announcement.c)} FROM announcement"  # noqa: S608
     f" WHERE {schema.OF_TICK} AND schedule_uid = ? AND planned_at >= ? AND planned_at <= ?"
 )
@@ -249,10 +249,10 @@ def _announcements_of_ticks(conn: sa.Connection, uid: ScheduleUid, going: Mappin
     """The archive records of the announcements of these ticks, by planned time, each dated like its tick."""
     if not going:
         return
-    for row in bulk.fetch_rows(conn, _TOLD_OF_TICKS, uid, min(going), max(going)):
-        told = row_to_json(schema.announcement, row)
-        if told["planned_at"] in going:
-            yield ArchiveRecord("announcement", told, going[told["planned_at"]])
+    for row in bulk.fetch_rows(conn, _ANNOUNCEMENTS_OF_TICKS, uid, min(going), max(going)):
+        announcement = row_to_json(schema.announcement, row)
+        if announcement["planned_at"] in going:
+            yield ArchiveRecord("announcement", announcement, going[announcement["planned_at"]])
 
 
 def expired_events(
@@ -332,7 +332,7 @@ _REMOVE_TICKS = bulk.Statement(
     " WHERE tick.uid = v.uid AND tick.planned_at = v.planned_at",
 )
 
-_REMOVE_TOLD = bulk.Statement(
+_REMOVE_ANNOUNCEMENTS = bulk.Statement(
     f"DELETE FROM announcement WHERE {schema.OF_TICK} AND schedule_uid = ? AND planned_at = ?",  # noqa: S608
     "DELETE FROM announcement USING unnest($1::text[], $2::bigint[]) AS v (uid, planned_at)"  # noqa: S608
     f" WHERE {schema.OF_TICK} AND schedule_uid = v.uid AND announcement.planned_at = v.planned_at",
@@ -346,7 +346,7 @@ def remove(conn: sa.Connection, batch: RetentionBatch, limit: int) -> bool:
     if batch.kind is RetentionKind.TICKS:
         _note_removed_ticks(conn, batch)
         bulk.execute_many(conn, _REMOVE_TICKS, [(batch.uid, at) for at in batch.names])
-        bulk.execute_many(conn, _REMOVE_TOLD, [(batch.uid, at) for at in batch.names])
+        bulk.execute_many(conn, _REMOVE_ANNOUNCEMENTS, [(batch.uid, at) for at in batch.names])
         return True
     if batch.kind is RetentionKind.BACKFILLS:
         return expired_definitions.remove_backfills(conn, batch.names, limit)

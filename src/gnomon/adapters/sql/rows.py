@@ -26,10 +26,10 @@ from gnomon.core.model import (
     Result,
     Run,
     RunId,
+    RunSource,
     RunStatus,
     Schedule,
     ScheduleUid,
-    Source,
     Spec,
     Task,
     Tick,
@@ -392,7 +392,7 @@ def _by_value(kind: type[E]) -> dict[str, E]:
     return {one.value: one for one in kind}
 
 
-_SOURCES, _STATUSES = _by_value(Source), _by_value(RunStatus)
+_SOURCES, _STATUSES = _by_value(RunSource), _by_value(RunStatus)
 _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 
 

@@ -109,7 +109,7 @@ def payload(conn: sa.Connection, owner_id: str, kind: str) -> bytes | None:
 
 
 def payloads(conn: sa.Connection, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-    """See Payloads.payloads."""
+    """See PayloadReader.payloads."""
     found = bulk.fetch_rows(conn, _PAYLOADS, list(owner_ids), kind)
     if cipher_of(conn) is None:
         return {owner_id: body for owner_id, body in found}  # noqa: C416 - rows are no tuples

@@ -13,7 +13,7 @@ from gnomon.adapters.sql.rows import SCHEDULE, revision_row, schedule_of, schedu
 from gnomon.adapters.sql.unreadable import UnreadableSchedules
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import schedule_after
-from gnomon.core.model import RunStatus, Schedule, Verdict
+from gnomon.core.model import RunStatus, Schedule, TickVerdict
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import ScheduleEdit
 
@@ -98,7 +98,7 @@ def add(conn: sa.Connection, schedules: Sequence[Schedule], actor: str, tzdata: 
     )
 
 
-def change(conn: sa.Connection, verdict: Verdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
+def change(conn: sa.Connection, verdict: TickVerdict, changed: Schedule, now: int, actor: str, tzdata: str) -> bool:
     """See Schedules.change."""
     return change_all(conn, [ScheduleEdit(verdict, changed)], now, actor, tzdata)
 
@@ -121,7 +121,7 @@ def change_all(conn: sa.Connection, edits: Sequence[ScheduleEdit], now: int, act
     return True
 
 
-def delete(conn: sa.Connection, verdict: Verdict, now: int, actor: str) -> bool:
+def delete(conn: sa.Connection, verdict: TickVerdict, now: int, actor: str) -> bool:
     """See Schedules.delete."""
     if not _settle(conn, verdict, now):
         return False
@@ -152,12 +152,12 @@ def retire_one_shot(conn: sa.Connection, ended: EndedOneShot) -> None:
         change(conn, verdict, paused_schedule(verdict, now=now), now, SYSTEM_ACTOR, "")
 
 
-def _settle(conn: sa.Connection, verdict: Verdict, now: int) -> bool:
+def _settle(conn: sa.Connection, verdict: TickVerdict, now: int) -> bool:
     shard = verdict.schedule.shard
     return bool(apply_verdicts(conn, [verdict], now=now, terms=terms_of(conn, [shard])))
 
 
-def _counted(conn: sa.Connection, verdict: Verdict, after: Schedule) -> Schedule:
+def _counted(conn: sa.Connection, verdict: TickVerdict, after: Schedule) -> Schedule:
     """The schedule with its current run counters: runs that the verdict replaced may have ended at once."""
     if not verdict.replaces:
         return after

@@ -53,7 +53,7 @@ _SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).wh
 _UNRESOLVED = (
     sa.select(sa.func.count()).select_from(schema.dead_letter).where(schema.dead_letter.c.resolved_at.is_(None))
 )
-_CARDS = (
+_JOB_STATS = (
     sa.select(
         _schedule.uid,
         _schedule.tenant,
@@ -89,10 +89,10 @@ class SqlStoreStats:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def read(self, now: int, *, overdue_before: int, cards: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
         """See StoreStatsReader.read."""
         engine = self._transactions
-        return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, cards))
+        return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, max_jobs))
 
     async def marks_ahead(self) -> MarksAhead:
         """See StoreStatsReader.marks_ahead."""
@@ -118,7 +118,7 @@ def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
     return bulk.fetch_rows(conn, _STEPS, list(runs))
 
 
-def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, cards: int) -> StoreStats:
+def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, max_jobs: int) -> StoreStats:
     """See StoreStatsReader.read."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
@@ -142,7 +142,9 @@ def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int
         holders=holders,
         unresolved=conn.scalar(_UNRESOLVED) or 0,
         unannounced=0 if conn.scalar(_TO_ANNOUNCE) is None else conn.scalar(_COUNT_TO_ANNOUNCE) or 0,
-        cards=tuple(_job_stats(conn, row) for row in conn.execute(_CARDS, {"limit": cards})) if cards else (),
+        job_stats=tuple(_job_stats(conn, row) for row in conn.execute(_JOB_STATS, {"limit": max_jobs}))
+        if max_jobs
+        else (),
     )
 
 

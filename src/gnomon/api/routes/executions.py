@@ -32,7 +32,7 @@ from gnomon.api.route import (
 from gnomon.api.routes.jobs import JOB_SCHEMA, tick_query, ticks_page
 from gnomon.core import responses
 from gnomon.core.jobs.fields import schedule_name
-from gnomon.core.model import ExecutionStatus, RunStatus, Source, TickStatus
+from gnomon.core.model import ExecutionStatus, RunSource, RunStatus, TickStatus
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
@@ -55,7 +55,7 @@ class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ExecutionStatus | None,
         Meta(description="Only executions with this status; `skipped` lists the ticks that had none, job by job."),
     ] = None
-    trigger: Annotated[Source | None, Meta(description="Only executions started this way.")] = None
+    trigger: Annotated[RunSource | None, Meta(description="Only executions started this way.")] = None
     tag: Annotated[Name | None, Meta(description="Only executions of jobs with this tag.")] = None
     prefix: Annotated[
         Prefix | None, Meta(description="Only executions whose ids begin so, by id; not with another filter.")
@@ -128,7 +128,7 @@ async def list_executions(call: ApiCall) -> Reply:
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
     """List skipped ticks as executions: each job's newest first."""
-    if query.trigger not in (None, Source.CRON):
+    if query.trigger not in (None, RunSource.CRON):
         # Only a schedule has ticks.
         return Reply(body=await make_page(call, presenters.skipped_execution, (), None))
     filters = tick_query(since=query.since, until=query.until, limit=query.limit, status=TickStatus.SKIPPED)

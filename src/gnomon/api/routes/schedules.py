@@ -110,10 +110,10 @@ class WorkflowVersionQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 async def upsert(call: ApiCall) -> Reply:
     """Create or update a schedule. Idempotent; a paused schedule stays paused."""
-    registrar, origin = call.services.registrar, call.origin.value
-    workflow, version = registrar.requested_workflow(call.body)
+    schedules, origin = call.services.schedules, call.origin.value
+    workflow, version = schedules.requested_workflow(call.body)
     await call.services.command_policy.refuse_timing_open_commands(workflow, version, origin=origin, tenant=call.tenant)
-    done = await registrar.upsert(call.body, actor=call.actor, tenant=call.tenant, origin=origin)
+    done = await schedules.upsert(call.body, actor=call.actor, tenant=call.tenant, origin=origin)
     call.services.changed()
     coming = optional_instant(done.next_run_at)
     return Reply(body=responses.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
@@ -122,17 +122,17 @@ async def upsert(call: ApiCall) -> Reply:
 async def pause(call: ApiCall) -> Reply:
     """Pause or resume a schedule."""
     fields = body_fields(call.body, "schedule_id", "paused")
-    name, registrar = fields.name("schedule_id"), call.services.registrar
+    name, schedules = fields.name("schedule_id"), call.services.schedules
     fields.required("paused")
-    act = registrar.pause if fields.flag("paused", default=True) else registrar.resume
+    act = schedules.pause if fields.flag("paused", default=True) else schedules.resume
     await act(name, actor=call.actor, tenant=call.tenant)
     call.services.changed()
-    return Reply(body=schedule_detail(await registrar.get(name, tenant=call.tenant)))
+    return Reply(body=schedule_detail(await schedules.get(name, tenant=call.tenant)))
 
 
 async def delete(call: ApiCall) -> Reply:
     """Delete a schedule. Its history is kept."""
-    await call.services.registrar.delete(call.path["id"], actor=call.actor, tenant=call.tenant)
+    await call.services.schedules.delete(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return Reply(status=204)
 
@@ -140,7 +140,7 @@ async def delete(call: ApiCall) -> Reply:
 async def show(call: ApiCall) -> Reply:
     """Show a schedule with its next planned times and its last ticks."""
     query: ScheduleQuery = call.query
-    view = await call.services.registrar.get(call.path["id"], tenant=call.tenant, coming=query.coming, last=query.last)
+    view = await call.services.schedules.get(call.path["id"], tenant=call.tenant, coming=query.coming, last=query.last)
     return Reply(body=schedule_detail(view))
 
 

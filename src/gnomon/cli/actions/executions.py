@@ -26,7 +26,7 @@ from gnomon.cli.output import (
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
 from gnomon.client.transport import poll_until_done
-from gnomon.core.model import ENGINE, Source, TickStatus
+from gnomon.core.model import ENGINE, RunSource, TickStatus
 from gnomon.core.responses import (
     AttemptDetail,
     Ended,
@@ -64,12 +64,12 @@ def list_executions(filters: Mapping[str, str | None], limit: int, target: Targe
 
     runs, zone = with_gateway(target, work)
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
-    told = any(run.announced is not None for run in runs)
-    columns += ["announced"] if told else []
-    print_list(runs, form, columns, lambda run: _row(run, zone, told=told), none="no executions")
+    announced = any(run.announced is not None for run in runs)
+    columns += ["announced"] if announced else []
+    print_list(runs, form, columns, lambda run: _row(run, zone, announced=announced), none="no executions")
 
 
-def _row(run: Execution, zone: str | None, *, told: bool) -> list[str]:
+def _row(run: Execution, zone: str | None, *, announced: bool) -> list[str]:
     return [
         run.execution_id,
         run.job,
@@ -78,7 +78,7 @@ def _row(run: Execution, zone: str | None, *, told: bool) -> list[str]:
         format_instant(run.planned_at, zone),
         format_duration(run.duration_ms),
         first_line(run.error),
-        *([announced_text(run.announced)] if told else []),
+        *([announced_text(run.announced)] if announced else []),
     ]
 
 
@@ -240,7 +240,7 @@ async def any_worker(gateway: Gateway) -> bool:
 
 def trigger_text(trigger: str) -> str:
     """The trigger of an execution in words: the API says `cron` for every kind of schedule."""
-    return "schedule" if trigger == Source.CRON else trigger
+    return "schedule" if trigger == RunSource.CRON else trigger
 
 
 def summary_text(run: Execution) -> str:

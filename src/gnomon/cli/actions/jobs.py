@@ -139,8 +139,8 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     if rows:
         print_table(["job", "change", "version", "cron", "next run"], rows)
     counts = Counter(one.change for one in done)
-    told = ", ".join(f"{counts[change]} {change}" for change in JobChange if counts[change]) or "no jobs"
-    echo(f"{told} {place}")
+    summary = ", ".join(f"{counts[change]} {change}" for change in JobChange if counts[change]) or "no jobs"
+    echo(f"{summary} {place}")
 
 
 def prune_selection(tag: str | None, *, everything: bool) -> Prune | None:

@@ -66,8 +66,8 @@ def run_announcements(
 
 def _moment_of_end(rule: AnnounceRule, status: RunStatus, failures: int) -> AnnounceMoment | None:
     if status is RunStatus.FAILED:
-        told = AnnounceMoment.FAILURE in rule.on and failures >= rule.after
-        return AnnounceMoment.FAILURE if told else None
+        is_due = AnnounceMoment.FAILURE in rule.on and failures >= rule.after
+        return AnnounceMoment.FAILURE if is_due else None
     if AnnounceMoment.RECOVERY in rule.on and failures >= rule.after:
         return AnnounceMoment.RECOVERY
     return AnnounceMoment.SUCCESS if AnnounceMoment.SUCCESS in rule.on else None

@@ -33,7 +33,7 @@ TEXT_ROOTS: Mapping[str, tuple[str, ...] | None] = {
 }
 #: Output that asks for silence. A word in brackets other than INFO is to be read.
 _NO_REPLY = re.compile(r"NO_REPLY(\[INFO\])?(:.*)?", re.IGNORECASE | re.DOTALL)
-_UNTELLABLE = re.compile("[\x00\ud800-\udfff]")
+_NOT_REPRESENTABLE = re.compile("[\x00\ud800-\udfff]")
 _COMMAND_FIELDS = {"status", "stdout"}
 _SKIP_REASONS = {Reason.OVERLAP.value: "an earlier run was active", Reason.QUEUE_FULL.value: "its queue was full"}
 
@@ -112,8 +112,8 @@ def output_text(output: object) -> str:
 
 def bounded_text(text: str) -> str:
     """The text without characters that no channel can carry, cut to the longest length."""
-    if _UNTELLABLE.search(text):
-        text = _UNTELLABLE.sub("\ufffd", text)
+    if _NOT_REPRESENTABLE.search(text):
+        text = _NOT_REPRESENTABLE.sub("\ufffd", text)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - len(_TRUNCATED)] + _TRUNCATED
 
 

@@ -385,11 +385,11 @@ def _from_words(text: str, refusal: SentenceRefusal) -> SentenceRefusal:
     if zone and first == starts["zone"]:
         reason = unknown_zone_reason(text[slice(*zone[0])])
         corrected = [sentence for words in _with_zone(text) for sentence in (words, *corrections(words))]
-        return SentenceRefusal(reason, zone[0], *_faithful(text, zone[0], corrected), field="timezone")
+        return SentenceRefusal(reason, zone[0], *_with_same_meaning(text, zone[0], corrected), field="timezone")
     if unknown:
         reason, place = f'has "{_shown(unknown[0])}", which is not a word of schedules', Position(*unknown.span())
         return SentenceRefusal(
-            reason, place, *_faithful(text, place, corrections(text)), vague=True, field=refusal.field
+            reason, place, *_with_same_meaning(text, place, corrections(text)), vague=True, field=refusal.field
         )
     return refusal
 
@@ -405,7 +405,7 @@ def _known_refusal(text: str, known: "KnownMistake", found: re.Match[str]) -> Se
     corrected = [sentence for words in whole for sentence in (words, *corrections(words), *_with_zone(words))]
     place = Position(start, end)
     return SentenceRefusal(
-        known.reason.format(text[start:end]), place, *_faithful(text, place, corrected), *known.otherwise
+        known.reason.format(text[start:end]), place, *_with_same_meaning(text, place, corrected), *known.otherwise
     )
 
 
@@ -417,7 +417,7 @@ def _with_zone(text: str) -> Iterator[str]:
         yield text[:start] + name + text[end:]
 
 
-def _faithful(text: str, place: Position, corrected: Iterable[str]) -> Iterator[str]:
+def _with_same_meaning(text: str, place: Position, corrected: Iterable[str]) -> Iterator[str]:
     return (sentence for sentence in corrected if keeps_the_rest(text, place, sentence))
 
 
@@ -430,7 +430,7 @@ def _candidates(text: str, refusal: SentenceRefusal) -> Iterator[str]:
         return
     if refusal.field == "timezone" or negation(text) or any(not letter.isascii() for letter in text):
         return
-    yield from _faithful(text, refusal.place, _examples(text, refusal.place))
+    yield from _with_same_meaning(text, refusal.place, _examples(text, refusal.place))
     yield from (corrected for corrected in _attempts(text, refusal) if keeps_everything(text, corrected))
     if text[refusal.place.start : refusal.place.end].lower() in ("and", "&"):
         # The reason says that it takes two schedules: suggest the first.

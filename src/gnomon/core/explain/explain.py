@@ -15,7 +15,7 @@ from gnomon.core.explain.phrases import TimeFormatter, instant_phrase
 from gnomon.core.explain.runs import explain_run
 from gnomon.core.explain.ticks import explain_decision, explain_pause, explain_undecided
 from gnomon.core.explain.waits import explain_waits
-from gnomon.core.model import Reason, Run, Source
+from gnomon.core.model import Reason, Run, RunSource
 from gnomon.core.runs.external_events import EventEffectKind
 from gnomon.core.triggers import OnEvent
 
@@ -130,12 +130,12 @@ def _made_up_for(evidence: JobEvidence, subject: ExplainedSubject) -> str:
 # ---- runs without a tick, and events -------------------------------------------------------------
 
 #: The sentence about a run without a tick, by its source.
-START_SENTENCES: Mapping[Source, str] = {
-    Source.MANUAL: "{who} triggered it.",
-    Source.API: "It was started through the API, by {who}.",
-    Source.EVENT: "Events started it.",
-    Source.CRON: "A tick started it.",
-    Source.BACKFILL: "It is a backfill of a past planned time, requested by {who}.",
+START_SENTENCES: Mapping[RunSource, str] = {
+    RunSource.MANUAL: "{who} triggered it.",
+    RunSource.API: "It was started through the API, by {who}.",
+    RunSource.EVENT: "Events started it.",
+    RunSource.CRON: "A tick started it.",
+    RunSource.BACKFILL: "It is a backfill of a past planned time, requested by {who}.",
 }
 #: The sentence about an event, by the kind and reason of its effect.
 EVENT_SENTENCES: Mapping[tuple[EventEffectKind, str], str] = {
@@ -169,7 +169,7 @@ def explain_start(run: Run) -> tuple[str, str]:
     who = run.actor or run.user_id or "someone"
     if run.replay_of is not None:
         return "replay", f"{who} replayed the dead letter {run.replay_of}."
-    if run.source is Source.CRON and run.actor:
+    if run.source is RunSource.CRON and run.actor:
         behalf = f", on behalf of {run.user_id}" if run.user_id not in ("", run.actor) else ""
         return run.source.value, f"{run.actor} started it with the run launcher{behalf}."
     return run.source.value, START_SENTENCES[run.source].format(who=who)

@@ -203,6 +203,6 @@ def made_up_fire_at(trigger: object, at: int) -> int | None:
 
 def repeated_interval(change: ClockChange) -> tuple[int, int]:
     """The interval in which clocks show times for the second time; empty if they were put forward."""
-    walls = change.instead_of.replace(tzinfo=None) - change.at.replace(tzinfo=None)
+    skipped = change.instead_of.replace(tzinfo=None) - change.at.replace(tzinfo=None)
     began = ms_of(change.at)
-    return began, began + max(0, walls.days * DAY_MS + walls.seconds * SECOND_MS)
+    return began, began + max(0, skipped.days * DAY_MS + skipped.seconds * SECOND_MS)

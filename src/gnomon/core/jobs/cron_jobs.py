@@ -24,7 +24,7 @@ CRON_TAG = "cron"
 LONGEST_DELAY_MS = 3660 * DAY_MS
 _LONGEST_GENERATED = 40
 #: The name of a job whose command has no letter and no digit in ASCII.
-_NAMELESS = "command"
+_DEFAULT_NAME = "command"
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 _BARE = re.compile(r"[0-9]{1,12}")
 #: How many names an error lists.
@@ -116,7 +116,7 @@ def interval_fields(option: str, text: str) -> dict[str, Any]:
 
 def generated_name(command: str, taken: Collection[str]) -> str:
     """A free name for the job of a command: its words, and a number if another job is called so."""
-    words = _NO_NAME.sub("-", command.lower()).strip("-")[:_LONGEST_GENERATED].strip("-") or _NAMELESS
+    words = _NO_NAME.sub("-", command.lower()).strip("-")[:_LONGEST_GENERATED].strip("-") or _DEFAULT_NAME
     number = 1
     while (name := words if number == 1 else f"{words}-{number}") in taken:
         number += 1

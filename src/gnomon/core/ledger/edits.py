@@ -35,7 +35,7 @@ from gnomon.core.model import (
     Spec,
     TickException,
     TickKind,
-    Verdict,
+    TickVerdict,
 )
 from gnomon.core.triggers import At, Every
 from gnomon.errors import FieldError
@@ -105,9 +105,9 @@ def same_spec(current: Spec, new: Spec) -> bool:
     return current == keep_interval_anchor(current, new)
 
 
-def redeclared(schedule: Schedule, origin: str, *, orphaned: bool = False) -> tuple[Verdict, Schedule]:
+def redeclared(schedule: Schedule, origin: str, *, orphaned: bool = False) -> tuple[TickVerdict, Schedule]:
     """The schedule with another declaration, and the verdict, which decides nothing: its ticks are the same."""
-    verdict = Verdict(
+    verdict = TickVerdict(
         schedule=schedule,
         decisions=(),
         mark_at=schedule.mark_at,
@@ -131,7 +131,7 @@ def _with_interval_anchor(current: Spec, new: Spec) -> Spec:
     return replace(new, trigger=old) if same_period and new.start_at == current.start_at else new
 
 
-def verdict_before_edit(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> Verdict:
+def verdict_before_edit(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> TickVerdict:
     """The verdict on every tick planned up to now, to be carried out before an operator changes the schedule.
 
     It includes a tick whose jitter delays its fire beyond now: its run waits for its time, and a change that comes
@@ -165,7 +165,7 @@ def _with_jittered(schedule: Schedule, ticks: Ticks, now: int, limit: CatchupLim
     return UnskippedPlan(both, held_until)
 
 
-def _without_replaced_run(verdict: Verdict) -> Verdict:
+def _without_replaced_run(verdict: TickVerdict) -> TickVerdict:
     """The verdict without its run, which a newer tick is about to replace: its ticks are coalesced into one range."""
     before = verdict.schedule
     others = [d for d in verdict.decisions if not _is_replaced(before, d)]
@@ -195,8 +195,8 @@ def _is_replaced(schedule: Schedule, decision: Decision) -> bool:
     return decision.starts_run or merged
 
 
-def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
-    verdict = Verdict(
+def _paused_verdict(schedule: Schedule, now: int) -> TickVerdict:
+    verdict = TickVerdict(
         schedule=schedule,
         decisions=paused_range(schedule, until=now),
         mark_at=max(schedule.mark_at, now),
@@ -208,20 +208,20 @@ def _paused_verdict(schedule: Schedule, now: int) -> Verdict:
     return replace(with_skipped(ticks, verdict, until=now), next_fire_at=None) if ticks.skipped else verdict
 
 
-def has_remaining_due(verdict: Verdict, *, now: int) -> bool:
+def has_remaining_due(verdict: TickVerdict, *, now: int) -> bool:
     """Whether the catch-up limit left ticks for another verdict."""
     coming = _unhindered_fire_at(verdict)
     return coming is not None and coming <= now
 
 
-def _unhindered_fire_at(verdict: Verdict) -> int | None:
+def _unhindered_fire_at(verdict: TickVerdict) -> int | None:
     """When the next tick is to fire, if the ticks before it do not hold it up."""
     if verdict.next_fire_at is None or verdict.schedule.spec.catchup not in HELD_UP:
         return verdict.next_fire_at
     return ticks_of(verdict.schedule).next_fire_at(verdict.mark_at)
 
 
-def edited_schedule(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
+def edited_schedule(verdict: TickVerdict, spec: Spec, *, now: int) -> Schedule:
     """The schedule with a new spec, which counts from now on. A paused schedule stays paused.
 
     Its ticks start after those that the verdict has put off, if it also catches up on them all.
@@ -243,7 +243,7 @@ def edited_schedule(verdict: Verdict, spec: Spec, *, now: int) -> Schedule:
     )
 
 
-def _is_undecided(verdict: Verdict, spec: Spec) -> bool:
+def _is_undecided(verdict: TickVerdict, spec: Spec) -> bool:
     """Whether no tick at the only planned time of the new spec has been decided."""
     at, before = one_shot_at(spec), verdict.schedule
     moved = one_shot_at(before.spec) != at
@@ -255,13 +255,13 @@ def _is_undecided(verdict: Verdict, spec: Spec) -> bool:
     )
 
 
-def paused_schedule(verdict: Verdict, *, now: int) -> Schedule:
+def paused_schedule(verdict: TickVerdict, *, now: int) -> Schedule:
     """The schedule, paused from now on."""
     after = schedule_after(verdict)
     return replace(after, mark_at=max(after.mark_at, now), next_fire_at=None, paused_at=now, updated_at=now)
 
 
-def resumed_schedule(verdict: Verdict, *, now: int) -> Schedule:
+def resumed_schedule(verdict: TickVerdict, *, now: int) -> Schedule:
     """The schedule, resumed now; the verdict has decided the ticks of the pause."""
     after = schedule_after(verdict)
     upcoming = Ticks(after.schedule_id, after.spec).next_fire_at(after.mark_at)
@@ -314,7 +314,7 @@ def missed_ticks(schedule: Schedule, *, now: int) -> MissedTicks:
     return MissedTicks(found[0].count, found[0].planned_at, found[0].last_at) if found else MissedTicks(0)
 
 
-def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> Verdict:
+def resume_verdict(schedule: Schedule, choice: ResumeChoice, *, now: int) -> TickVerdict:
     """The verdict with which a pause ends; raise FieldError if it would start more than MAX_RESUMED_TICKS runs.
 
     The chosen ticks run because the operator asked for them: no catch-up window, grace or queue limit holds them back.
@@ -365,7 +365,7 @@ def _refuse_too_many(choice: ResumeChoice, count: int) -> None:
         raise FieldError("missed", choice.which.value, reason)
 
 
-def _with_resumed_ticks(verdict: Verdict, ticks: Ticks, chosen: list[int]) -> Verdict:
+def _with_resumed_ticks(verdict: TickVerdict, ticks: Ticks, chosen: list[int]) -> TickVerdict:
     """The verdict with runs for the chosen ticks: in parallel if overlap is allowed, else one after the other."""
     overlap = verdict.schedule.spec.overlap
     active, queued, replaces = verdict.active_runs, verdict.queued_runs, False

@@ -20,13 +20,13 @@ from gnomon.core.model import (
     Overlap,
     Reason,
     Run,
+    RunSource,
     RunStatus,
     Schedule,
-    Source,
     Tick,
     TickKind,
     TickStatus,
-    Verdict,
+    TickVerdict,
 )
 from gnomon.errors import ClockAhead
 
@@ -70,7 +70,7 @@ DEFAULT_LIMIT = CatchupLimit()
 class UnskippedPlan(NamedTuple):
     """The verdict on ticks that are not skipped, and when the next one may start; 0 if these do not hold it up."""
 
-    verdict: Verdict
+    verdict: TickVerdict
     held_until: int
 
 
@@ -83,7 +83,7 @@ class _Pass(NamedTuple):
     limit: CatchupLimit
 
 
-def plan(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> Verdict:
+def plan(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -> TickVerdict:
     """The verdict on every tick of the schedule that is due at `now`; ticks beyond the limit are due again later."""
     ticks = ticks_of(schedule)
     verdict, held_until = plan_without_skips(schedule, ticks.unskipped, now=now, limit=limit)
@@ -92,7 +92,7 @@ def plan(schedule: Schedule, *, now: int, limit: CatchupLimit = DEFAULT_LIMIT) -
     return held_up(verdict, held_until)
 
 
-def held_up(verdict: Verdict, until: int) -> Verdict:
+def held_up(verdict: TickVerdict, until: int) -> TickVerdict:
     """The verdict, after which the next tick is due no sooner."""
     coming = verdict.next_fire_at
     return verdict if coming is None or coming >= until else replace(verdict, next_fire_at=until)
@@ -106,15 +106,15 @@ def plan_without_skips(schedule: Schedule, ticks: Ticks, *, now: int, limit: Cat
     return UnskippedPlan(_verdict(schedule, ticks, classified), classified.held_until)
 
 
-def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int, *, start_at: int = 0) -> Verdict:
+def plan_ahead(schedule: Schedule, ticks: Ticks, planned: int, *, start_at: int = 0) -> TickVerdict:
     """The verdict on the tick at `planned` alone, before its fire time; it starts no sooner than `start_at`."""
     firing = FiringTick(planned, max(ticks.fire_at(planned), start_at), Reason.ON_TIME)
     return _verdict(schedule, ticks, ClassifiedTicks((), (firing,), planned))
 
 
-def _verdict(schedule: Schedule, ticks: Ticks, classified: ClassifiedTicks) -> Verdict:
+def _verdict(schedule: Schedule, ticks: Ticks, classified: ClassifiedTicks) -> TickVerdict:
     decisions, active, queued, replaces = _overlap(schedule, classified)
-    return Verdict(
+    return TickVerdict(
         schedule=schedule,
         decisions=decisions,
         mark_at=classified.mark_at,
@@ -324,7 +324,7 @@ def _decide(schedule: Schedule, counts: _Counts, firing: FiringTick) -> tuple[Ti
 # ---- skipped and moved ticks ---------------------------------------------------------------------
 
 
-def with_skipped(ticks: Ticks, verdict: Verdict, *, until: int | None) -> Verdict:
+def with_skipped(ticks: Ticks, verdict: TickVerdict, *, until: int | None) -> TickVerdict:
     """The verdict on the unskipped ticks, completed by the skipped ones among them and after them up to `until`.
 
     Ticks that are decided already get no decision, and split ranges like the skipped ones.
@@ -407,7 +407,7 @@ def run_record(schedule: Schedule, decision: Decision, *, now: int) -> Run:
         workflow_id=spec.workflow_id,
         workflow_version=spec.workflow_version,
         user_id=spec.user_id,
-        source=Source.CRON,
+        source=RunSource.CRON,
         status=RunStatus.PENDING,
         queued=decision.kind is TickKind.QUEUED,
         planned_at=decision.planned_at,
@@ -436,7 +436,7 @@ def unchanged(read: Schedule, current: Schedule) -> bool:
     )
 
 
-def schedule_after(verdict: Verdict) -> Schedule:
+def schedule_after(verdict: TickVerdict) -> Schedule:
     """The schedule once the verdict has been carried out."""
     return replace(
         verdict.schedule,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gnomon.core.ledger.plan import uncertain_range, with_skipped
 from gnomon.core.ledger.ticks import Ticks, ticks_of
-from gnomon.core.model import Run, Schedule, Verdict
+from gnomon.core.model import Run, Schedule, TickVerdict
 
 #: The action and the kind of object of the audit entry about a restoration.
 RESTORE_ACTION, RESTORED_KIND = "restore", "database"
@@ -63,10 +63,10 @@ def doubtful_ticks(schedule: Schedule, *, now: int) -> DoubtfulTicks | None:
     )
 
 
-def uncertain_verdict(schedule: Schedule, doubtful: DoubtfulTicks, *, now: int) -> Verdict:
+def uncertain_verdict(schedule: Schedule, doubtful: DoubtfulTicks, *, now: int) -> TickVerdict:
     """The verdict that counts the doubtful ticks as missed."""
     ticks = Ticks(schedule.schedule_id, schedule.spec)
-    verdict = Verdict(
+    verdict = TickVerdict(
         schedule=schedule,
         decisions=uncertain_range(schedule, until=doubtful.last_at),
         mark_at=doubtful.last_at,

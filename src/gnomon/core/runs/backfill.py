@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
+from gnomon.core.model import RunId, RunSource, Schedule, ScheduleUid
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 
 
@@ -187,7 +187,7 @@ def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -
     scope = f"backfill {backfill.backfill_id if backfill.again else schedule.uid}"
     run_id = keyed_run_id(backfill.tenant, scope, str(planned_at))
     run = new_requested_run(
-        run_id, schedule, source=Source.BACKFILL, now=now, actor=backfill.actor, user_id=backfill.actor
+        run_id, schedule, source=RunSource.BACKFILL, now=now, actor=backfill.actor, user_id=backfill.actor
     )
     return LaunchRequest(run=replace(run, planned_at=planned_at), first_steps=schedule.spec.first_steps, force=True)
 

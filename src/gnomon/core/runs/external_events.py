@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.instants import instant_of
-from gnomon.core.model import RunId, Schedule, ScheduleUid, Source
+from gnomon.core.model import RunId, RunSource, Schedule, ScheduleUid
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 from gnomon.core.runs.secret_text import escape_data, escape_json
 from gnomon.core.triggers import OnEvent
@@ -163,7 +163,7 @@ def launch_for_events(
     run_id = keyed_run_id(schedule.tenant, schedule.uid, first.event_id)
     actors = {one.event.actor for one in events}
     actor = actors.pop() if len(actors) == 1 else ""
-    run = new_requested_run(run_id, schedule, source=Source.EVENT, now=now, actor=actor, key=first.key)
+    run = new_requested_run(run_id, schedule, source=RunSource.EVENT, now=now, actor=actor, key=first.key)
     return LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(merged))
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.ids import task_id
-from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source, Spec, Task, TaskId
+from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule, Spec, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason
 
 
@@ -63,7 +63,7 @@ def new_requested_run(
     run_id: RunId,
     schedule: Schedule,
     *,
-    source: Source,
+    source: RunSource,
     now: int,
     actor: str = "",
     key: str | None = None,

@@ -104,8 +104,10 @@ class Router:
 
     def _weighing(self, requests: Iterable[AdmissionRequest]) -> bool:
         """Whether the load of workers matters for any of the requests."""
-        picky = (one.step.route is not None and (one.step.route.labels or one.step.route.requires) for one in requests)
-        return self._pools is not None or self.limited or any(picky)
+        demanding = (
+            one.step.route is not None and (one.step.route.labels or one.step.route.requires) for one in requests
+        )
+        return self._pools is not None or self.limited or any(demanding)
 
     async def _read_workers(self) -> None:
         self._candidates = worker_candidates(await self._store.workers.alive())

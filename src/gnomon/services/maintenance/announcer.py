@@ -48,7 +48,7 @@ _POLL_SECONDS, _BUSY_SECONDS = 5.0, 1.0
 #: While more than so many of a channel are in hand, no others are claimed: not one after the other.
 _ENOUGH_IN_HAND = _PER_CHANNEL // 2
 #: How long a channel that failed makes the component ill, unless it works before.
-_TROUBLE_SECONDS = 900.0
+_FAILING_SECONDS = 900.0
 #: How much longer than one request a claim lasts, and how long it must last at least when a request begins.
 _CLAIM_MARGIN_MS, _SAFETY_MS = 5_000, 1_000
 _LONGEST_TIMEOUT_MS = 10_000
@@ -83,8 +83,8 @@ class ClaimedAnnouncement:
         self.claimed_until = claimed_until
 
 
-class ChannelTroubles:
-    """The channels that fail, since when and why: they make the component ill, and no other."""
+class FailingChannels:
+    """The channels that fail, since when and why: only the component of channels reports them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -106,7 +106,7 @@ class ChannelTroubles:
 
     def status(self) -> ComponentStatus:
         """The status of the component."""
-        oldest = self._clock.elapsed() - _TROUBLE_SECONDS
+        oldest = self._clock.elapsed() - _FAILING_SECONDS
         reasons = [f"channel {name}: {why}" for name, (at, why) in sorted(self._failing.items()) if at > oldest]
         return ComponentStatus(HealthCondition.ERROR if reasons else HealthCondition.OK, "; ".join(reasons))
 
@@ -186,7 +186,7 @@ class Announcer:
         #: Until when, by the clock of this process, a channel wants no requests, and a job waits for another try.
         self._paused: dict[str, float] = {}
         self._retrying: dict[tuple[str, ...], float] = {}
-        self.troubles = ChannelTroubles(clock)
+        self.failing_channels = FailingChannels(clock)
         self.backoff = Backoff(events, component_names.ANNOUNCER)
 
     async def step(self) -> float:
@@ -231,7 +231,7 @@ class Announcer:
         """Its health: that of the store, and of the channels."""
         if self.backoff.failing:
             return ComponentStatus(HealthCondition.ERROR, self.backoff.error)
-        return self.troubles.status()
+        return self.failing_channels.status()
 
     # ---- one announcement --------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Announcer:
         if self._must_wait(one):
             await self._write(one)
             return
-        failing = self.troubles.reason(one.channel)
+        failing = self.failing_channels.reason(one.channel)
         if failing is not None and not one.tries and self._clock.now() >= one.since_at + channel.give_up_ms:
             await self._give_up(held, f"{_TOO_LATE}{failing}", tried=False)
             return
@@ -319,7 +319,7 @@ class Announcer:
                 now=self._clock.now(),
             )
             await channel.send(message)
-            self.troubles.worked(held.announcement.channel)
+            self.failing_channels.worked(held.announcement.channel)
             if number + 1 == len(parts):
                 await self._end(held, AnnouncementState.SENT, parts=number + 1)
             elif not await self._note_part(held, number + 1):
@@ -361,7 +361,7 @@ class Announcer:
     ) -> None:
         """Try again later, or give up an announcement that is too old."""
         one, now = held.announcement, self._clock.now()
-        self.troubles.failed(one.channel, reason)
+        self.failing_channels.failed(one.channel, reason)
         tries = one.tries + 1
         until = one.since_at + give_up_ms
         if now >= until:

@@ -160,7 +160,7 @@ class Cleaner:
                 yield bundle
 
     async def _runs(self) -> AsyncIterator[RetentionBatch]:
-        async for past, kept in self._pasts():
+        async for past, kept in self._retained():
             aged = past.oldest_run_at is not None and past.oldest_run_at < kept.runs_at
             if aged or (past.oldest_run_at is not None and kept.most_runs is not None):
                 async for batch in self._all(partial(self._retention.expired_runs, past, kept)):
@@ -169,7 +169,7 @@ class Cleaner:
             yield batch
 
     async def _ticks_events_and_letters(self) -> AsyncIterator[RetentionBatch]:
-        async for past, kept in self._pasts():
+        async for past, kept in self._retained():
             if past.oldest_tick_at is not None and past.oldest_tick_at < kept.keys_at:
                 async for batch in self._all(partial(self._retention.expired_ticks, past, kept)):
                     yield batch
@@ -205,7 +205,7 @@ class Cleaner:
             await self._clock.sleep(self._settings.pause_ms / 1000)
         return used
 
-    async def _pasts(self) -> AsyncIterator[tuple[RetainedSchedule, RetentionHorizons]]:
+    async def _retained(self) -> AsyncIterator[tuple[RetainedSchedule, RetentionHorizons]]:
         after = ""
         while retained_schedules := await self._retention.retained_schedules(after=after, limit=_PAGE):
             after = retained_schedules[-1].uid

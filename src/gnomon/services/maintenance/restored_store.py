@@ -17,7 +17,7 @@ from gnomon.core.ledger.restored import (
     doubtful_ticks,
     uncertain_verdict,
 )
-from gnomon.core.model import Run, RunId, Schedule, Verdict
+from gnomon.core.model import Run, RunId, Schedule, TickVerdict
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.runtime import Events
 from gnomon.ports.store import Store
@@ -74,7 +74,7 @@ class RestoredStore:
 
     async def _decide_ticks(self, now: int) -> tuple[tuple[DoubtfulTicks, ...], tuple[DoubtfulTicks, ...]]:
         terms = await self._store.shards.claim(_HOLDER, ttl_ms=_TTL_MS, limit=SHARDS, by_force=True)
-        missed: list[tuple[Verdict, DoubtfulTicks]] = []
+        missed: list[tuple[TickVerdict, DoubtfulTicks]] = []
         left: list[DoubtfulTicks] = []
         for schedule in await self._store.ledger.due(now, shards=frozenset(range(SHARDS)), limit=_ALL):
             doubtful = doubtful_ticks(schedule, now=now)

@@ -82,5 +82,5 @@ class ChangeReader:
                 self._position = entry.number
             self._missing.pop(entry.number, None)
             if entry.origin != self._server:
-                self._stream.tell(entry.changes)
+                self._stream.publish(entry.changes)
         return len(found) == _PAGE

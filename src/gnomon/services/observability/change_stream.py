@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.model import DeadLetter, Run, Verdict
+from gnomon.core.model import DeadLetter, Run, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
@@ -111,7 +111,7 @@ class ChangeStream:
         """Whether any caller follows."""
         return bool(self._tenants)
 
-    def tell(self, changes: Iterable[Change]) -> None:
+    def publish(self, changes: Iterable[Change]) -> None:
         """Send these changes to the subscribers of their tenants."""
         for change in changes:
             followers = self._tenants.get(change.tenant)
@@ -180,27 +180,27 @@ class ChangeObserver:
 
     def launched(self, runs: Sequence[Run]) -> None:
         """See RunObserver.launched."""
-        self._tell(lambda changes: changes.launched(runs))
+        self._publish(lambda changes: changes.launched(runs))
 
     def started(self, runs: Sequence[Run], now: int) -> None:
         """See RunObserver.started."""
-        self._tell(lambda changes: changes.started(runs, now))
+        self._publish(lambda changes: changes.started(runs, now))
 
     def ended(self, finishes: Sequence[FinishedRun]) -> None:
         """See RunObserver.ended."""
-        self._tell(lambda changes: changes.ended(finishes))
+        self._publish(lambda changes: changes.ended(finishes))
 
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+    def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
-        self._tell(lambda changes: changes.decided(verdicts, now))
+        self._publish(lambda changes: changes.decided(verdicts, now))
 
     def tried(self, endings: Sequence[TaskCompletion]) -> None:
         """See ActivityObserver.tried."""
-        self._tell(lambda changes: changes.tried(endings))
+        self._publish(lambda changes: changes.tried(endings))
 
     def letters_written(self, letters: Sequence[DeadLetter]) -> None:
         """See LetterObserver.letters_written."""
-        self._tell(lambda changes: changes.letters_written(letters))
+        self._publish(lambda changes: changes.letters_written(letters))
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""
@@ -217,9 +217,9 @@ class ChangeObserver:
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See ActivityObserver.graph_runs_ended."""
 
-    def _tell(self, collect: Callable[[CommitChanges], None]) -> None:
+    def _publish(self, collect: Callable[[CommitChanges], None]) -> None:
         # Nothing is built while nobody follows.
         if self._stream.followed:
             changes = CommitChanges(self._clock.now())
             collect(changes)
-            self._stream.tell(changes.collected())
+            self._stream.publish(changes.collected())

@@ -5,7 +5,7 @@ from typing import Any
 
 from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
-from gnomon.core.model import DeadLetter, Run, RunStatus, Verdict
+from gnomon.core.model import DeadLetter, Run, RunStatus, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
@@ -30,7 +30,7 @@ class CommitChanges:
 
     # ---- ticks -------------------------------------------------------------------------------
 
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+    def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
         del now
         for verdict in verdicts:

@@ -13,7 +13,7 @@ import msgspec
 
 from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import MetricChanges
-from gnomon.core.model import Reason, Result, Run, RunId, RunStatus, Source, TickKind, Verdict
+from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import WaitReason
@@ -48,7 +48,7 @@ class CommitMetrics(ABC):
         """The label of a job."""
         return job
 
-    def decided(self, verdicts: Sequence[Verdict], now: int) -> None:
+    def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
         for verdict in verdicts:
             job = self.job_label(verdict.schedule.schedule_id)
@@ -76,7 +76,7 @@ class CommitMetrics(ABC):
     def started(self, runs: Sequence[Run], now: int) -> None:
         """See RunObserver.started."""
         for run in runs:
-            if run.source is Source.CRON:
+            if run.source is RunSource.CRON:
                 self.observe("start_delay_seconds", now - run.planned_at)
 
     def tried(self, endings: Sequence[TaskCompletion]) -> None:

@@ -191,7 +191,7 @@ class HealthMonitor:
         *,
         failures: StepFailures,
         tick_ms: int,
-        cards: int,
+        max_jobs: int,
         ticker: Ticker | None = None,
         elector: Elector | None = None,
         backoffs: Callable[[], Mapping[str, Backoff]] = dict,
@@ -209,7 +209,7 @@ class HealthMonitor:
         self._stats_reader = stats_reader
         self._clock = clock
         self._limit_ms = ledger_stall_limit_ms(tick_ms)
-        self._cards = cards
+        self._max_jobs = max_jobs
         self._ticker, self._elector = ticker, elector
         self._backoffs, self._statuses, self._free_bytes = backoffs, statuses, free_bytes
         self._link = link
@@ -257,7 +257,7 @@ class HealthMonitor:
             return
         now = self._clock.now()
         try:
-            asked = self._stats_reader.read(now, overdue_before=now - self._limit_ms, cards=self._cards)
+            asked = self._stats_reader.read(now, overdue_before=now - self._limit_ms, max_jobs=self._max_jobs)
             self.stats = await asyncio.wait_for(asked, _TIMEOUT_SECONDS)
         except TimeoutError:
             self.stats, self._store = (

@@ -17,7 +17,7 @@ from gnomon.core.metrics import (
     MetricKind,
     MetricScope,
 )
-from gnomon.core.model import Reason, Result, RunId, ScheduleUid, Source, TickKind
+from gnomon.core.model import Reason, Result, RunId, RunSource, ScheduleUid, TickKind
 from gnomon.core.runs.states import TERMINAL
 from gnomon.errors import RefusalReason, Unavailable
 from gnomon.ports.maintenance import JobStats, StoreStats, StoreStatsReader
@@ -38,8 +38,8 @@ _NOT_FIRED = (
 #: The labels of every family before anything has happened, so that alerts can be written about them.
 _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [
-        *((OTHER_LABEL, status, Source.CRON) for status in ("completed", "cancelled")),
-        *((OTHER_LABEL, "failed", source) for source in Source),
+        *((OTHER_LABEL, status, RunSource.CRON) for status in ("completed", "cancelled")),
+        *((OTHER_LABEL, "failed", source) for source in RunSource),
     ],
     "jobs_completed": [(OTHER_LABEL, status) for status in ("completed", "failed", "cancelled")],
     "dag_steps": [(OTHER_LABEL, OTHER_LABEL, state.lower()) for state in sorted(TERMINAL)],
@@ -58,7 +58,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
 }
 #: The labels of each known job before it has run.
 _INITIAL_JOB_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "executions": [("completed", Source.CRON), *(("failed", source) for source in Source)],
+    "executions": [("completed", RunSource.CRON), *(("failed", source) for source in RunSource)],
     "ticks_decided": _NOT_FIRED,
     "retries": [()],
     "dead_letters": [()],
@@ -260,15 +260,15 @@ class MetricsSnapshot:
         """Every metric with its samples."""
         report, stats = await self._health.report(), self._health.stats
         if stats is not None:
-            self._recorder.register_jobs(card.job for card in stats.cards)
+            self._recorder.register_jobs(one.job for one in stats.job_stats)
             with suppress(Unavailable):
-                await self._read_last_successes(stats.cards)
+                await self._read_last_successes(stats.job_stats)
             await self.step()
         gauges = self._of_node(report) | ({} if stats is None else self._of_store(stats))
         return [MetricFamily(one, self._samples(one.name, gauges)) for one in self._metrics]
 
-    async def _read_last_successes(self, cards: Sequence[JobStats]) -> None:
-        new = {card.uid: card.job for card in cards if card.uid not in self._known}
+    async def _read_last_successes(self, job_stats: Sequence[JobStats]) -> None:
+        new = {one.uid: one.job for one in job_stats if one.uid not in self._known}
         if not new or self._stats_reader is None:
             return
         found = await self._stats_reader.last_successes(list(new))
@@ -305,13 +305,13 @@ class MetricsSnapshot:
 
     def _of_store(self, stats: StoreStats) -> _Gauges:
         now = self._clock.now()
-        cards = [card for card in stats.cards if card.job in self._recorder.jobs and card.job != OTHER_LABEL]
+        job_stats = [one for one in stats.job_stats if one.job in self._recorder.jobs and one.job != OTHER_LABEL]
         return {
             "jobs_registered": {(): stats.jobs},
             "next_fire_seconds": {
-                (card.job,): (card.next_fire_at - now) / 1000 for card in cards if card.next_fire_at is not None
+                (one.job,): (one.next_fire_at - now) / 1000 for one in job_stats if one.next_fire_at is not None
             },
-            "lock_held": {(card.job,): float(card.locked) for card in cards},
+            "lock_held": {(one.job,): float(one.locked) for one in job_stats},
             "schedules_due": {(): stats.due},
             "oldest_due_seconds": {(): _seconds_since(stats.oldest_due_at, now)},
             "tasks_ready_seconds": {(): _seconds_since(stats.ready_since_at, now)},

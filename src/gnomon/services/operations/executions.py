@@ -293,8 +293,8 @@ class SearchService:
 
     async def _listed(self, runs: Sequence[Run]) -> list[ListedRun]:
         names = [run.run_id for run in runs]
-        numbers, told = await self._tasks.attempt_numbers(names), await self._announcements.of_runs(names)
-        return [ListedRun(run, numbers.get(run.run_id, 0), told.get(run.run_id, ())) for run in runs]
+        numbers, announcements = await self._tasks.attempt_numbers(names), await self._announcements.of_runs(names)
+        return [ListedRun(run, numbers.get(run.run_id, 0), announcements.get(run.run_id, ())) for run in runs]
 
     async def _runs(self, query: RunQuery, tag: str | None) -> SearchPage[Run, tuple[int, str]]:
         if query.status is not None or query.source is not None or tag is not None:

@@ -42,7 +42,7 @@ from gnomon.services.loop import ComputeQueue
 #: The number of earlier runs that are read to find one that blocked a tick.
 _LOOK_BACK = 100
 #: The number of deleted jobs of one name that are read.
-_NAMESAKES = 100
+_MOST_DELETED = 100
 _LONGEST = 1000
 #: The number of restorations of backups that are read.
 _RESTORES = 20
@@ -128,7 +128,8 @@ class Explainer:
 
     async def _deleted_timelines(self, tenant: str, job: str) -> list[ScheduleTimeline]:
         return [
-            _timeline_of(one.schedule, one) for one in await self._store.history.deleted(tenant, job, limit=_NAMESAKES)
+            _timeline_of(one.schedule, one)
+            for one in await self._store.history.deleted(tenant, job, limit=_MOST_DELETED)
         ]
 
     async def _with_revisions(self, timeline: ScheduleTimeline) -> ScheduleTimeline:
@@ -159,11 +160,11 @@ class Explainer:
         ticks = await self._ticks(timeline, ends)
         near = [one for one in ticks if one.decision.last_at >= ranges[0].first_at]
         ticks = [*await self._instead_of(near, timeline), *ticks]
-        befores = {*ends, FOREVER, *(one.decided_at + 1 for one in near[:1])}
+        upper_bounds = {*ends, FOREVER, *(one.decided_at + 1 for one in near[:1])}
         evidence = replace(
             evidence,
             ticks=tuple(ticks),
-            runs=await self._runs(timeline, befores, _MOST_AT_ONCE),
+            runs=await self._runs(timeline, upper_bounds, _MOST_AT_ONCE),
             events=await self._event_evidence(timeline, ends[-1], _MOST_AT_ONCE),
         )
         found_at = [subjects_at(evidence, one, now=now) for one in ranges]
@@ -217,9 +218,9 @@ class Explainer:
         found = await self._store.history.ticks(timeline.schedule.uid, before=before, limit=2)
         return [one for one in found if one.decision.planned_at > coalesced[0].decision.last_at]
 
-    async def _runs(self, timeline: ScheduleTimeline, befores: Iterable[int], limit: int) -> tuple[Run, ...]:
+    async def _runs(self, timeline: ScheduleTimeline, upper_bounds: Iterable[int], limit: int) -> tuple[Run, ...]:
         found: dict[RunId, Run] = {}
-        for before in befores:
+        for before in upper_bounds:
             page = await self._store.history.runs(timeline.schedule.uid, before=before, limit=limit)
             found |= {run.run_id: run for run in page}
         return tuple(sorted(found.values(), key=lambda run: (run.planned_at, run.run_id), reverse=True))

@@ -22,7 +22,7 @@ from gnomon.core.ledger.edits import (
     verdict_before_edit,
 )
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit, schedule_after
-from gnomon.core.model import Schedule, ScheduleUid, Spec, Verdict
+from gnomon.core.model import Schedule, ScheduleUid, Spec, TickVerdict
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit, Schedules
 
@@ -71,9 +71,9 @@ class JobChangePlan(Struct, frozen=True, kw_only=True):
     workflow: Workflow | None = None
     edit: ScheduleEdit | None = None
     #: The decision on the due ticks of a schedule that is removed.
-    removal: Verdict | None = None
+    removal: TickVerdict | None = None
     #: Ticks to decide before the change, because the catch-up limit leaves more than one decision.
-    overdue: Verdict | None = None
+    overdue: TickVerdict | None = None
     #: Commands of the new definition that need an approval.
     warnings: tuple[str, ...] = ()
 

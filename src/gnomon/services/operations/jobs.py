@@ -51,7 +51,7 @@ from gnomon.services.operations.job_changes import (
     with_kept_origin,
     with_stored_ping,
 )
-from gnomon.services.scheduling.registrar import Registrar, ResumeResult, next_run
+from gnomon.services.operations.schedules import ResumeResult, ScheduleService, next_run
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class JobService:
         self._command_tenants = command_tenants
         self._channels = channels
         self._command_policy = command_policy
-        self._registrar = Registrar(
+        self._schedule_service = ScheduleService(
             schedules, history, clock, ids, compute=self._compute, tzdata=tzdata, catchup_limit=catchup_limit
         )
 
@@ -365,38 +365,38 @@ class JobService:
     async def pause(self, name: str, *, actor: str, tenant: str = "default") -> None:
         """Pause the job: no tick fires until it is resumed."""
         with _errors_named_job():
-            await self._registrar.pause(name, actor=actor, tenant=tenant)
+            await self._schedule_service.pause(name, actor=actor, tenant=tenant)
 
     async def resume(
         self, name: str, *, actor: str, missed: ResumeChoice = SKIP_MISSED, tenant: str = "default"
     ) -> ResumeResult:
         """Resume the job. Ticks missed during the pause are recorded as skipped unless `missed` selects them."""
         with _errors_named_job():
-            return await self._registrar.resume(name, actor=actor, missed=missed, tenant=tenant)
+            return await self._schedule_service.resume(name, actor=actor, missed=missed, tenant=tenant)
 
     async def skip(
         self, name: str, at: int, *, actor: str, move_to: int | None = None, tenant: str = "default"
     ) -> None:
         """Skip the coming tick planned at `at`, or move it to another time. Idempotent."""
         with _errors_named_job():
-            await self._registrar.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
+            await self._schedule_service.skip(name, at, actor=actor, move_to=move_to, tenant=tenant)
 
     async def undo_skip(self, name: str, at: int, *, actor: str, tenant: str = "default") -> None:
         """Undo the skip or move of a tick."""
         with _errors_named_job():
-            await self._registrar.undo_skip(name, at, actor=actor, tenant=tenant)
+            await self._schedule_service.undo_skip(name, at, actor=actor, tenant=tenant)
 
     async def delete(
         self, name: str, *, actor: str, tenant: str = "default", only_if: Callable[[Schedule], None] = lambda _: None
     ) -> None:
         """Delete the job and free its name. Its history and the versions of its workflow are kept."""
         with _errors_named_job():
-            await self._registrar.delete(name, actor=actor, tenant=tenant, only_if=only_if)
+            await self._schedule_service.delete(name, actor=actor, tenant=tenant, only_if=only_if)
 
     async def get(self, name: str, *, tenant: str = "default", coming: int = 5, last: int = 10) -> JobView:
         """The job with its next planned times, last ticks and active runs."""
         with _errors_named_job():
-            seen = await self._registrar.get(name, tenant=tenant, coming=coming, last=last)
+            seen = await self._schedule_service.get(name, tenant=tenant, coming=coming, last=last)
         spec = seen.schedule.spec
         workflow = await self._jobs.workflow(tenant, spec.workflow_id, spec.workflow_version)
         under_way = await self._under_way(seen.schedule)
@@ -416,7 +416,7 @@ class JobService:
     async def skipped(self, name: str, *, limit: int, tenant: str = "default") -> list[Tick]:
         """The last ticks without a run, newest first: skipped, missed or coalesced ones."""
         with _errors_named_job():
-            uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
+            uid = (await self._schedule_service.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before = FOREVER
         while len(found) < limit and (ticks := await self._history.ticks(uid, before=before, limit=_PAGE)):
@@ -427,7 +427,7 @@ class JobService:
     async def ledger(self, name: str, query: TickQuery, *, tenant: str = "default") -> TickPage:
         """The matching ticks of a job, newest first, among those that one call may scan."""
         with _errors_named_job():
-            uid = (await self._registrar.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
+            uid = (await self._schedule_service.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before, looked = query.before, 0
         size = query.limit if query.kind is None and query.status is None else _PAGE
@@ -449,7 +449,7 @@ class JobService:
 
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> list[JobView]:
         """Jobs by name, each with its next planned time."""
-        schedules = await self._registrar.page(tenant=tenant, after=after, limit=limit)
+        schedules = await self._schedule_service.page(tenant=tenant, after=after, limit=limit)
         keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
         workflows, now = await self._workflow_cache.get_many(keys), self._clock.now()
         running = await self._history.running([one.uid for one in schedules if one.active_runs])
@@ -486,7 +486,7 @@ class JobService:
         At the instant `after` itself, only the fires of jobs whose names come after `after_job`.
         """
         found, name, position = list[UpcomingFire](), "", FirePosition(after, after_job)
-        while page := await self._registrar.page(tenant=tenant, after=name, limit=_PAGE):
+        while page := await self._schedule_service.page(tenant=tenant, after=name, limit=_PAGE):
             await self._compute.run(_merge_fires(found, page, position, until, limit))
             name = page[-1].schedule_id
         return found
@@ -527,7 +527,7 @@ def _predecessor(name: str) -> str:
 
 @contextmanager
 def _errors_named_job() -> Iterator[None]:
-    """Rename the schedule in errors of the registrar to a job."""
+    """Rename the schedule in errors of the schedule service to a job."""
     try:
         yield
     except NotFound as error:

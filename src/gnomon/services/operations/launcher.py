@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gnomon.core.jobs.fields import idempotency_key, printable, schedule_name
 from gnomon.core.jobs.inputs import check_input, read_data, read_input
-from gnomon.core.model import Overlap, Run, RunId, RunStatus, Schedule, Source
+from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
 from gnomon.core.runs.secret_text import escape_data
@@ -77,7 +77,7 @@ class Launcher:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
         force: bool = False,
-        source: Source = Source.MANUAL,
+        source: RunSource = RunSource.MANUAL,
         tenant: str = "default",
     ) -> LaunchResult:
         """Start a run of the job, even if it is paused; a repeated key starts no second run.
@@ -114,7 +114,7 @@ class Launcher:
         workflow = await self._workflow(replayed.tenant, schedule.spec.workflow_id)
         now, run_id = self._clock.now(), _replay_id(replayed, key)
         run = new_requested_run(
-            run_id, schedule, source=Source.MANUAL, now=now, actor=printable("actor", actor), key=key, user_id=actor
+            run_id, schedule, source=RunSource.MANUAL, now=now, actor=printable("actor", actor), key=key, user_id=actor
         )
         run = replace(run, workflow_version=workflow.version, replay_of=replayed.letter)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input, waits=waits)
@@ -129,7 +129,7 @@ class Launcher:
         run = _unscheduled_run(
             run_id, workflow, actor=printable("actor", actor), user_id=actor, planned_at=now, now=now
         )
-        run = replace(run, source=Source.MANUAL, replay_of=replayed.letter, idempotency_key=key)
+        run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=key)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input)
         return await self._launch(launch, None, now)
 
@@ -140,7 +140,7 @@ class Launcher:
         actor: str,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
-        source: Source = Source.API,
+        source: RunSource = RunSource.API,
     ) -> LaunchResult:
         """Start a run of a workflow without a job, once per key; KeyTaken as for `trigger`.
 
@@ -303,7 +303,7 @@ def _unscheduled_run(run_id: RunId, workflow: Workflow, *, actor: str, user_id: 
         workflow_id=workflow.workflow_id,
         workflow_version=workflow.version,
         user_id=user_id,
-        source=Source.CRON,
+        source=RunSource.CRON,
         status=RunStatus.PENDING,
         queued=False,
         planned_at=planned_at,

@@ -29,8 +29,8 @@ from gnomon.core.model import (
     DeadLetter,
     ExecutionStatus,
     Run,
+    RunSource,
     Schedule,
-    Source,
     Spec,
     Task,
     Tick,
@@ -63,8 +63,8 @@ from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
+from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
-from gnomon.services.scheduling.registrar import ResumeResult, ScheduleView
 from gnomon.version import __version__
 
 
@@ -318,10 +318,10 @@ def run_duration_ms(run: Run) -> int | None:
 
 def listed_execution(listed: ListedRun) -> responses.Execution:
     """An execution in a list."""
-    return execution_summary(listed.run, attempt=listed.attempt, told=listed.announcements)
+    return execution_summary(listed.run, attempt=listed.attempt, announcements=listed.announcements)
 
 
-def execution_summary(run: Run, *, attempt: int, told: Sequence[Announcement] = ()) -> responses.Execution:
+def execution_summary(run: Run, *, attempt: int, announcements: Sequence[Announcement] = ()) -> responses.Execution:
     """An execution, whose last attempt has that number, with its announcements."""
     changes = (run.created_at, run.started_at, run.cancel_requested_at, run.completed_at)
     return responses.Execution(
@@ -344,12 +344,12 @@ def execution_summary(run: Run, *, attempt: int, told: Sequence[Announcement] = 
         error=run.error,
         key=run.idempotency_key,
         replay_of=run.replay_of,
-        announced=announced_state(told),
+        announced=announced_state(announcements),
     )
 
 
 def _tick_key(run: Run) -> str | None:
-    if run.source is not Source.CRON or run.schedule_id is None:
+    if run.source is not RunSource.CRON or run.schedule_id is None:
         return None
     return tick_key(run.schedule_id, run.planned_at).hex()
 
@@ -361,7 +361,7 @@ def skipped_execution(tick: Tick) -> responses.Execution:
         execution_id=tick.run_id or key,
         job=tick.schedule_id,
         version=None,
-        trigger=Source.CRON.value,
+        trigger=RunSource.CRON.value,
         status=ExecutionStatus.SKIPPED.value,
         reason=tick.decision.reason.value,
         count=tick.decision.count,
@@ -387,7 +387,9 @@ def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
     own = view.workflow.input if view.workflow else None
     return responses.ExecutionDetail(
         **asdict(
-            execution_summary(view.run, attempt=last_attempt(one.task for one in view.steps), told=view.announcements)
+            execution_summary(
+                view.run, attempt=last_attempt(one.task for one in view.steps), announcements=view.announcements
+            )
         ),
         input=shown_data(own if view.input is None else decoded(view.input)),
         parent_task=view.run.parent_task,
@@ -480,9 +482,9 @@ _WORST_FIRST = (
 )
 
 
-def announced_state(told: Sequence[Announcement]) -> str | None:
+def announced_state(announcements: Sequence[Announcement]) -> str | None:
     """Whether all of these were announced, or what the worst of them is; None if there are none."""
-    states = {one.state for one in told}
+    states = {one.state for one in announcements}
     return next((state.value for state in _WORST_FIRST if state in states), None)
 
 

@@ -111,24 +111,24 @@ class Elector:
             self._alone = False
             return taken
         asked = self._clock.now()
-        attendance = await self._shards.renew(self._holder, ttl_ms=ttl)
-        terms = dict(attendance.terms)
+        renewed = await self._shards.renew(self._holder, ttl_ms=ttl)
+        terms = dict(renewed.terms)
         # The store read its clock at some moment between the request and the reply.
-        if self._clock_is_off((asked + self._clock.now()) // 2 - attendance.now):
+        if self._clock_is_off((asked + self._clock.now()) // 2 - renewed.now):
             # Not only release the shards: a node that does not decide must not count in the shares of others.
             await self._shards.leave(self._holder)
             return {}
-        for shard in surplus_shards(terms, attendance.nodes):
+        for shard in surplus_shards(terms, renewed.nodes):
             del terms[shard]
-        if len(terms) < len(attendance.terms):
-            await self._shards.release(self._holder, set(attendance.terms) - set(terms))
-        missing = fair_share(attendance.nodes) - len(terms)
+        if len(terms) < len(renewed.terms):
+            await self._shards.release(self._holder, set(renewed.terms) - set(terms))
+        missing = fair_share(renewed.nodes) - len(terms)
         if missing > 0:
             terms |= await self._shards.claim(self._holder, ttl_ms=ttl, limit=missing)
-        self._below_share = wants_more_shards(terms, attendance.nodes)
-        if attendance.others_end_at is not None:
+        self._below_share = wants_more_shards(terms, renewed.nodes)
+        if renewed.others_end_at is not None:
             # A node that is alive renews long before that; a dead one is succeeded without delay.
-            self._others_end = self._clock.elapsed() + (attendance.others_end_at - attendance.now) / 1000
+            self._others_end = self._clock.elapsed() + (renewed.others_end_at - renewed.now) / 1000
         return terms
 
     def _clock_is_off(self, skew: int) -> bool:

@@ -8,7 +8,7 @@ from gnomon.config.sections import TickerSettings
 from gnomon.core import component_names
 from gnomon.core.instants import ClockReading, clock_step_ms
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit, plan, run_record
-from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, Verdict
+from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import ClockAhead, StaleTerm, Superseded, Unavailable
@@ -30,7 +30,7 @@ _CLOCK_PAUSE_MS = 50
 _MIN_READ_AHEAD_SECONDS = 0.005
 
 
-def startable_tasks(verdicts: Sequence[Verdict], now: int) -> list[ReadyTask]:
+def startable_tasks(verdicts: Sequence[TickVerdict], now: int) -> list[ReadyTask]:
     """The tasks that can start once the verdicts are written; none in a storm, where the dispatcher reads in bulk."""
     if len(verdicts) > _MAX_DIRECT:
         return []
@@ -191,13 +191,13 @@ class Ticker:
                 for schedule in due:
                     await self._decide([schedule], now, terms)
 
-    async def _write_down(self, verdicts: list[Verdict], now: int, terms: Terms) -> None:
+    async def _write_down(self, verdicts: list[TickVerdict], now: int, terms: Terms) -> None:
         done = await self._written(verdicts, now, terms)
         carried_out = [verdict for verdict in verdicts if verdict.schedule.uid in done]
         for verdict in carried_out:
             self._announce(verdict)
 
-    async def _written(self, verdicts: list[Verdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def _written(self, verdicts: list[TickVerdict], now: int, terms: Terms) -> frozenset[ScheduleUid]:
         async def write() -> frozenset[ScheduleUid]:
             return await self._ledger.decide(verdicts, now=now, terms=terms)
 
@@ -208,7 +208,7 @@ class Ticker:
             self._on_runs_created()
         return done
 
-    async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[Verdict]:
+    async def _verdicts(self, due: Sequence[Schedule], now: int) -> list[TickVerdict]:
         """The verdicts on all schedules that can be planned. In a storm other coroutines run now and then."""
         verdicts = []
         for number, schedule in enumerate(due, 1):
@@ -219,7 +219,7 @@ class Ticker:
                 await asyncio.sleep(0)
         return verdicts
 
-    def _planned(self, schedule: Schedule, now: int) -> Verdict | None:
+    def _planned(self, schedule: Schedule, now: int) -> TickVerdict | None:
         try:
             return plan(schedule, now=now, limit=self._limit)
         except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
@@ -231,7 +231,7 @@ class Ticker:
         self._broken.add((schedule.uid, schedule.revision))
         self._events.emit("schedule_broken", schedule=schedule.schedule_id, error=repr(error))
 
-    def _announce(self, verdict: Verdict) -> None:
+    def _announce(self, verdict: TickVerdict) -> None:
         for decision in verdict.decisions:
             if decision.kind is not TickKind.FIRED:
                 self._events.emit(

@@ -123,7 +123,7 @@ class SqlExecutions:
         return await self._transactions.read(lambda conn: runs.payload(conn, owner_id, kind))
 
     async def payloads(self, owner_ids: Sequence[str], kind: str) -> Mapping[str, bytes]:
-        """See Payloads.payloads."""
+        """See PayloadReader.payloads."""
         return await self._transactions.read(lambda conn: runs.payloads(conn, owner_ids, kind))
 
     async def log_lines(self, task_id: TaskId, *, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:

@@ -28,7 +28,7 @@ from gnomon.core.model import (
     Task,
     Tick,
     TickKind,
-    Verdict,
+    TickVerdict,
 )
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.ledger import ShardRenewal, Terms
@@ -50,7 +50,7 @@ class SqlLedger:
         """See Ledger.next_due_at."""
         return await self._transactions.read(lambda conn: ledger.next_due_at(conn, shards, self._unreadable))
 
-    async def decide(self, verdicts: Sequence[Verdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
+    async def decide(self, verdicts: Sequence[TickVerdict], *, now: int, terms: Terms) -> frozenset[ScheduleUid]:
         """See Ledger.decide."""
         store_now = self._transactions.now
         return await self._transactions.write(lambda conn: ledger.decide(conn, verdicts, now, terms, store_now))
@@ -122,7 +122,7 @@ class SqlSchedules:
 
         return await self._transactions.write(add)
 
-    async def change(self, verdict: Verdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
+    async def change(self, verdict: TickVerdict, changed: Schedule, *, now: int, actor: str, tzdata: str) -> bool:
         """See Schedules.change."""
 
         def change(conn: sa.Connection) -> bool:
@@ -134,7 +134,7 @@ class SqlSchedules:
 
         return await self._transactions.write(change)
 
-    async def delete(self, verdict: Verdict, *, now: int, actor: str) -> bool:
+    async def delete(self, verdict: TickVerdict, *, now: int, actor: str) -> bool:
         """See Schedules.delete."""
 
         def delete(conn: sa.Connection) -> bool:

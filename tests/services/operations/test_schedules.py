@@ -1,4 +1,4 @@
-"""The registrar: what operators say is checked whole, written once, and never loses a tick."""
+"""The schedule service: requests are checked whole, written once, and never lose a tick."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +15,7 @@ from gnomon.core.ledger.edits import MissedTicks, ResumeChoice, ResumePolicy
 from gnomon.core.model import Catchup, Overlap, Reason, Tick, TickKind
 from gnomon.core.triggers import Every
 from gnomon.errors import CronError, FieldError, NotFound
-from gnomon.services.scheduling.registrar import Registrar, ResumeResult
+from gnomon.services.operations.schedules import ResumeResult, ScheduleService
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.task_steps import finish_run
 
@@ -38,33 +38,33 @@ def store(clock: VirtualClock) -> MemoryStore:
 
 
 @pytest.fixture
-def registrar(store: MemoryStore, clock: VirtualClock) -> Registrar:
-    return Registrar(store.schedules, store.history, clock, CountedIds(), tzdata="2026b")
+def schedules(store: MemoryStore, clock: VirtualClock) -> ScheduleService:
+    return ScheduleService(store.schedules, store.history, clock, CountedIds(), tzdata="2026b")
 
 
-async def ticks_of(registrar: Registrar, name: str = "billing") -> list[Tick]:
-    return list((await registrar.get(name, last=1000)).last_ticks)
+async def ticks_of(schedules: ScheduleService, name: str = "billing") -> list[Tick]:
+    return list((await schedules.get(name, last=1000)).last_ticks)
 
 
 @pytest.mark.req("C-03")
-async def test_registering_answers_with_the_name_and_the_next_run(registrar: Registrar) -> None:
-    answer = await registrar.upsert(BILLING, actor="ada")
+async def test_registering_answers_with_the_name_and_the_next_run(schedules: ScheduleService) -> None:
+    answer = await schedules.upsert(BILLING, actor="ada")
 
     assert (answer.schedule_id, answer.next_run_at) == ("billing", NOON + MINUTE)
 
 
 @pytest.mark.req("C-01")
-async def test_a_schedule_without_a_name_is_given_one(registrar: Registrar) -> None:
+async def test_a_schedule_without_a_name_is_given_one(schedules: ScheduleService) -> None:
     unnamed = {key: value for key, value in BILLING.items() if key != "schedule_id"}
 
-    answer = await registrar.upsert(unnamed, actor="ada")
+    answer = await schedules.upsert(unnamed, actor="ada")
 
-    assert (await registrar.get(answer.schedule_id)).schedule.schedule_id == answer.schedule_id
+    assert (await schedules.get(answer.schedule_id)).schedule.schedule_id == answer.schedule_id
 
 
 @pytest.mark.req("C-01", "C-03")
-async def test_the_names_of_other_schedulers_fields_are_taken(registrar: Registrar) -> None:
-    await registrar.upsert(
+async def test_the_names_of_other_schedulers_fields_are_taken(schedules: ScheduleService) -> None:
+    await schedules.upsert(
         {
             "schedule_id": "billing",
             "cron_expr": "0 9 * * *",
@@ -81,53 +81,57 @@ async def test_the_names_of_other_schedulers_fields_are_taken(registrar: Registr
         actor="ada",
     )
 
-    spec = (await registrar.get("billing")).schedule.spec
+    spec = (await schedules.get("billing")).schedule.spec
     assert spec.trigger == Cron("0 9 * * *", "America/New_York")
     assert (spec.workflow_version, spec.overlap, spec.catchup, spec.jitter_ms) == (7, Overlap.QUEUE, Catchup.ALL, 250)
     assert spec.start_at == NOON + 12 * HOUR
 
 
-async def test_a_sentence_may_be_said_and_a_choice_about_clock_changes(registrar: Registrar) -> None:
+async def test_a_sentence_may_be_said_and_a_choice_about_clock_changes(schedules: ScheduleService) -> None:
     said = BILLING | {"schedule": "every day at 2:30am", "timezone": "Europe/Rome", "dst": {"gap": "skip"}}
 
-    await registrar.upsert(said, actor="ada")
+    await schedules.upsert(said, actor="ada")
 
-    assert (await registrar.get("billing")).schedule.spec.trigger == Cron(
+    assert (await schedules.get("billing")).schedule.spec.trigger == Cron(
         "30 2 * * *", "Europe/Rome", dst=Dst(gap="skip")
     )
 
 
-async def test_an_interval_counts_from_its_registration(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
+async def test_an_interval_counts_from_its_registration(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
 
-    assert (await registrar.get("billing")).next_runs[:2] == (NOON + 7 * MINUTE, NOON + 14 * MINUTE)
+    assert (await schedules.get("billing")).next_runs[:2] == (NOON + 7 * MINUTE, NOON + 14 * MINUTE)
 
 
-async def test_saying_an_interval_again_does_not_move_its_grid(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
+async def test_saying_an_interval_again_does_not_move_its_grid(schedules: ScheduleService, clock: VirtualClock) -> None:
+    await schedules.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
     clock.advance(3 * MINUTE)
 
-    await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
+    await schedules.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
 
-    schedule = (await registrar.get("billing")).schedule
+    schedule = (await schedules.get("billing")).schedule
     assert schedule.spec.trigger == Every(timedelta(minutes=7), instant_of(NOON))
     assert schedule.revision == 1
 
 
-async def test_saying_it_again_answers_with_the_next_run_there_is(registrar: Registrar, clock: VirtualClock) -> None:
-    first = await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
+async def test_saying_it_again_answers_with_the_next_run_there_is(
+    schedules: ScheduleService, clock: VirtualClock
+) -> None:
+    first = await schedules.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada")
     clock.advance(1600)
 
-    assert await registrar.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada") == first
+    assert await schedules.upsert(BILLING | {"schedule": "every 7 minutes"}, actor="ada") == first
 
 
-async def test_a_long_backlog_does_not_keep_an_operator_from_pausing(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING | {"schedule": "* * * * * *", "catchup": "all", "overlap": "allow"}, actor="ada")
+async def test_a_long_backlog_does_not_keep_an_operator_from_pausing(
+    schedules: ScheduleService, clock: VirtualClock
+) -> None:
+    await schedules.upsert(BILLING | {"schedule": "* * * * * *", "catchup": "all", "overlap": "allow"}, actor="ada")
     clock.advance(4 * HOUR)
 
-    await registrar.pause("billing", actor="ada")
+    await schedules.pause("billing", actor="ada")
 
-    assert len((await registrar.get("billing", last=100_000)).last_ticks) == 4 * 3600
+    assert len((await schedules.get("billing", last=100_000)).last_ticks) == 4 * 3600
 
 
 @pytest.mark.parametrize(
@@ -141,145 +145,153 @@ async def test_a_long_backlog_does_not_keep_an_operator_from_pausing(registrar: 
         pytest.param(lambda r: r.page(limit=2**70), "limit", id="an endless page"),
     ],
 )
-async def test_what_no_store_could_take_is_refused(registrar: Registrar, call: Callable[..., Any], field: str) -> None:
+async def test_what_no_store_could_take_is_refused(
+    schedules: ScheduleService, call: Callable[..., Any], field: str
+) -> None:
     with pytest.raises(FieldError) as refused:
-        await call(registrar)
+        await call(schedules)
 
     assert refused.value.field == field
 
 
-async def test_registering_twice_changes_nothing(registrar: Registrar, store: MemoryStore) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_registering_twice_changes_nothing(schedules: ScheduleService, store: MemoryStore) -> None:
+    await schedules.upsert(BILLING, actor="ada")
     before = await store.schedules.find("default", "billing")
 
-    await registrar.upsert(BILLING, actor="eve")
+    await schedules.upsert(BILLING, actor="eve")
 
     assert await store.schedules.find("default", "billing") == before
 
 
-async def test_a_change_is_a_new_revision_with_its_author(registrar: Registrar, store: MemoryStore) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    uid = (await registrar.get("billing")).schedule.uid
+async def test_a_change_is_a_new_revision_with_its_author(schedules: ScheduleService, store: MemoryStore) -> None:
+    await schedules.upsert(BILLING, actor="ada")
+    uid = (await schedules.get("billing")).schedule.uid
 
-    await registrar.upsert(BILLING | {"overlap": "allow"}, actor="eve")
+    await schedules.upsert(BILLING | {"overlap": "allow"}, actor="eve")
 
     kept = await store.history.revisions(uid)
     assert [(r.revision, r.actor, r.tzdata) for r in kept] == [(1, "ada", "2026b"), (2, "eve", "2026b")]
 
 
 @pytest.mark.guarantee("S1")
-async def test_a_change_decides_what_was_due_under_the_old_spec(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_a_change_decides_what_was_due_under_the_old_spec(
+    schedules: ScheduleService, clock: VirtualClock
+) -> None:
+    await schedules.upsert(BILLING, actor="ada")
     clock.advance(MINUTE + 500)
 
-    await registrar.upsert(BILLING | {"schedule": "0 0 * * *"}, actor="ada")
+    await schedules.upsert(BILLING | {"schedule": "0 0 * * *"}, actor="ada")
 
-    [tick] = await ticks_of(registrar)
+    [tick] = await ticks_of(schedules)
     assert (tick.decision.planned_at, tick.decision.kind, tick.revision) == (NOON + MINUTE, TickKind.FIRED, 1)
 
 
-async def test_a_change_to_a_denser_schedule_makes_up_for_nothing(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING | {"schedule": "0 0 1 1 *", "catchup": "all"}, actor="ada")
+async def test_a_change_to_a_denser_schedule_makes_up_for_nothing(
+    schedules: ScheduleService, clock: VirtualClock
+) -> None:
+    await schedules.upsert(BILLING | {"schedule": "0 0 1 1 *", "catchup": "all"}, actor="ada")
     clock.advance(HOUR)
 
-    await registrar.upsert(BILLING | {"catchup": "all"}, actor="ada")
+    await schedules.upsert(BILLING | {"catchup": "all"}, actor="ada")
 
-    view = await registrar.get("billing")
+    view = await schedules.get("billing")
     assert (view.last_ticks, view.schedule.next_fire_at) == ((), NOON + HOUR + MINUTE)
 
 
-async def test_a_change_decides_all_that_was_due_even_beyond_the_cap(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING | {"catchup": "all", "overlap": "allow"}, actor="ada")
+async def test_a_change_decides_all_that_was_due_even_beyond_the_cap(
+    schedules: ScheduleService, clock: VirtualClock
+) -> None:
+    await schedules.upsert(BILLING | {"catchup": "all", "overlap": "allow"}, actor="ada")
     clock.advance(250 * MINUTE)
 
-    await registrar.upsert(BILLING | {"schedule": "0 0 * * *"}, actor="ada")
+    await schedules.upsert(BILLING | {"schedule": "0 0 * * *"}, actor="ada")
 
-    assert len(await ticks_of(registrar)) == 250
+    assert len(await ticks_of(schedules)) == 250
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_paused_schedule_has_no_next_fire(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_a_paused_schedule_has_no_next_fire(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
-    await registrar.pause("billing", actor="ada")
+    await schedules.pause("billing", actor="ada")
 
-    assert (await registrar.get("billing")).schedule.next_fire_at is None
+    assert (await schedules.get("billing")).schedule.next_fire_at is None
 
 
-async def test_an_upsert_never_resumes_what_an_operator_paused(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    await registrar.pause("billing", actor="ada")
+async def test_an_upsert_never_resumes_what_an_operator_paused(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
+    await schedules.pause("billing", actor="ada")
 
-    await registrar.upsert(BILLING | {"overlap": "allow"}, actor="deploy")
+    await schedules.upsert(BILLING | {"overlap": "allow"}, actor="deploy")
 
-    schedule = (await registrar.get("billing")).schedule
+    schedule = (await schedules.get("billing")).schedule
     assert (schedule.paused_at, schedule.next_fire_at, schedule.spec.overlap) == (NOON, None, Overlap.ALLOW)
 
 
 @pytest.mark.guarantee("S11")
-async def test_resuming_writes_down_what_the_pause_swallowed(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING | {"catchup": "all"}, actor="ada")
-    await registrar.pause("billing", actor="ada")
+async def test_resuming_writes_down_what_the_pause_swallowed(schedules: ScheduleService, clock: VirtualClock) -> None:
+    await schedules.upsert(BILLING | {"catchup": "all"}, actor="ada")
+    await schedules.pause("billing", actor="ada")
     clock.advance(90 * MINUTE)
 
-    await registrar.resume("billing", actor="ada")
+    await schedules.resume("billing", actor="ada")
 
-    [tick] = await ticks_of(registrar)
+    [tick] = await ticks_of(schedules)
     assert (tick.decision.kind, tick.decision.reason, tick.decision.count) == (TickKind.SKIPPED, Reason.PAUSED, 90)
-    assert (await registrar.get("billing")).schedule.next_fire_at == NOON + 91 * MINUTE
+    assert (await schedules.get("billing")).schedule.next_fire_at == NOON + 91 * MINUTE
 
 
 async def test_an_edit_during_a_pause_keeps_the_ticks_of_both_specs_apart(
-    registrar: Registrar, clock: VirtualClock
+    schedules: ScheduleService, clock: VirtualClock
 ) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    await registrar.pause("billing", actor="ada")
+    await schedules.upsert(BILLING, actor="ada")
+    await schedules.pause("billing", actor="ada")
     clock.advance(10 * MINUTE)
-    await registrar.upsert(BILLING | {"schedule": "*/2 * * * *"}, actor="ada")
+    await schedules.upsert(BILLING | {"schedule": "*/2 * * * *"}, actor="ada")
     clock.advance(10 * MINUTE)
 
-    await registrar.resume("billing", actor="ada")
+    await schedules.resume("billing", actor="ada")
 
-    assert [(t.revision, t.decision.count) for t in await ticks_of(registrar)] == [(2, 5), (1, 10)]
+    assert [(t.revision, t.decision.count) for t in await ticks_of(schedules)] == [(2, 5), (1, 10)]
 
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_pausing_and_resuming_twice_is_doing_it_once(
-    registrar: Registrar, store: MemoryStore, times: int
+    schedules: ScheduleService, store: MemoryStore, times: int
 ) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+    await schedules.upsert(BILLING, actor="ada")
     for _ in range(times):
-        await registrar.pause("billing", actor="ada")
+        await schedules.pause("billing", actor="ada")
     for _ in range(times):
-        await registrar.resume("billing", actor="ada")
+        await schedules.resume("billing", actor="ada")
 
-    assert len(await store.history.pauses((await registrar.get("billing")).schedule.uid)) == 1
+    assert len(await store.history.pauses((await schedules.get("billing")).schedule.uid)) == 1
 
 
-async def test_a_deleted_schedule_is_gone_and_its_name_is_free(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    old = (await registrar.get("billing")).schedule.uid
+async def test_a_deleted_schedule_is_gone_and_its_name_is_free(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
+    old = (await schedules.get("billing")).schedule.uid
 
-    await registrar.delete("billing", actor="ada")
+    await schedules.delete("billing", actor="ada")
 
     with pytest.raises(NotFound):
-        await registrar.get("billing")
-    await registrar.upsert(BILLING, actor="ada")
-    assert (await registrar.get("billing")).schedule.uid != old
+        await schedules.get("billing")
+    await schedules.upsert(BILLING, actor="ada")
+    assert (await schedules.get("billing")).schedule.uid != old
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "delete", "get"])
-async def test_what_does_not_exist_cannot_be_changed(registrar: Registrar, act: str) -> None:
+async def test_what_does_not_exist_cannot_be_changed(schedules: ScheduleService, act: str) -> None:
     arguments = {} if act == "get" else {"actor": "ada"}
     with pytest.raises(NotFound, match="no schedule 'nothing'"):
-        await getattr(registrar, act)("nothing", **arguments)
+        await getattr(schedules, act)("nothing", **arguments)
 
 
 @pytest.mark.req("C-03", "C-14", "H-25")
-async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_a_look_shows_the_next_five_runs(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
-    assert (await registrar.get("billing")).next_runs == tuple(NOON + minute * MINUTE for minute in range(1, 6))
+    assert (await schedules.get("billing")).next_runs == tuple(NOON + minute * MINUTE for minute in range(1, 6))
 
 
 @pytest.mark.parametrize("later", [0, 30_000, 5 * MINUTE, 2 * HOUR])
@@ -295,18 +307,18 @@ async def test_a_look_shows_the_next_five_runs(registrar: Registrar) -> None:
 )
 @pytest.mark.parametrize("act", ["", "pause", "skip"])
 async def test_the_next_run_is_the_first_of_the_next_runs(
-    registrar: Registrar, clock: VirtualClock, change: dict[str, Any], later: int, act: str
+    schedules: ScheduleService, clock: VirtualClock, change: dict[str, Any], later: int, act: str
 ) -> None:
-    await registrar.upsert({**BILLING, **change}, actor="ada")
-    coming = (await registrar.get("billing")).next_runs
+    await schedules.upsert({**BILLING, **change}, actor="ada")
+    coming = (await schedules.get("billing")).next_runs
     if act == "pause":
-        await registrar.pause("billing", actor="ada")
+        await schedules.pause("billing", actor="ada")
     if act == "skip" and coming:
-        await registrar.skip("billing", coming[0], actor="ada")
+        await schedules.skip("billing", coming[0], actor="ada")
 
     clock.advance(later)
 
-    one, two = await registrar.get("billing", coming=1), await registrar.get("billing", coming=2)
+    one, two = await schedules.get("billing", coming=1), await schedules.get("billing", coming=2)
     assert one.next_runs == two.next_runs[:1]
 
 
@@ -349,83 +361,83 @@ async def test_the_next_run_is_the_first_of_the_next_runs(
     ],
 )
 async def test_bad_input_names_its_field_and_changes_nothing(
-    registrar: Registrar, store: MemoryStore, change: dict[Any, Any], field: str
+    schedules: ScheduleService, store: MemoryStore, change: dict[Any, Any], field: str
 ) -> None:
     with pytest.raises((FieldError, CronError)) as refused:
-        await registrar.upsert_all([BILLING | {"schedule_id": "good"}, BILLING | change], actor="ada")
+        await schedules.upsert_all([BILLING | {"schedule_id": "good"}, BILLING | change], actor="ada")
 
     assert getattr(refused.value, "field", None) == field
     assert await store.schedules.page("default", after="", limit=10) == []
 
 
-async def test_a_misspelt_field_suggests_the_right_one(registrar: Registrar) -> None:
+async def test_a_misspelt_field_suggests_the_right_one(schedules: ScheduleService) -> None:
     with pytest.raises(FieldError, match="did you mean jitter_ms"):
-        await registrar.upsert(BILLING | {"jiter_ms": 5}, actor="ada")
+        await schedules.upsert(BILLING | {"jiter_ms": 5}, actor="ada")
 
 
-async def test_one_name_twice_in_one_file_is_refused(registrar: Registrar, store: MemoryStore) -> None:
+async def test_one_name_twice_in_one_file_is_refused(schedules: ScheduleService, store: MemoryStore) -> None:
     with pytest.raises(FieldError, match="named twice"):
-        await registrar.upsert_all([BILLING, BILLING], actor="ada")
+        await schedules.upsert_all([BILLING, BILLING], actor="ada")
 
     assert await store.schedules.page("default", after="", limit=10) == []
 
 
-async def test_many_are_registered_together(registrar: Registrar) -> None:
+async def test_many_are_registered_together(schedules: ScheduleService) -> None:
     requests = [BILLING | {"schedule_id": f"s{i:04}"} for i in range(2500)]
 
-    answers = await registrar.upsert_all(requests, actor="ada")
+    answers = await schedules.upsert_all(requests, actor="ada")
 
     assert len(answers) == 2500
-    assert [s.schedule_id for s in await registrar.page(after="s2497")] == ["s2498", "s2499"]
+    assert [s.schedule_id for s in await schedules.page(after="s2497")] == ["s2498", "s2499"]
 
 
 # ---- exceptions ----------------------------------------------------------------------------------
 
 
-async def test_a_coming_tick_is_skipped_and_the_others_are_not(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_a_coming_tick_is_skipped_and_the_others_are_not(schedules: ScheduleService, clock: VirtualClock) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
-    await registrar.skip("billing", NOON + 2 * MINUTE, actor="eve")
+    await schedules.skip("billing", NOON + 2 * MINUTE, actor="eve")
 
-    seen = await registrar.get("billing", coming=2)
+    seen = await schedules.get("billing", coming=2)
     assert seen.next_runs == (NOON + MINUTE, NOON + 3 * MINUTE)
     assert seen.schedule.revision == 2
     clock.advance(2 * MINUTE + 30_000)
-    await registrar.pause("billing", actor="ada")
-    assert [(t.decision.kind, t.decision.reason) for t in await ticks_of(registrar)] == [
+    await schedules.pause("billing", actor="ada")
+    assert [(t.decision.kind, t.decision.reason) for t in await ticks_of(schedules)] == [
         (TickKind.SKIPPED, Reason.SKIPPED_ONCE),
         (TickKind.MISSED, Reason.CATCHUP_NONE),
     ]
 
 
-async def test_a_tick_is_moved_and_moved_back(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_a_tick_is_moved_and_moved_back(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
-    await registrar.skip("billing", NOON + MINUTE, move_to=NOON + 90_000, actor="eve")
-    moved = (await registrar.get("billing", coming=2)).next_runs
-    await registrar.undo_skip("billing", NOON + MINUTE, actor="eve")
+    await schedules.skip("billing", NOON + MINUTE, move_to=NOON + 90_000, actor="eve")
+    moved = (await schedules.get("billing", coming=2)).next_runs
+    await schedules.undo_skip("billing", NOON + MINUTE, actor="eve")
 
     assert moved == (NOON + 90_000, NOON + 2 * MINUTE)
-    assert (await registrar.get("billing", coming=2)).next_runs == (NOON + MINUTE, NOON + 2 * MINUTE)
+    assert (await schedules.get("billing", coming=2)).next_runs == (NOON + MINUTE, NOON + 2 * MINUTE)
 
 
-async def test_registering_again_keeps_exceptions_and_changes_nothing(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    await registrar.skip("billing", NOON + MINUTE, actor="eve")
+async def test_registering_again_keeps_exceptions_and_changes_nothing(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
+    await schedules.skip("billing", NOON + MINUTE, actor="eve")
 
-    answer = await registrar.upsert(BILLING, actor="ada")
+    answer = await schedules.upsert(BILLING, actor="ada")
 
     assert answer.next_run_at == NOON + 2 * MINUTE
-    assert (await registrar.get("billing")).schedule.revision == 2
+    assert (await schedules.get("billing")).schedule.revision == 2
 
 
-async def test_an_exception_that_is_refused_changes_nothing(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_an_exception_that_is_refused_changes_nothing(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
     with pytest.raises(FieldError, match="is no planned time"):
-        await registrar.skip("billing", NOON + 1, actor="eve")
+        await schedules.skip("billing", NOON + 1, actor="eve")
 
-    assert (await registrar.get("billing")).schedule.revision == 1
+    assert (await schedules.get("billing")).schedule.revision == 1
 
 
 # ---- the end of a pause --------------------------------------------------------------------------
@@ -433,64 +445,64 @@ async def test_an_exception_that_is_refused_changes_nothing(registrar: Registrar
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
 async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
-    registrar: Registrar, store: MemoryStore, clock: VirtualClock, overlap: str
+    schedules: ScheduleService, store: MemoryStore, clock: VirtualClock, overlap: str
 ) -> None:
-    await registrar.upsert(BILLING | {"overlap": overlap, "queue_limit": 1}, actor="ada")
-    await registrar.pause("billing", actor="ada")
+    await schedules.upsert(BILLING | {"overlap": overlap, "queue_limit": 1}, actor="ada")
+    await schedules.pause("billing", actor="ada")
     clock.advance(4 * MINUTE)
 
-    done = await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
+    done = await schedules.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
 
     assert (done.swallowed.count, done.runs) == (4, 4)
-    uid = (await registrar.get("billing")).schedule.uid
+    uid = (await schedules.get("billing")).schedule.uid
     for number in range(4):
         waiting = await store.tasks.waiting(clock.now(), limit=10)
         assert [one.run.planned_at for one in waiting] == [NOON + (number + 1) * MINUTE]
         assert await finish_run(store, waiting[0].run, now=clock.now())
-    schedule = (await registrar.get("billing")).schedule
+    schedule = (await schedules.get("billing")).schedule
     assert (schedule.uid, schedule.active_runs, schedule.queued_runs) == (uid, 0, 0)
 
 
-async def test_resuming_what_goes_on_says_that_nothing_was_swallowed(registrar: Registrar) -> None:
-    await registrar.upsert(BILLING, actor="ada")
+async def test_resuming_what_goes_on_says_that_nothing_was_swallowed(schedules: ScheduleService) -> None:
+    await schedules.upsert(BILLING, actor="ada")
 
-    assert await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL)) == ResumeResult(
+    assert await schedules.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL)) == ResumeResult(
         MissedTicks(0)
     )
 
 
-async def test_a_choice_that_is_refused_leaves_the_pause_on(registrar: Registrar, clock: VirtualClock) -> None:
-    await registrar.upsert(BILLING, actor="ada")
-    await registrar.pause("billing", actor="ada")
+async def test_a_choice_that_is_refused_leaves_the_pause_on(schedules: ScheduleService, clock: VirtualClock) -> None:
+    await schedules.upsert(BILLING, actor="ada")
+    await schedules.pause("billing", actor="ada")
     clock.advance(2000 * MINUTE)
 
     with pytest.raises(FieldError, match="2000 runs"):
-        await registrar.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
+        await schedules.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL))
 
-    assert (await registrar.get("billing")).schedule.paused_at == NOON
+    assert (await schedules.get("billing")).schedule.paused_at == NOON
 
 
 @pytest.mark.req("C-01", "Z-14")
 async def test_a_schedule_whose_only_time_is_past_the_grace_is_refused_and_within_it_is_due(
-    registrar: Registrar, clock: VirtualClock
+    schedules: ScheduleService, clock: VirtualClock
 ) -> None:
     said = {"workflow_id": "report", "schedule": instant_of(NOON - 2 * MINUTE).isoformat()}
 
     with pytest.raises(FieldError, match="would never run"):
-        await registrar.upsert({"schedule_id": "once", **said}, actor="ada")
+        await schedules.upsert({"schedule_id": "once", **said}, actor="ada")
     with pytest.raises(NotFound):
-        await registrar.get("once")
+        await schedules.get("once")
 
     moment_ago = instant_of(clock.now() - 1000).isoformat()
-    await registrar.upsert({"schedule_id": "once", **said, "schedule": moment_ago}, actor="ada")
-    assert (await registrar.get("once")).schedule.next_fire_at == clock.now() - 1000
+    await schedules.upsert({"schedule_id": "once", **said, "schedule": moment_ago}, actor="ada")
+    assert (await schedules.get("once")).schedule.next_fire_at == clock.now() - 1000
 
 
 @pytest.mark.req("C-15")
 async def test_a_schedule_in_a_zone_that_the_settings_do_not_allow_is_refused(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
-    narrowed = Registrar(
+    narrowed = ScheduleService(
         store.schedules, store.history, clock, CountedIds(), defaults=Defaults(zones=("UTC", "Europe/Berlin"))
     )
     said = {"schedule_id": "daily", "workflow_id": "report", "schedule": "@daily"}

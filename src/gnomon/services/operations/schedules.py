@@ -1,4 +1,4 @@
-"""The registrar: registers, edits, pauses and deletes schedules.
+"""The schedule service: registers, edits, pauses and deletes schedules.
 
 Every change first decides the ticks that are due under the schedule as it was, in the same transaction: no edit, pause
 or deletion lets a tick disappear.
@@ -35,7 +35,7 @@ from gnomon.core.ledger.edits import (
 )
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, HELD_UP, CatchupLimit, schedule_after
 from gnomon.core.ledger.ticks import Ticks, ticks_of
-from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, Spec, Tick, Verdict
+from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, Spec, Tick, TickVerdict
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import ScheduleHistory, Schedules
@@ -74,7 +74,7 @@ class ScheduleView(Struct, frozen=True):
     last_ticks: tuple[Tick, ...]
 
 
-class Registrar:
+class ScheduleService:
     """Changes and reads schedules."""
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -152,7 +152,7 @@ class Registrar:
         return new_schedule(ScheduleUid(self._ids.new("sch", now)), tenant, name, spec, now=now)
 
     async def _edit(self, tenant: str, name: str, spec: Spec, actor: str) -> None:
-        async def change(verdict: Verdict, now: int) -> bool:
+        async def change(verdict: TickVerdict, now: int) -> bool:
             current = verdict.schedule
             if same_spec(current.spec, spec):
                 return True
@@ -165,7 +165,7 @@ class Registrar:
         """Pause the schedule: no tick fires until it is resumed."""
         printable("actor", actor)
 
-        async def change(verdict: Verdict, now: int) -> bool:
+        async def change(verdict: TickVerdict, now: int) -> bool:
             if verdict.schedule.paused_at is not None:
                 return True
             changed = paused_schedule(verdict, now=now)
@@ -180,7 +180,7 @@ class Registrar:
         printable("actor", actor)
         done = ResumeResult(MissedTicks(0))
 
-        async def change(verdict: Verdict, now: int) -> bool:
+        async def change(verdict: TickVerdict, now: int) -> bool:
             nonlocal done
             current = verdict.schedule
             if current.paused_at is None:
@@ -209,7 +209,7 @@ class Registrar:
     async def _except(self, tenant: str, name: str, actor: str, say: Callable[[Schedule, int], Spec]) -> None:
         printable("actor", actor)
 
-        async def change(verdict: Verdict, now: int) -> bool:
+        async def change(verdict: TickVerdict, now: int) -> bool:
             spec = say(schedule_after(verdict), now)
             if spec == verdict.schedule.spec:
                 return True
@@ -229,13 +229,13 @@ class Registrar:
         """Delete the schedule and free its name. Its history stays. `only_if` may raise to prevent it."""
         printable("actor", actor)
 
-        async def change(verdict: Verdict, now: int) -> bool:
+        async def change(verdict: TickVerdict, now: int) -> bool:
             only_if(verdict.schedule)
             return await self._schedules.delete(verdict, now=now, actor=actor)
 
         await self._change(tenant, schedule_id, change)
 
-    async def _change(self, tenant: str, name: str, change: Callable[[Verdict, int], Awaitable[bool]]) -> None:
+    async def _change(self, tenant: str, name: str, change: Callable[[TickVerdict, int], Awaitable[bool]]) -> None:
         """Decide all due ticks, then change; retry while other writers are quicker."""
         schedule_name("tenant", tenant)
         schedule_name("schedule_id", name)
