@@ -25,6 +25,7 @@ VARIABLES: Mapping[str, str | None] = {
 LISTED = tuple(
     "git npm ls cat echo rm curl wget dd cp ln mv tee touch sort uniq split shuf sed awk gawk tar zip rsync scp ssh"
     " python3 perl node ruby php pip yarn make rg fd du date patch env xargs bash busybox vim less ld.so"
+    " openssl gpg gzip unzip cpio diff tree file install ldd"
     " python3-dbg python3.11d ipython3 deno bun R bash-static dash.real xargs.real vim.tiny sudoedit sshpass"
     " systemd-nspawn posh xonsh gxargs gfind bfs gsort"
     " ld-linux-x86-64.so.2 alias-of-env alias-of-rm alias-of-python missing".split()

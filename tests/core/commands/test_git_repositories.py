@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from gnomon.core.commands.policy import Autonomy, CommandPolicy, check_command
+from gnomon.core.commands.plan import PlannedCommand
+from gnomon.core.commands.policy import Autonomy, CommandPolicy, PolicyRule, check_command
 from support.folder_files import FolderFiles
 
 GIT = shutil.which("git") or "git"
@@ -126,6 +128,75 @@ def test_git_is_not_asked_to_start_a_program(text: str, repository: Path) -> Non
     )
 
     assert not verdict.allowed
+
+
+@pytest.fixture
+def inside(repository: Path) -> Path:
+    """A workspace in a folder of the repository, which is then around it."""
+    folder = repository / "sub"
+    (folder / "notes").write_text("inside\n")
+    return folder
+
+
+def ran(command: PlannedCommand, folder: Path) -> str:
+    """What the program prints."""
+    return subprocess.run(
+        command.words,
+        executable=command.program,
+        cwd=folder,
+        env=environment(folder) | command.variables,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    ).stdout
+
+
+@pytest.mark.req("Z-05", "Z-13")
+@pytest.mark.parametrize("text", ["git log", "git show HEAD:notes", "git -C deep log", "git ls-files"])
+def test_git_finds_no_repository_around_the_workspace(text: str, inside: Path) -> None:
+    (inside / "deep").mkdir()
+    verdict = check_command(
+        policy(), text, variables={}, files=FolderFiles(inside), workspace=str(inside), approved=False
+    )
+
+    assert verdict.plan is not None, verdict.reason
+    [command] = verdict.plan.pipelines[0].commands
+    assert ran(command, inside) == ""
+    assert ran(replace(command, variables={}), inside) != ""
+
+
+@pytest.mark.req("Z-05", "Z-13")
+@pytest.mark.parametrize("part", ["", "/config", "/objects", "/refs"])
+@pytest.mark.parametrize(("text", "folder"), [("git log", "."), ("git log", "deep"), ("ls; git -C deep log", ".")])
+def test_git_reads_no_repository_to_which_a_link_leads(text: str, folder: str, part: str, tmp_path: Path) -> None:
+    (tmp_path / "ws/deep").mkdir(parents=True)
+    (tmp_path / "ws/.git").mkdir()
+    allowed = check_command(
+        policy(),
+        text,
+        variables={},
+        files=FolderFiles(tmp_path / "ws" / folder),
+        workspace=f"{tmp_path}/ws",
+        approved=False,
+    )
+    (tmp_path / "ws/.git").rmdir()
+    (tmp_path / f"ws/.git{part}").parent.mkdir(exist_ok=True)
+    (tmp_path / f"ws/.git{part}").symlink_to(tmp_path / "elsewhere")
+    verdict = check_command(
+        policy(),
+        text,
+        variables={},
+        files=FolderFiles(tmp_path / "ws" / folder),
+        workspace=f"{tmp_path}/ws",
+        approved=False,
+    )
+
+    assert allowed.allowed
+    assert (verdict.rule, verdict.reason) == (
+        PolicyRule.PATH,
+        "forbidden path argument: .git, which leads out of the workspace",
+    )
 
 
 def test_the_repository_is_an_attack(repository: Path) -> None:

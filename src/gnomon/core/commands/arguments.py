@@ -6,7 +6,7 @@ without an entry here is judged by its paths alone.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -31,6 +31,24 @@ class RefusedArgument(NamedTuple):
         return f"{self.program} may not be given {shown}"
 
 
+class _FolderOption(NamedTuple):
+    """An option by which a program goes to another folder before it opens the paths in its other words."""
+
+    long: tuple[str, ...]
+    letter: str = ""
+
+    def places(self, words: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """The place of each word that may be or hold the option, and its value."""
+        for place, word in enumerate(words[1:], 1):
+            name, equals, value = word.partition("=")
+            following = "".join(words[place + 1 : place + 2])
+            if word.startswith("--"):
+                if len(name) > len("--") and any(option.startswith(name) for option in self.long):
+                    yield place, value if equals else following
+            elif self.letter and word.startswith("-") and self.letter in word:
+                yield place, word.partition(self.letter)[2] or following
+
+
 class _ArgumentRule(Struct, frozen=True, kw_only=True):
     """Which arguments of a program are refused."""
 
@@ -45,12 +63,16 @@ class _ArgumentRule(Struct, frozen=True, kw_only=True):
     check: Callable[[Sequence[str]], int | None] | None = None
     #: The places of words that are scripts, which the check has read, and no paths.
     scripts: Callable[[Sequence[str]], Sequence[int]] | None = None
+    #: The option that names another folder. It is refused if it stands there twice: its values would add up.
+    folder: _FolderOption | None = None
 
     def first_refused(self, words: Sequence[str]) -> int | None:
         """The place of the first word that is refused, 0 for a missing one, None if there is none."""
         for place, word in enumerate(words[1:], 1):
             if word in self.words or self.refuses_option(word):
                 return place
+        if self.folder is not None and (places := [place for place, _ in self.folder.places(words)])[1:]:
+            return places[1]
         return self.check(words) if self.check else None
 
     def refuses_option(self, word: str) -> bool:
@@ -106,9 +128,33 @@ def script_places(names: Collection[str], words: Sequence[str]) -> frozenset[int
     return frozenset()
 
 
-def fixed_variables(names: Collection[str]) -> dict[str, str]:
-    """The variables that a program gets in any case, so that it starts nothing that a file in the workspace names."""
-    return {name: value for program in names for name, value in _FIXED_VARIABLES.get(program, {}).items()}
+def entered_folders(names: Collection[str], words: Sequence[str]) -> frozenset[str]:
+    """The folders besides its own from which the program with these names may look at the paths in its words.
+
+    The check of its arguments must have allowed them.
+    """
+    found: set[str] = set()
+    if "git" in names:
+        found.update(words[place + 1] for place in _git_folders(words) if place + 1 < len(words))
+    if "ln" in names:
+        # The target of a link is seen from the folder in which the link is.
+        found.update(one for word in words[1:] for one in (word, word.rpartition("/")[0]))
+    for name in names:
+        rule = _RULES.get(name)
+        if rule is not None and rule.folder is not None:
+            found.update(value for _, value in rule.folder.places(words))
+    return frozenset(found - {"", "."})
+
+
+def fixed_variables(names: Collection[str], above: Sequence[str]) -> dict[str, str]:
+    """The variables that a program gets in any case, so that it starts nothing that a file in the workspace names.
+
+    In the folders `above` the workspace no program looks for files of its own.
+    """
+    found = {name: value for program in names for name, value in _FIXED_VARIABLES.get(program, {}).items()}
+    if "git" in names and above:
+        found["GIT_CEILING_DIRECTORIES"] = ":".join(above)
+    return found
 
 
 def subcommand(program: str, words: Sequence[str]) -> str | None:
@@ -144,7 +190,8 @@ _GIT_SUBCOMMANDS = _words(
 )
 _GIT_OPTIONS = _long(
     "upload-pack receive-pack exec exec-path output output-directory open-files-in-pager ext-diff template config "
-    "config-env separate-git-dir git-dir work-tree extcmd tool strategy unsafe-paths"
+    "config-env separate-git-dir git-dir work-tree extcmd tool strategy unsafe-paths recurse-submodules recursive "
+    "remote-submodules"
 )
 _GIT_RULES = {
     "clone": _ArgumentRule(long=_GIT_OPTIONS, letters="uc", valued="bjo"),
@@ -202,10 +249,23 @@ def _git_subcommand(words: Sequence[str]) -> int:
     return place
 
 
+def _git_folders(words: Sequence[str]) -> Sequence[int]:
+    """The places of its option `-C`, which only counts before the subcommand."""
+    start, place, found = _git_subcommand(words), 1, []
+    while place < start:
+        if words[place] == "-C":
+            found.append(place)
+            place += 1
+        place += 1
+    return found
+
+
 def _git(words: Sequence[str]) -> int | None:
     start = _git_subcommand(words)
     if start >= len(words):
         return 0
+    if (folders := _git_folders(words))[1:]:
+        return folders[1]
     if words[start:] in (["--version"], ["-v"]):
         return None
     if words[start] not in _GIT_SUBCOMMANDS:
@@ -363,9 +423,34 @@ def _interpreter(words: Sequence[str]) -> int | None:
 def _tar(words: Sequence[str]) -> int | None:
     """The first word of tar may be letters without a hyphen, and the archive may lie on another machine."""
     remote = next((place for place, word in enumerate(words) if place and ":" in word), None)
-    if len(words) > 1 and not words[1].startswith("-") and not _TAR_LETTERS.isdisjoint(words[1]):
+    if len(words) > 1 and not words[1].startswith("-") and not _OLD_TAR_LETTERS.isdisjoint(words[1]):
         return 1
     return remote
+
+
+def _curl(words: Sequence[str]) -> int | None:
+    """The text that `curl` prints at the end may name files to write."""
+    return next((place for place, word in enumerate(words) if place and "%output{" in word), None)
+
+
+def _diff(words: Sequence[str]) -> int | None:
+    """With folders `diff` follows links unless its first word says otherwise."""
+    if words[1:2] == ["--no-dereference"]:
+        return None
+    return next((place for place, word in enumerate(words) if place and _DIFF_FOLDERS.refuses_option(word)), None)
+
+
+def _zip(words: Sequence[str]) -> int | None:
+    """With folders `zip` follows links unless the letter `y` stands beside that of folders."""
+    folders = [place for place, word in enumerate(words) if place and _ZIP_FOLDERS.refuses_option(word)]
+    return next((place for place in folders if not _ZIP_LINKS.fullmatch(words[place])), None)
+
+
+def _openssl(words: Sequence[str]) -> int | None:
+    """Engines, providers and settings load code; without a subcommand it reads some."""
+    if len(words) == 1:
+        return 0
+    return next((place for place, word in enumerate(words) if place and word.lstrip("-") in _OPENSSL_CODE), None)
 
 
 def _second_operand(words: Sequence[str]) -> int | None:
@@ -380,19 +465,29 @@ def _make_variable(words: Sequence[str]) -> int | None:
 
 
 _TAR_LETTERS = frozenset("IFPTh")
+#: Without a hyphen the values of letters stand further on, in their order.
+_OLD_TAR_LETTERS = _TAR_LETTERS | {"C"}
 _TAR = _ArgumentRule(
     long=_long(
         "to-command checkpoint-action use-compress-program info-script new-volume-script rsh-command rmt-command "
-        "absolute-names files-from remove-files dereference"
+        "absolute-names files-from remove-files dereference keep-directory-symlink"
     ),
     letters="".join(sorted(_TAR_LETTERS)),
     check=_tar,
+    folder=_FolderOption(("--directory", "--cd"), "C"),
 )
+#: The letters of other options may have a value behind them.
+_ZIP_LINKS = re.compile("-(?=.*y)[ryRq0-9v]*")
+_ZIP_FOLDERS = _ArgumentRule(long=_long("recurse-paths recurse-patterns"), letters="rR")
+_DIFF_FOLDERS = _ArgumentRule(long=_long("recursive"), letters="r", valued="CFIDLSUWxX")
+_OPENSSL_CODE = _words("engine provider provider-path provider_path config ssl_client_engine")
 _GREP = _ArgumentRule(long=_long("dereference-recursive"), letters="R", valued="efmABCdD")
 _FIND = _ArgumentRule(
     words=_words("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -follow -L")
 )
-_FD = _ArgumentRule(long=_long("exec exec-batch follow"), letters="xXL")
+_FD = _ArgumentRule(
+    long=_long("exec exec-batch follow"), letters="xXL", folder=_FolderOption(("--base-directory",), "C")
+)
 _SED = _ArgumentRule(check=_sed, scripts=_sed_scripts)
 _AWK = _ArgumentRule(check=_awk, scripts=_awk_scripts)
 _INTERPRETER = _ArgumentRule(check=_interpreter)
@@ -425,17 +520,47 @@ _RULES: dict[str, _ArgumentRule] = {
     "tar": _TAR,
     "gtar": _TAR,
     "bsdtar": _TAR,
-    "cpio": _ArgumentRule(long=_long("rsh-command file"), letters="FO"),
-    "zip": _ArgumentRule(long=_long("unzip-command test names-stdin move"), letters="T@m"),
+    # It copies the files that its input names, and writes those that an archive names, absolute ones too.
+    "cpio": _ArgumentRule(
+        long=_long("rsh-command file create pass-through extract"),
+        letters="FOopi",
+        folder=_FolderOption(("--directory",), "D"),
+    ),
+    "zip": _ArgumentRule(long=_long("unzip-command test names-stdin move"), letters="T@m", check=_zip),
+    "unzip": _ArgumentRule(letters=":"),
+    "cp": _ArgumentRule(long=_long("dereference"), letters="L", valued="tS"),
+    "diff": _ArgumentRule(check=_diff),
+    "gpg": _ArgumentRule(
+        long=_long("photo-viewer exec-path agent-program dirmngr-program keyboxd-program homedir options")
+    ),
+    "tree": _ArgumentRule(letters="l"),
+    "file": _ArgumentRule(long=_long("files-from"), letters="f", valued="mFeP"),
+    "install": _ArgumentRule(long=_long("strip-program")),
+    "openssl": _ArgumentRule(check=_openssl),
     "xz": _ArgumentRule(long=_long("files files0")),
-    "patch": _ArgumentRule(long=_long("ed"), letters="e", valued="BdDFgiopprVYz"),
-    "curl": _ArgumentRule(long=_long("config engine libcurl unix-socket abstract-unix-socket"), letters="K"),
+    "patch": _ArgumentRule(
+        long=_long("ed"), letters="e", valued="BdDFgiopprVYz", folder=_FolderOption(("--directory",), "d")
+    ),
+    "curl": _ArgumentRule(
+        long=_long("config engine libcurl unix-socket abstract-unix-socket proto-default"),
+        letters="K",
+        check=_curl,
+        folder=_FolderOption(("--output-dir",)),
+    ),
     "wget": _ArgumentRule(long=_long("execute use-askpass config"), letters="e", valued="OPoaUBTtwQlARDXI"),
-    "rsync": _ArgumentRule(long=_long("rsh rsync-path daemon remote-option config"), letters="eM"),
+    "rsync": _ArgumentRule(
+        long=_long(
+            "rsh rsync-path daemon remote-option config copy-links copy-unsafe-links copy-dirlinks keep-dirlinks"
+        ),
+        letters="eMLkK",
+    ),
     "ssh": _ArgumentRule(letters="oFSEILRDWw"),
     "scp": _ArgumentRule(letters="oFSD"),
     "sftp": _ArgumentRule(letters="oFSDb"),
-    "make": _ArgumentRule(long=_long("eval"), letters="E", check=_make_variable),
+    "make": _ArgumentRule(
+        long=_long("eval"), letters="E", check=_make_variable, folder=_FolderOption(("--directory",), "C")
+    ),
+    "ninja": _ArgumentRule(folder=_FolderOption((), "C")),
     "sed": _SED,
     "gsed": _SED,
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "original-awk"), _AWK),

@@ -26,11 +26,14 @@ _SEPARATORS = re.compile("[=@:,;<>]")
 _COUNTED = "=@:,;<>%"
 #: The letters of options, whose last one may have a path behind it.
 _LETTERS = re.compile(r"-[A-Za-z0-9#?+%^_]*")
-_SCHEME = re.compile(r"(?:^|[^A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*):$")
+#: Brackets and braces before it may be a pattern of the program, which makes another scheme of it: `[f-f]ile:`.
+_SCHEME = re.compile(r"(?:^|[^A-Za-z0-9+.\-\]}])([A-Za-z][A-Za-z0-9+.-]*):$")
 _LONGEST_SCHEME = 32
+#: The parts of a repository by which git reads the others.
+_REPOSITORY = (".git", ".git/config", ".git/objects", ".git/refs", ".git/index")
 #: The text behind `scheme:` in a URL with the name of a host.
 _HOST = re.compile("//[^/.=@:,;<>]")
-_FILE_URL = re.compile("file:(//[^,;<>]*)", re.IGNORECASE)
+_FILE_URL = re.compile("file:(/[^,;<>]*)", re.IGNORECASE)
 #: Some programs look for such a path in a home themselves.
 _HOME = re.compile(r"~(?:[A-Za-z_][\w.-]*)?(?:/.*)?", re.DOTALL)
 _HOMES = ("/root", "/home/", "/Users/")
@@ -80,8 +83,29 @@ class PathRules:
         #: Parts that have been judged, so that a word that is repeated costs nothing.
         self._allowed: set[str] = set()
 
-    def refused(self, word: str) -> str | None:
-        """The first path in a word that the policy refuses; None if there is none."""
+    @property
+    def above(self) -> Sequence[str]:
+        """The folders that hold the workspace and the roots, if nothing else may be named."""
+        if not self._workspace_only:
+            return ()
+        return tuple(dict.fromkeys(root.rpartition("/")[0] or "/" for root in self._roots))
+
+    def refused_repository(self, folder: str = "") -> str | None:
+        """The first path of a repository that git would find from a folder, and that leads out; None if none does."""
+        holder = self._files.resolve(folder)
+        while holder and self._nearest_root(holder):
+            for part in _REPOSITORY:
+                if self._files.resolve(f"{holder}/{part}") != f"{holder}/{part}" and (
+                    found := self.refused(f"{holder}/{part}")
+                ):
+                    return found
+            holder = holder.rpartition("/")[0]
+        return None
+
+    def refused(self, word: str, folder: str = "") -> str | None:
+        """The first path in a word that the policy refuses, seen from a folder; None if there is none."""
+        if folder:
+            return self._refused_below(word, folder)
         if word in self._allowed:
             return None
         if len(word) > _SHORT_WORD:
@@ -97,6 +121,18 @@ class PathRules:
                 return candidate
             self._allowed.add(candidate)
         self._allowed.add(word)
+        return None
+
+    def _refused_below(self, word: str, folder: str) -> str | None:
+        """The same for another folder than that of the command. Absolute paths have been judged without it."""
+        for candidate in _candidates(word):
+            path = f"{folder}/{candidate}"
+            if candidate.startswith("/") or path in self._allowed:
+                continue
+            self._count(path)
+            if self.is_exhausted or not self._may_name(path, wholly=True):
+                return path
+            self._allowed.add(path)
         return None
 
     def _count(self, candidate: str) -> None:
@@ -228,7 +264,7 @@ def _candidates(word: str) -> Iterator[str]:
         is_long = end - start > _LONGEST_NAME and not climbs and word[start] != "/"
         if not is_long or (end - start <= _LONGEST_PATH and word.find("/", start, start + _LONGEST_NAME + 1) >= 0):
             yield word[start:end]
-    if "://" in word:
+    if ":/" in word:
         yield from _in_file_urls(word)
 
 
@@ -266,7 +302,9 @@ def _is_server(word: str, colon: int) -> bool:
 
 
 def _in_file_urls(word: str) -> Iterator[str]:
-    """The paths of `file://HOST/PATH`, decoded, and of anything that looks like it."""
+    """The paths of `file:/PATH` and `file://HOST/PATH`, decoded, and of anything that looks like it."""
     for found in _FILE_URL.finditer(word):
         decoded = _PERCENT.sub(lambda digits: chr(int(digits[1], 16)), found[1])
-        yield from (decoded, "/" + decoded[2:].partition("/")[2])
+        yield decoded
+        if decoded.startswith("//"):
+            yield "/" + decoded[2:].partition("/")[2]

@@ -11,7 +11,13 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from gnomon.core.commands.arguments import fixed_variables, program_name, refused_argument, script_places
+from gnomon.core.commands.arguments import (
+    entered_folders,
+    fixed_variables,
+    program_name,
+    refused_argument,
+    script_places,
+)
 from gnomon.core.commands.files import FileView
 from gnomon.core.commands.paths import HOME_FOLDERS, SYSTEM_FOLDERS, PathRules
 from gnomon.core.commands.plan import CommandPlan, PlannedCommand, PlannedPipeline
@@ -385,11 +391,17 @@ class _CommandCheck:
         return self._refused(PolicyRule.RISK, why, word.start)
 
     def _path_refusal(self, command: _CheckedCommand) -> _Refusal | None:
+        folders = ("", *sorted(entered_folders(command.names, command.words)))
         for word in self._path_words(command):
-            candidate = self._paths.refused(word.text)
+            candidate = next(filter(None, (self._paths.refused(word.text, folder) for folder in folders)), None)
             if candidate is not None:
                 shown = candidate if word.shown == word.text else word.shown
                 return _Refusal(PolicyRule.PATH, f"{_PATH_TEXT}: {truncate(shown)}{self._paths.note}", word.start)
+        if "git" in command.names:
+            for folder in folders:
+                if self._paths.refused_repository(folder) is not None:
+                    text = f"{_PATH_TEXT}: .git, which leads out of the workspace"
+                    return _Refusal(PolicyRule.PATH, text, command.filled.words[0].start)
         if reads_folder(command.names, command.words) and self._paths.refused(".") is not None:
             return _Refusal(PolicyRule.PATH, f"{_PATH_TEXT}: .{self._paths.note}", command.filled.words[0].start)
         return self._step_path_refusal()
@@ -438,7 +450,8 @@ class _CommandCheck:
         return PlannedCommand(
             program=command.file,
             words=tuple(command.words),
-            variables=fixed_variables(command.names) | {name: value.text for name, value in command.filled.assignments},
+            variables=fixed_variables(command.names, self._paths.above)
+            | {name: value.text for name, value in command.filled.assignments},
             stdin=None if stdin is None else self._files.resolve(stdin.text),
             stdout=command.written.stdout,
             stderr=command.written.stderr,

@@ -36,7 +36,7 @@ STARTERS = frozenset(
         "deno bun R ipython bpython uv poetry pipenv conda mamba micromamba bundle sudoedit sudo-rs su-rs run0 sshpass "
         "autossh mosh systemd-nspawn systemd-inhibit systemd-cat machinectl schroot fakechroot lxc-attach lxc-execute "
         "apptainer singularity distrobox toolbox flatpak eatmydata cpulimit bpftrace rr posh xonsh lksh osh ysh rksh "
-        "pdksh scsh sash rvim rview vimdiff gvim emacsclient jed joe mg nvi kak hx micro inetd xinetd tcpserver"
+        "pdksh scsh sash rvim rview vimdiff gvim emacsclient jed joe mg nvi kak hx micro inetd xinetd tcpserver ldd"
     ).split()
 )
 #: One file with many programs, which knows by the first word which of them it is.
@@ -49,6 +49,9 @@ _VARIANT = re.compile(
     "|[-.](?:static|dbg|debug|real|tiny|basic|minimal|full|huge|nox|gtk[23]?|athena|orig|distrib|bin|stable|posix"
     "|traditional|openbsd|gnu|uutils|restricted))$"
 )
+
+#: These begin with a `g`, and are no GNU variants of `pg` and `zip`.
+_NO_VARIANTS = frozenset(("gpg", "gzip"))
 
 _HIGH = frozenset(
     (
@@ -106,7 +109,7 @@ def _general_names(name: str) -> Iterator[str]:
     while general != name:
         yield general
         name, general = general, _VARIANT.sub("", general)
-    if name.startswith("g") and _is_in_tables(name[1:]):
+    if name.startswith("g") and name not in _NO_VARIANTS and _is_in_tables(name[1:]):
         yield name[1:]
 
 
