@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Many tests wait for other processes, so three workers on two cores finish sooner than two.
 JOBS ?= 3
+# The tests start hundreds of processes; without kept bytecode each of them compiles the program anew.
+test test-all chaos corpus fuzz check: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup run test test-all chaos corpus fuzz check audit format bench lock clean
 help: ## list what can be made

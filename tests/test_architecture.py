@@ -425,7 +425,10 @@ def imported_modules(tree: ast.AST) -> set[str]:
     return found
 
 
-DEPENDENCIES = {name: (imported_modules(parsed(path)) & MODULES.keys()) - {name} for name, path in MODULES.items()}
+@cache
+def dependencies() -> dict[str, set[str]]:
+    """Which module imports which; read when a test asks, and not whenever tests are collected."""
+    return {name: (imported_modules(parsed(path)) & MODULES.keys()) - {name} for name, path in MODULES.items()}
 
 
 def package_of(module: str, depth: int) -> str:
@@ -437,14 +440,14 @@ def edges_between_packages(root: str) -> set[tuple[str, str]]:
     depth = root.count(".") + 2
     return {
         (package_of(one, depth), package_of(other, depth))
-        for one, others in DEPENDENCIES.items()
+        for one, others in dependencies().items()
         for other in others
         if one.startswith(f"{root}.") and other.startswith(f"{root}.")
     } - {(package_of(name, depth), package_of(name, depth)) for name in MODULES}
 
 
 def test_no_modules_import_each_other_in_a_cycle_not_even_lazily() -> None:
-    TopologicalSorter(DEPENDENCIES).prepare()
+    TopologicalSorter(dependencies()).prepare()
 
 
 def test_runs_know_nothing_of_jobs() -> None:

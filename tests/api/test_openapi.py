@@ -9,9 +9,12 @@ from hypothesis import HealthCheck, Phase, settings
 from jsonschema_rs import Draft202012Validator
 from litestar import Litestar
 from schemathesis.checks import CHECKS
+from schemathesis.core.result import Ok
+from schemathesis.pytest.lazy import get_all_tests
 
 from gnomon.api.app import create_app
 from gnomon.api.openapi import document
+from gnomon.api.route import ApiRoute
 from gnomon.api.routes import ROUTES
 from support.api_fixture import JOB, ApiCaller, ApiFixture
 from support.effort import EFFORT
@@ -101,7 +104,8 @@ async def test_every_example_of_a_request_is_taken(admin: ApiCaller, path: str, 
     assert done.status_code < 300, done.text
 
 
-def _prepared() -> ApiFixture:
+@pytest.fixture(scope="module")
+def prepared() -> ApiFixture:
     api_setup = ApiFixture()
 
     async def prepare() -> None:
@@ -112,7 +116,6 @@ def _prepared() -> ApiFixture:
     return api_setup
 
 
-FACE = _prepared()
 #: Bodies with whole jobs. The generator cannot follow the rules between their fields; without these rules it generates
 #: valid and invalid bodies.
 _WITH_JOBS = {"register_job", "update_job", "apply_jobs", "plan_jobs"}
@@ -132,21 +135,18 @@ def _loosened(said: Any) -> Any:  # noqa: ANN401 - as varied as a schema is
     return [_loosened(one) for one in said] if isinstance(said, list) else said
 
 
-def _generated() -> dict[str, Any]:
-    found = document([one for one in ROUTES if one.name != "follow_changes"])
+def schema_of(route: ApiRoute, api_setup: ApiFixture) -> schemathesis.BaseSchema:
+    found = document([route])
     for methods in found["paths"].values():
         for said in methods.values():
             if said["operationId"] in _WITH_JOBS:
                 said["requestBody"] = _loosened(said["requestBody"])
-    return found
+    schema = schemathesis.openapi.from_dict(found)
+    schema.app = cast("Any", api_setup.app)
+    return schema
 
 
-schema = schemathesis.openapi.from_dict(_generated())
-schema.app = cast("Any", FACE.app)
-
-
-@schema.parametrize()
-@settings(
+GENERATED = settings(
     max_examples=10 * EFFORT,
     deadline=None,
     derandomize=True,
@@ -154,14 +154,41 @@ schema.app = cast("Any", FACE.app)
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_no_request_fails_and_none_is_answered_otherwise_than_described(case: Any) -> None:  # noqa: ANN401
-    FACE.unhandled_errors.clear()
 
-    answer = case.call(headers={"Authorization": "Bearer admin"})
 
-    case.validate_response(answer, checks=[CHECKS.get_one(name) for name in _CHECKS])
-    assert FACE.unhandled_errors == []
-    name = case.operation.definition.raw["operationId"]
-    if name in _WITH_JOBS and answer.status_code < 300:
-        # An accepted body follows the rules that were hidden from the generator.
-        assert list(_WHOLE[name].iter_errors(case.body)) == []
+GENERATED_ROUTES = [
+    pytest.param(route, boundaries, id=f"{route.name}-{kinds}", marks=marks)
+    for route in ROUTES
+    if route.name != "follow_changes"
+    for boundaries, kinds, marks in (
+        # Four routes take whole jobs, and a job has thousands of boundary values; one of them takes these in every run.
+        [(False, "random", []), (True, "boundaries", [pytest.mark.thorough])]
+        if route.name in _WITH_JOBS - {"register_job"}
+        else [(True, "boundaries", [])]
+    )
+]
+
+
+# `schema.parametrize` generates all requests when tests are collected: in every process, and when other tests run too.
+@pytest.mark.parametrize(("route", "boundaries"), GENERATED_ROUTES)
+def test_no_request_fails_and_none_is_answered_otherwise_than_described(
+    prepared: ApiFixture, route: ApiRoute, *, boundaries: bool
+) -> None:
+    def answered_as_described(case: Any) -> None:  # noqa: ANN401
+        prepared.unhandled_errors.clear()
+
+        answer = case.call(headers={"Authorization": "Bearer admin"})
+
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in _CHECKS])
+        assert prepared.unhandled_errors == []
+        if route.name in _WITH_JOBS and answer.status_code < 300:
+            # An accepted body follows the rules that were hidden from the generator.
+            assert list(_WHOLE[route.name].iter_errors(case.body)) == []
+
+    schema = schema_of(route, prepared)
+    schema.config.phases.coverage.enabled = boundaries
+    found = get_all_tests(schema=schema, test_func=answered_as_described, settings=GENERATED, given_kwargs=None)
+    tests = [one.ok()[1] for one in found if isinstance(one, Ok)]
+
+    assert len(tests) == 1
+    tests[0]()
