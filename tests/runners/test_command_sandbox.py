@@ -271,6 +271,9 @@ async def test_usual_programs_work_in_the_sandbox(shell: Shell, user: str) -> No
 async def test_home_and_temporary_files_are_in_the_workspace_and_are_removed(
     shell: Shell, workspace: Path, user: str
 ) -> None:
+    left_behind = workspace / f".gnomon-home-{'0' * 16}"
+    (left_behind / "folder").mkdir(parents=True)
+    os.utime(left_behind, (0, 0))
     async with shell(user=user) as harness:
         file, home = (
             await printed(harness, 'cd / && file=$(mktemp) && echo "$file" && echo "$HOME"', sandbox=REQUIRED)

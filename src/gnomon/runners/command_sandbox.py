@@ -1,10 +1,7 @@
 """The sandbox of the commands of one worker: what each of them may use, in the form that its guardian applies."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +37,6 @@ _VERSIONED_SETTINGS = ("python3*", "java-*")
 _MACHINE = ("/proc", "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup", "/sys/kernel/mm")
 _READABLE_DEVICES = ("/dev/random", "/dev/urandom")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
-#: The beginning of the name of a private home. It is in the workspace, and hidden in listings.
-_HOME = ".home-"
 
 
 class CommandSandbox:
@@ -111,21 +106,3 @@ def _programs(plan: CommandPlan | None) -> Sequence[str]:
     if plan is None:
         return ()
     return [command.program for pipeline in plan.pipelines for command in pipeline.commands]
-
-
-def make_private_home(workspace: str, owner: tuple[int, int] | None) -> str | None:
-    """A folder that is home and holds the temporary files of one command; None if the workspace is not writable."""
-    try:
-        folder = tempfile.mkdtemp(prefix=_HOME, dir=workspace)
-        if owner is not None:
-            os.chown(folder, *owner)
-    except OSError:
-        return None
-    return folder
-
-
-def remove_private_home(folder: str) -> None:
-    """Remove the folder with all that a command has left in it, as far as that is possible."""
-    # Folders may be nested deeper than they can be removed.
-    with suppress(RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)

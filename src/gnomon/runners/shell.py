@@ -28,11 +28,12 @@ from gnomon.core.runs.workflow import SHELL
 from gnomon.errors import CommandRefused, FieldError, truncate
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.child_process import SupervisedProcess, attempt_variables
-from gnomon.runners.command_sandbox import CommandSandbox, make_private_home, remove_private_home
+from gnomon.runners.command_sandbox import CommandSandbox
 from gnomon.runners.control_groups import remove_group
 from gnomon.runners.ipc import ChildResult
 from gnomon.runners.kept_output import MOST_BYTES, KeptOutput, KeptText
 from gnomon.runners.outcomes import failed_outcome, returned_outcome
+from gnomon.runners.private_home import make_private_home, remove_homes_left_behind
 from gnomon.runners.process_tree import MARK
 from gnomon.runners.real_files import RealFiles
 from gnomon.runners.registry import Function
@@ -110,6 +111,7 @@ class ShellExecutor:
         self._workspace = workspace
         self._sandbox = sandbox
         self._security = security
+        self._has_tidied = False
 
     def prepared(self, attempt: RunningAttempt) -> ShellInvocation:
         """The command of an attempt, with everything that it needs to start.
@@ -153,6 +155,9 @@ class ShellExecutor:
 
     def started(self, attempt: RunningAttempt, invocation: ShellInvocation) -> "ShellProcess":
         """Start the command. It ends with the thread that calls this."""
+        if invocation.private_home is not None and not self._has_tidied:
+            self._has_tidied = True
+            remove_homes_left_behind(invocation.private_home)
         return ShellProcess(invocation, self._restrictions, attempt)
 
     def _plan(self, policy: CommandPolicy, held: Assignment, env: Mapping[str, str], folder: str) -> CommandPlan:
@@ -228,7 +233,8 @@ class ShellProcess(SupervisedProcess):
     def _clean_up(self) -> None:
         """Remove the private home and the control group."""
         if self._home is not None:
-            remove_private_home(self._home)
+            self._home.remove()
+            self._home = None
         if self._group is not None:
             remove_group(self._group)
 
@@ -294,7 +300,7 @@ class ShellProcess(SupervisedProcess):
         """The environment of the command."""
         given = self._invocation
         later = {} if given.plan is not None else {_ENV_PREFIX + name: value for name, value in given.env.items()}
-        home = {} if self._home is None else {"HOME": self._home, "TMPDIR": self._home}
+        home = {} if self._home is None else {"HOME": self._home.path, "TMPDIR": self._home.path}
         merged = {**given.base, **home, **given.env, **later, **attempt_variables(self._facts), MARK: self._mark}
         return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
 
