@@ -17,5 +17,11 @@ def check_extras(settings: Settings) -> None:
         ("Apprise", "apprise", "apprise", any(one.kind is ChannelKind.APPRISE for one in settings.channels.values())),
     ]
     for system, extra, package, used in needed:
-        if used and find_spec(package) is None:
-            raise UsageError(f"{system} needs the package {package}: pip install 'gnomon[{extra}]'")
+        if used:
+            check_extra(system, extra, package)
+
+
+def check_extra(system: str, extra: str, package: str) -> None:
+    """UsageError with the command to type if the package of an extra is missing."""
+    if find_spec(package) is None:
+        raise UsageError(f"{system} needs the package {package}: pip install 'gnomon[{extra}]'")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli.command_names import CommandGroup
-from gnomon.cli.commands import admin, cron, events, executions, imports, jobs, planning, security, server
+from gnomon.cli.commands import admin, cron, events, executions, imports, jobs, models, planning, security, server
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -42,6 +42,7 @@ for command in (
     server.server,
     server.workers,
     server.doctor,
+    models.mcp,
     planning.explain,
     planning.schedule,
     planning.simulate,

@@ -1,0 +1,26 @@
+"""`gnomon mcp`: the verbs of the scheduler as tools of a model."""
+
+import signal
+
+from gnomon.app.extras import check_extra
+from gnomon.app.gateway import Gateway
+from gnomon.cli.target import Target, with_gateway
+from gnomon.core.jobs.fields import schedule_name
+from gnomon.core.jobs.origins import OriginKind
+
+
+def serve_model(target: Target, *, tenant: str | None) -> None:
+    """Serve the program that started this process until it closes the standard input."""
+    check_extra("the MCP server", "mcp", "mcp")
+    if tenant is not None:
+        schedule_name("--tenant", tenant)
+    from gnomon.app.mcp_server import ModelAccess, mcp_server
+    from gnomon.app.mcp_stdio import serve_stdio
+
+    async def serve(gateway: Gateway) -> None:
+        # The thread that reads the standard input cannot be interrupted; nothing is lost when the process is.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        access = ModelAccess(lambda _: gateway.send, allow_changes=False)
+        await serve_stdio(mcp_server(lambda _: access))
+
+    with_gateway(target, serve, tenant=tenant, origin=OriginKind.MCP)
