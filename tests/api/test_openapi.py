@@ -16,6 +16,7 @@ from gnomon.api.app import create_app
 from gnomon.api.openapi import document
 from gnomon.api.route import ApiRoute
 from gnomon.api.routes import ROUTES
+from gnomon.config.sections import ServerSettings
 from support.api_fixture import JOB, ApiCaller, ApiFixture
 from support.effort import EFFORT
 
@@ -47,6 +48,36 @@ async def test_every_route_that_is_served_is_in_the_document(api_setup: ApiFixtu
     described = {(method.upper(), path) for path, methods in found["paths"].items() for method in methods}
 
     assert described == served(create_app(api_setup.services, on_unexpected_error=api_setup.unhandled_errors.append))
+
+
+#: Every endpoint of the specification that is served on this port; metrics have a port of their own.
+_SPECIFIED = """
+    POST /v1/jobs
+    GET /v1/jobs
+    GET /v1/jobs/{name}
+    PUT /v1/jobs/{name}
+    DELETE /v1/jobs/{name}
+    POST /v1/jobs/{name}/trigger
+    POST /v1/jobs/{name}/pause
+    POST /v1/jobs/{name}/resume
+    GET /v1/executions
+    GET /v1/executions/{id}
+    POST /v1/executions/{id}/cancel
+    GET /v1/dead-letters
+    POST /v1/dead-letters/{id}/replay
+    POST /v1/dead-letters/replay-all
+    PATCH /v1/dead-letters/{id}
+    GET /v1/schedule
+    GET /v1/health
+"""
+
+
+@pytest.mark.req("H-12")
+def test_every_endpoint_of_the_specification_is_served() -> None:
+    described = {f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods}
+
+    assert {line.strip() for line in _SPECIFIED.strip().splitlines()} <= described
+    assert ServerSettings().port == 8062
 
 
 async def test_the_document_needs_no_token(api_setup: ApiFixture) -> None:

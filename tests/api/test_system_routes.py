@@ -10,6 +10,7 @@ import pytest
 
 from gnomon.api.route import ApiCall
 from gnomon.api.routes import ROUTES
+from gnomon.core import component_names
 from gnomon.core.health import HealthCondition
 from gnomon.core.instants import instant_of
 from gnomon.errors import Unavailable
@@ -156,6 +157,18 @@ async def test_health_is_told_part_by_part_and_red_when_a_part_is(api_setup: Api
     assert (well.status_code, well.json()["components"][0]["status"]) == (200, "ok")
     assert (ill.status_code, ill.json()["status"]) == (503, "error")
     assert alive.status_code == 200
+
+
+@pytest.mark.req("H-17", "Z-11")
+@pytest.mark.parametrize("component", [component_names.TASKS, component_names.ANNOUNCER])
+async def test_what_fails_for_all_servers_alike_is_told_and_takes_none_out_of_service(
+    api_setup: ApiFixture, component: str
+) -> None:
+    api_setup.component, api_setup.condition = component, HealthCondition.ERROR
+    async with api_setup.caller(None) as probe:
+        told = await probe.get("/v1/health")
+
+    assert (told.status_code, told.json()["status"], told.json()["ready"]) == (200, "error", True)
 
 
 async def test_a_process_that_is_not_worth_keeping_says_so(api_setup: ApiFixture) -> None:

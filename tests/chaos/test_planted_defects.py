@@ -20,6 +20,8 @@ _FOUND = {
     defects.decides_late: "K5",
     defects.repeats_what_runs_once: "S5",
     defects.retries_too_often: "S9",
+    defects.retries_at_once: "H-08",
+    defects.decides_early: "K5",
     defects.leaves_no_dead_letters: "S14",
     defects.runs_what_was_refused: "S15",
     defects.forgets_inputs: "S15",

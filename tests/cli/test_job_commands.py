@@ -372,7 +372,7 @@ def test_a_trigger_is_accepted_and_says_that_no_worker_is_alive(prompt: CliPromp
 
     assert (done.code, done.err) == (0, [])
     [line] = done.out
-    assert line.partition(" ")[2] == "accepted; no worker is alive: gnomon up starts one"
+    assert line.partition(" ")[2] == "accepted; no worker is alive: gnomon up and gnomon worker start one"
 
 
 def test_a_job_whose_run_has_not_begun_waits(prompt: CliPrompt) -> None:
@@ -383,6 +383,7 @@ def test_a_job_whose_run_has_not_begun_waits(prompt: CliPrompt) -> None:
 
     assert states["report"] == "waiting"
     assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("state ")] == ["waiting"]
+    assert prompt.data("jobs", "show", "report")["state"] == "waiting"
 
 
 def test_an_input_may_stand_in_a_file(prompt: CliPrompt) -> None:

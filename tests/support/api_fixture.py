@@ -14,6 +14,7 @@ from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks
 from gnomon.api.route import ApiServices
 from gnomon.config.sections import SecuritySettings, ServerSettings
+from gnomon.core import component_names
 from gnomon.core.announcements.model import AnnouncementState, AnnounceRule
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
@@ -69,6 +70,8 @@ class ApiFixture:
         ids, clock, defaults, compute = CountedIds(), self.clock, Defaults(), ComputeQueue()
         self.change_stream = ChangeStream(most=3)
         self.condition, self.alive = HealthCondition.OK, True
+        #: The component that has this condition.
+        self.component = component_names.STORE
         launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
         rules = CommandRules(security or SecuritySettings(), workspace="/srv/workspace")
         policy = CommandPolicyService(
@@ -128,8 +131,9 @@ class ApiFixture:
 
     async def _look(self) -> NodeHealth:
         now, well = self.clock.now(), self.condition is not HealthCondition.ERROR
-        store = ComponentHealth(name="store", condition=self.condition, message="at db.example", since_at=now)
-        return NodeHealth(at=now, components=(store,), ready=well, alive=self.alive)
+        part = ComponentHealth(name=self.component, condition=self.condition, message="at db.example", since_at=now)
+        ready = well or self.component != component_names.STORE
+        return NodeHealth(at=now, components=(part,), ready=ready, alive=self.alive)
 
     def _changed(self) -> None:
         self.changes += 1

@@ -84,6 +84,8 @@ class Workload:
     ticking: tuple[str, ...]
     #: The jobs with retries, and how many attempts each may have.
     max_attempts: Mapping[str, int] = field(default_factory=dict)
+    #: How long a failed task of a job with one retry waits for it.
+    retry_delays_ms: Mapping[str, int] = field(default_factory=dict)
     #: The jobs whose failures leave a dead letter; the others leave one only if they took down their workers.
     dead_letters: frozenset[str] = frozenset()
     #: The jobs that start once at most.

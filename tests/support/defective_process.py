@@ -103,6 +103,20 @@ def retries_too_often() -> None:
     replaced(outcomes, "_failed", defective)
 
 
+def retries_at_once() -> None:
+    """A failed attempt is repeated without the delay of the retry policy."""
+    replaced(outcomes, "_delay", lambda *_: 0)
+
+
+def decides_early() -> None:
+    """The ticker decides by a clock that is some seconds ahead."""
+
+    def defective(schedule: Schedule, *, now: int, limit: CatchupLimit) -> TickVerdict:
+        return plan(schedule, now=now + 3_000, limit=limit)
+
+    replaced(ticker, "plan", defective)
+
+
 def leaves_no_dead_letters() -> None:
     """Tasks fail for good without a dead letter."""
     replaced(outcomes, "_dead_letter_reason", lambda *_: None)
@@ -153,6 +167,8 @@ DEFECTS: Sequence[Callable[[], None]] = (
     decides_late,
     repeats_what_runs_once,
     retries_too_often,
+    retries_at_once,
+    decides_early,
     leaves_no_dead_letters,
     runs_what_was_refused,
     forgets_inputs,

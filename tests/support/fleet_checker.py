@@ -40,6 +40,8 @@ from support.ledger_checker import LedgerRows, ledger_violations
 _RETRYABLE_RESULTS = (Result.LOST, Result.NEVER_STARTED, Result.INTERRUPTED)
 _LOSSES = 3
 _FOREVER = 1 << 62
+#: Two processes stamp by clocks that follow the store's with this tolerance.
+_STAMPS_DIFFER_MS = 1_000
 _NEEDS = {"left": ("extract",), "right": ("extract",), "load": ("left", "right")}
 #: By how much a tick planned at a time may be decided late; None for times with faults.
 LateBy = Callable[[int], int | None]
@@ -279,6 +281,7 @@ def _check_task(task: Task, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
         failed = sum(one.result is Result.FAILED for one in tried[:number])
         if earlier.result not in _RETRYABLE_RESULTS and not (earlier.result is Result.FAILED and failed < limit):
             yield f"S9: tried again after {earlier}"
+    yield from _check_delays(task, work)
     for start in starts:
         early = [one for one in tried if one.number < start.fence and (one.ended_at or 0) > start.at + skew_ms]
         if early:
@@ -288,6 +291,16 @@ def _check_task(task: Task, work: _WorkRecord, skew_ms: int) -> Iterator[str]:
     if work.job_of(task) in work.workload.at_most_once and len(starts) > 1:
         yield f"S5: {len(starts)} bodies"
     yield from _check_end(task, work)
+
+
+def _check_delays(task: Task, work: _WorkRecord) -> Iterator[str]:
+    """H-08: the attempt after a failed one begins when the delay of the job is over."""
+    delay = work.workload.retry_delays_ms.get(work.job_of(task), 0) - _STAMPS_DIFFER_MS
+    begun = {one.fence: one.at for one in work.starts[task.task_id]}
+    for failed in work.attempts[task.task_id]:
+        again = begun.get(failed.number + 1)
+        if failed.result is Result.FAILED and again is not None and again < (failed.ended_at or 0) + delay:
+            yield f"H-08: tried again {again - (failed.ended_at or 0)} ms after {failed}"
 
 
 def _check_end(task: Task, work: _WorkRecord) -> Iterator[str]:

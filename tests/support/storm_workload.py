@@ -35,7 +35,7 @@ _OTHERS = """
     overlap: allow
     catchup: all
     input: {fails: 9, seconds: 0}
-    retry: {max_attempts: 2, initial_delay: 100ms, jitter: 0}
+    retry: {max_attempts: 2, initial_delay: 2500ms, jitter: 0}
     dead_letter: true
   - {name: isolated, function: effects/thread, isolation: process, schedule: "*/6 * * * * *", overlap: queue}
   - {name: paused-and-resumed, function: effects/coroutine, schedule: "* * * * * *", overlap: allow, catchup: all}
@@ -64,6 +64,7 @@ EVERY_POLICY = Workload(
     triggered=("once", "graph"),
     ticking=(*(f"{overlap}-{catchup}" for overlap, catchup in _POLICIES), *_OTHER_TICKING),
     max_attempts={"retried": 3, "failing": 2},
+    retry_delays_ms={"failing": 2500},
     dead_letters=frozenset({"once", "failing"}),
     at_most_once=frozenset({"once"}),
     one_at_a_time={

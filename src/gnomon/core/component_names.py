@@ -45,6 +45,9 @@ SERVERS = "servers"
 TASKS = "tasks"
 SANDBOX = "sandbox"
 
+#: Parts that are the same for all nodes. If one fails, another node would serve requests no better.
+SHARED = frozenset({TASKS, ANNOUNCER})
+
 # Shared services that a process can do without, in `degraded`.
 DEDUPLICATOR = "guard"
 SINGLETON_LEASES = "turns"

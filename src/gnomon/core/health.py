@@ -4,11 +4,12 @@ A failing job does not affect health. A store that does not answer, a service th
 not move, and tasks that no worker can take, do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
+from gnomon.core import component_names
 from gnomon.core.runs.routing import ReasonCode
 
 #: How long a component counts as failed after an unexpected error.
@@ -61,8 +62,15 @@ class NodeHealth(Struct, frozen=True, kw_only=True):
     @property
     def condition(self) -> HealthCondition:
         """The worst of all components."""
-        failed = any(component.condition is HealthCondition.ERROR for component in self.components)
-        return HealthCondition.ERROR if failed else HealthCondition.OK
+        return HealthCondition.ERROR if any(self._failed()) else HealthCondition.OK
+
+    @property
+    def serves(self) -> bool:
+        """Whether it should receive requests: all fails that fails is what every other node sees fail as well."""
+        return all(component.name in component_names.SHARED for component in self._failed())
+
+    def _failed(self) -> Iterator[ComponentHealth]:
+        return (component for component in self.components if component.condition is HealthCondition.ERROR)
 
 
 class LedgerStall(Struct, frozen=True):

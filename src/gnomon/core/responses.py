@@ -31,7 +31,8 @@ class JobSummary(Response, frozen=True, kw_only=True):
     """A job in a list."""
 
     job: str
-    #: `active`, `paused` or `running`; of a job for one instant that is over, `done` or `missed`.
+    #: `active`, `paused`, `running` or, while none of its executions has started, `waiting`; of a job for one instant
+    #: that is over, `done` or `missed`.
     state: str
     #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str

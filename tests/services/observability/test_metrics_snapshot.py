@@ -96,10 +96,11 @@ def a_run(name: str) -> Run:
     return replace(run_record(schedule, verdict.decisions[-1], now=NOON), run_id=RunId(name))
 
 
-@pytest.mark.req("H-14")
+@pytest.mark.req("H-14", "C-13")
 async def test_gauges_show_what_the_store_holds(shown: SnapshotFixture) -> None:
     families = await shown.families()
 
+    assert families["schedules_due"].samples == {(): 1}
     assert families["jobs_registered"].samples == {(): 3}
     assert families["next_fire_seconds"].samples == {("first",): 60, ("third",): -2}
     assert families["lock_held"].samples == {("first",): 1, ("second",): 0, ("third",): 0}

@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gnomon.core.messages import EndedReport, StartedReport, WorkerReport, decode_task_message, encode_worker_report
 from gnomon.core.model import Result, Run, RunStatus, TaskId
 from gnomon.core.runs.admission import OutputRelease, ReadyTask
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import Delivery, RetryPolicy
+from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step
 from gnomon.ports.messaging import RequestHandler
 from gnomon.ports.tasks import AttemptRef
 from support.execution import FakeRunner
@@ -81,6 +82,19 @@ async def test_what_travels_is_the_envelope_with_what_the_seed_names(fleet: Flee
     }
     assert message.name == f"{data['task_id']}:1"
     assert decode_task_message(message.body).deadline > fleet.clock.now()
+
+
+@pytest.mark.req("H-07", "H-13")
+async def test_independent_steps_are_separate_messages_at_once(fleet: FleetHarness) -> None:
+    definition = replace(
+        workflow(), steps=tuple(Step(name=side, function="reports.make") for side in ("left", "right"))
+    )
+    run = await fleet.run(await fleet.job(definition), first_steps=definition.first_steps)
+    await fleet.send()
+
+    sent = [msgspec.json.decode(one.body)["data"] for one in fleet.bus.work["default"].messages.values()]
+    assert sorted(one["step"] for one in sent) == ["left", "right"]
+    assert {one["execution_id"] for one in sent} == {run.run_id}
 
 
 async def test_no_more_is_sent_than_workers_have_slots(fleet: FleetHarness) -> None:

@@ -13,7 +13,7 @@ from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import CatchupLimit, plan
-from gnomon.core.model import Catchup, Overlap, Schedule, ScheduleUid, TickVerdict
+from gnomon.core.model import Catchup, Overlap, Reason, Schedule, ScheduleUid, TickVerdict
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.ports.runtime import ClockSync
@@ -149,6 +149,25 @@ async def test_every_tick_is_decided_at_its_very_instant(store: MemoryStore, nod
     ticks = await store.history.ticks(schedule.uid, before=1 << 60, limit=10)
     assert await planned(store, schedule) == [1, 2, 3, 4, 5]
     assert all(tick.decided_at == tick.decision.planned_at for tick in ticks)
+
+
+@pytest.mark.req("H-06", "C-13")
+async def test_a_tick_that_finds_its_lock_held_is_skipped_and_that_is_announced(store: MemoryStore, node: Node) -> None:
+    schedule = minutely(overlap=Overlap.SKIP)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+
+    await node.run_for(2 * MINUTE + 1)
+
+    told = [facts for name, facts in node.events.seen if name == "job.skipped"]
+    assert told == [{"job": schedule.schedule_id, "reason": Reason.OVERLAP, "planned_at": NOON + 2 * MINUTE}]
+
+
+@pytest.mark.req("H-02")
+async def test_the_ticker_looks_at_least_every_second(node: Node, clock: VirtualClock) -> None:
+    for _ in range(10):
+        wait = await node.ticker.step()
+        assert 0 < wait <= 1
+        clock.advance(round(wait * 1000))
 
 
 async def test_the_ticker_wakes_for_what_comes_between_two_seconds(store: MemoryStore, node: Node) -> None:

@@ -22,6 +22,7 @@ from gnomon.api.route import (
     RequestBody,
 )
 from gnomon.core import responses
+from gnomon.core.health import NodeHealth
 from gnomon.core.responses import HealthReport
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.ports.tasks import WorkerInfo, as_seen_by_tenant
@@ -172,12 +173,16 @@ def _event(kind: str, data: bytes) -> bytes:
 
 async def health(call: ApiCall) -> Reply:
     """Report the health of the scheduler and of each component."""
-    report = await _report(call)
-    return Reply(body=report, status=200 if report.status == "ok" else 503)
+    found = await call.services.health()
+    return Reply(body=await _shown(call, found), status=200 if found.serves else 503)
 
 
 async def _report(call: ApiCall) -> HealthReport:
-    return health_report(await call.services.health(), messages=await _may_read(call))
+    return await _shown(call, await call.services.health())
+
+
+async def _shown(call: ApiCall, found: NodeHealth) -> HealthReport:
+    return health_report(found, messages=await _may_read(call))
 
 
 async def _may_read(call: ApiCall) -> bool:
@@ -207,7 +212,7 @@ _HEALTH_DEFAULTS: dict[str, Any] = {
     "permission": Permission.EVERYBODY,
     "answer": HealthReport,
     "example": HEALTH,
-    "success": {200: "Healthy.", 503: "A component is not healthy."},
+    "success": {200: "This server can serve requests.", 503: "A component of this server is not healthy."},
 }
 ROUTES = (
     ApiRoute(

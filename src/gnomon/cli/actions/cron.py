@@ -9,7 +9,6 @@ import msgspec
 
 from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.executions import NO_WORKER, any_worker, summary_text, trigger_text
-from gnomon.cli.actions.jobs import state_text
 from gnomon.cli.inputs import parse_start
 from gnomon.cli.output import (
     Format,
@@ -160,7 +159,7 @@ def list_jobs(target: Target, form: Format) -> None:
 
 
 def _row(one: JobSummary) -> list[str]:
-    return [one.job, state_text(one), one.schedule, format_instant(one.next_run_at, one.timezone)]
+    return [one.job, one.state, one.schedule, format_instant(one.next_run_at, one.timezone)]
 
 
 def update(given: str, wanted: CronUpdate, target: Target, form: Format) -> None:

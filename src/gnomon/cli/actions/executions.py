@@ -43,7 +43,7 @@ from gnomon.core.responses import (
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
 from gnomon.errors import UsageError
 
-NO_WORKER = "no worker is alive: gnomon up starts one"
+NO_WORKER = "no worker is alive: gnomon up and gnomon worker start one"
 _SKIPPED = "skipped"
 #: The number of failed steps and items whose attempts are printed below the graph.
 _MOST_FAILURES = 20

@@ -192,7 +192,7 @@ def list_jobs(tag: str | None, target: Target, form: Format) -> None:
 
 
 def _row(one: JobSummary) -> list[str]:
-    return [one.job, state_text(one), one.schedule, format_instant(one.next_run_at, one.timezone), _from(one)]
+    return [one.job, one.state, one.schedule, format_instant(one.next_run_at, one.timezone), _from(one)]
 
 
 def _from(one: JobSummary) -> str:
@@ -203,11 +203,6 @@ def _from(one: JobSummary) -> str:
 def _origin(one: JobSummary) -> str:
     """Where the definition comes from, and whether it is still there."""
     return f"{origin_text(one.origin)} (no longer declared)" if one.orphaned else origin_text(one.origin)
-
-
-def state_text(one: JobSummary) -> str:
-    """The state of a job in words: it runs only while one of its executions has started."""
-    return one.state if one.running else one.state.replace("running", "waiting")
 
 
 def show(name: str, target: Target, form: Format) -> None:
@@ -224,7 +219,7 @@ def _show_text(found: JobDetail) -> None:
     fields = [
         ("job", found.job),
         ("about", definition.get("description", "")),
-        ("state", state_text(found)),
+        ("state", found.state),
         ("schedule", found.schedule),
         ("zone", found.timezone),
         ("policies", f"overlap {definition['overlap']}, catch-up {definition['catchup']}" if definition else ""),

@@ -1,5 +1,6 @@
 """`gnomon workers`: live workers, their load and their functions."""
 
+from gnomon.cli.actions.executions import NO_WORKER
 from gnomon.cli.output import Format, format_instant, print_list
 from gnomon.cli.target import Target, send
 from gnomon.client import requests
@@ -11,8 +12,7 @@ _COLUMNS = ("worker", "pool", "tasks", "cpu", "gpu", "last heartbeat", "labels",
 def list_workers(target: Target, form: Format) -> None:
     """Print the live workers."""
     found = send(target, requests.workers()).items
-    none = "no worker is alive: gnomon up and gnomon worker start one"
-    print_list(found, form, list(_COLUMNS), _row, none)
+    print_list(found, form, list(_COLUMNS), _row, NO_WORKER)
 
 
 def _row(worker: WorkerDetail) -> list[str]:

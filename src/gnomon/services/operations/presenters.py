@@ -126,10 +126,11 @@ def timezone_of(spec: Spec) -> str:
     return spec.timezone
 
 
-def state_of(schedule: Schedule, last_kind: TickKind | None = None) -> str:
-    """The state of a job in one or two words; `last_kind` is the last decision of a one-shot that is over."""
+def state_of(schedule: Schedule, *, running: int, last_kind: TickKind | None = None) -> str:
+    """The state of a job in one or two words, from its started runs and, if it is over, its last decision."""
     if schedule.active_runs + schedule.queued_runs:
-        return "running" if schedule.paused_at is None else "running, paused"
+        work = "running" if running else "waiting"
+        return work if schedule.paused_at is None else f"{work}, paused"
     if schedule.paused_at is not None:
         return "paused"
     if last_kind is None:
@@ -165,7 +166,7 @@ def job_summary(view: JobView) -> responses.JobSummary:
     schedule, workflow = view.schedule, view.workflow
     return responses.JobSummary(
         job=schedule.schedule_id,
-        state=state_of(schedule, view.last_kind),
+        state=state_of(schedule, running=view.running, last_kind=view.last_kind),
         schedule=schedule_sentence(schedule.spec),
         cron=cron_expression(schedule.spec),
         timezone=timezone_of(schedule.spec),
