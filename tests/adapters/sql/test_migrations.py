@@ -23,6 +23,7 @@ from gnomon.core.model import Result, RunStatus, TaskId
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.errors import UsageError
 from gnomon.ports.runs import RunQuery
+from support.effort import thorough
 from support.postgres_server import postgres
 from support.task_steps import completion_of, finish_run
 
@@ -179,7 +180,7 @@ async def test_an_unknown_kind_of_address_is_refused() -> None:
         await open_store("mysql://localhost/gnomon")
 
 
-@pytest.mark.parametrize("schema", ["0001", "0002", "0003", "0004", "0005", "0006", "0007"])
+@pytest.mark.parametrize("schema", ["0001", *map(thorough, ("0002", "0003", "0004", "0005", "0006")), "0007"])
 async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_upgrade(url: str, schema: str) -> None:
     store = await unready(url)
     await store.transactions.write(partial(upgrade, to=schema))

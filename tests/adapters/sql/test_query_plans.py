@@ -1,10 +1,10 @@
 """What is asked for often is read off an index, however long the history is and however many schedules there are."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import sqlalchemy as sa
 from msgspec.structs import replace
 
@@ -73,11 +73,15 @@ def wanted(name: str, schedule: Any = SCHEDULE, **changes: Any) -> LaunchRequest
     return LaunchRequest(run=replace(run, **changes), first_steps=("main",), input=b"{}", force=schedule is SCHEDULE)
 
 
-@pytest.fixture(params=["sqlite", 18], ids=str)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
+# Preparing a store takes longer than all questions to it.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(params=["sqlite", 18], ids=str, scope="module", loop_scope="module")
+async def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SqlStore]:
     """A store with runs in every state that anything below asks for."""
     if request.param == "sqlite":
-        store = await open_sqlite(str(tmp_path / "gnomon.db"))
+        store = await open_sqlite(str(tmp_path_factory.mktemp("plans") / "gnomon.db"))
         await prepare(store)
         yield store
         await store.close()
@@ -372,16 +376,14 @@ QUERIES: dict[str, Asked] = {
 
 @pytest.mark.parametrize("asked", QUERIES.values(), ids=QUERIES)
 async def test_no_query_walks_through_a_table_or_sorts(store: SqlStore, asked: Asked) -> None:
-    plans = await store.transactions.write(lambda conn: EXPLAINED[conn.dialect.name](conn, asked))
+    plans = await explained(store, asked)
 
     assert plans
     assert [step for step in plans if _sorts(step) or _walks(step)] == []
 
 
 async def test_the_steps_of_a_run_are_found_without_reading_its_items(store: SqlStore) -> None:
-    plans = await store.transactions.write(
-        lambda conn: EXPLAINED[conn.dialect.name](conn, lambda conn: ended_in_graph(conn, "one"))
-    )
+    plans = await explained(store, lambda conn: ended_in_graph(conn, "one"))
 
     asked = [step.partition(" <- ")[0] for step in plans if "AND parent IS NULL" in step.partition(" <- ")[2]]
     assert [
@@ -389,6 +391,18 @@ async def test_the_steps_of_a_run_are_found_without_reading_its_items(store: Sql
         for step in asked
         if "(run_id=? AND parent=?)" in step or ("Index Cond" in step and "parent IS NULL" in step)
     ]
+
+
+async def explained(store: SqlStore, asked: Asked) -> list[str]:
+    """The plans of all that is asked; the store is as before."""
+
+    def explain(conn: sa.Connection) -> list[str]:
+        with conn.begin_nested() as undone:
+            plans = EXPLAINED[conn.dialect.name](conn, asked)
+            undone.rollback()
+        return plans
+
+    return await store.transactions.write(explain)
 
 
 def _on_sqlite(conn: sa.Connection, asked: Asked) -> list[str]:
