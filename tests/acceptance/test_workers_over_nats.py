@@ -22,7 +22,7 @@ from support.fleet_processes import all_runs, postpone_task, remote_worker, serv
 from support.gnomon_processes import GnomonProcess, worker
 from support.nats_redis_servers import Nats
 from support.server_process import free_port
-from support.witness import read_witness
+from support.witness import read_witness, release_file
 
 pytestmark = pytest.mark.timeout(120)
 BUSY_IS_FINE = {"GNOMON_ROUTING__OVERLOAD_PERCENT": "100000"}
@@ -134,8 +134,10 @@ async def test_a_tenant_has_no_more_on_its_way_over_nats_than_it_may(url: str, n
     limits = {"GNOMON_ROUTING__TENANT_LIMITS": "default=2"}
     with server(url, nats, **BUSY_IS_FINE, **limits) as running, client_of(running) as client, remote_worker(nats):
         until(lambda: len(client.workers()) == 1)
-        client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"})
-        asked = [client.trigger("slow").execution_id for _ in range(8)]
+        client.register({"name": "held", "function": "witness/until-released", "overlap": "allow"})
+        asked = [client.trigger("held").execution_id for _ in range(8)]
+        until(lambda: len(read_witness(witness)) == 2)
+        release_file(witness).touch()
         assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
 
     at_once = list(accumulate({"start": 1, "end": -1}[what] for what, *_ in read_witness(witness)))

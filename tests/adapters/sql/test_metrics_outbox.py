@@ -108,8 +108,13 @@ async def test_more_than_fit_into_one_look_are_counted_at_once(store: SqlStore, 
     await asyncio.gather(*(worker.transactions.write(dead_letters("report")) for _ in range(501)))
     server = Server(store)
 
-    assert await server.reader.step() == 0
-    assert await server.reader.step() > 0
+    waits: list[float] = []
+    # A step in which the store is too slow counts nothing, and another one follows.
+    while server.dead_letters["report"] < 501:
+        waits.append(await server.reader.step())
+
+    assert waits.count(0) == 1
+    assert waits[-1] > 0
     assert server.dead_letters == {"report": 501}
 
 

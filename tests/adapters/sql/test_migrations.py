@@ -81,7 +81,8 @@ async def unready(url: str) -> SqlStore:
         return SqlStore(SqliteTransactions(url.removeprefix("sqlite:///"), now=lambda: NOON))
     from gnomon.adapters.sql.postgres import PostgresTransactions
 
-    return SqlStore(PostgresTransactions(url, statement_cache=True, pool_size=2))
+    # Without limits on time, as a migration has it.
+    return SqlStore(PostgresTransactions(url, statement_cache=True, pool_size=2, patience_ms=None))
 
 
 def shape(conn: sa.Connection) -> list[tuple[Any, ...]]:

@@ -494,10 +494,13 @@ def test_one_delivery_refuses_the_retry_of_a_step() -> None:
     ],
 )
 def test_a_large_graph_is_read_in_no_time(steps: list[dict[str, Any]]) -> None:
-    started = process_time()
+    def seconds_to_read() -> float:
+        started = process_time()
+        assert len(graph(*steps).workflow.steps) == len(steps)
+        return process_time() - started
 
-    assert len(graph(*steps).workflow.steps) == len(steps)
-    assert process_time() - started < 1
+    # A machine that others use too slows some of the tries down, not the fastest.
+    assert min(seconds_to_read() for _ in range(3)) < 1
 
 
 def test_a_complete_job_is_looked_at_whole() -> None:
