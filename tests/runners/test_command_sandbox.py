@@ -256,7 +256,8 @@ async def test_usual_programs_work_in_the_sandbox(shell: Shell, user: str) -> No
         "id && getent hosts localhost && date && sort /etc/passwd | tail -1 && ls -l > list && env > variables"
         " && cat /proc/self/status /proc/cpuinfo > facts && nproc && tar -cf all.tar list && gzip all.tar"
         ' && /usr/bin/python3 -c "import ssl, tempfile, subprocess, socket; ssl.create_default_context();'
-        " print(tempfile.TemporaryFile(), subprocess.check_output([str(1) and 'pwd']))\""
+        " print(tempfile.TemporaryFile(), subprocess.check_output([str(1) and 'pwd']));"
+        ' import threading; thread = threading.Thread(target=print); thread.start(); thread.join()"'
     )
     async with shell(user=user) as harness:
         outcome = await tried(harness, script, sandbox=REQUIRED)
@@ -516,7 +517,37 @@ async def test_no_other_system_call_makes_a_socket(shell: Shell, call: str, ends
         assert await printed(harness, python(program), network=False) == ends
 
 
-ALLOW, KILL, REFUSE, UNSUPPORTED = 0x7FFF0000, 0x80000000, 0x00050001, 0x0005005F
+@pytest.mark.req("Z-13")
+@needs_kernel
+@needs_python
+@users
+@pytest.mark.parametrize(
+    ("call", "ends"),
+    [
+        pytest.param("272, 0x10000000", "1", id="a user namespace"),
+        pytest.param("56, 0x10000011, 0, 0, 0, 0", "1", id="a process in a user namespace"),
+        pytest.param("435, ctypes.create_string_buffer(88), 88", "38", id="clone3"),
+        pytest.param("250, 0, -4, 1", "38", id="the keys of the user"),
+        pytest.param('248, b"user", b"a", b"b", 1, -4', "38", id="a key for the next command"),
+        pytest.param("29, 0, 4096, 0o1600", "38", id="shared memory that stays"),
+        pytest.param("30, 0, 0, 0", "38", id="shared memory of others"),
+        pytest.param("68, 0, 0o1600", "38", id="a queue that stays"),
+        pytest.param("321, 0, 0, 0", "38", id="programs in the kernel"),
+    ],
+)
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
+async def test_a_confined_command_uses_nothing_shared_that_is_no_file(
+    shell: Shell, user: str, call: str, ends: str
+) -> None:
+    program = (
+        "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
+        f"print(ctypes.get_errno() if libc.syscall({call}) < 0 else 0)"
+    )
+    async with shell(user=user) as harness:
+        assert await printed(harness, python(program), sandbox=REQUIRED) == ends
+
+
+ALLOW, KILL, REFUSE, UNSUPPORTED, ABSENT = 0x7FFF0000, 0x80000000, 0x00050001, 0x0005005F, 0x00050026
 #: The answers of the filters to the system calls of each end, by their arguments.
 OF_PROCESSES: Mapping[str, Mapping[tuple[int, ...], int]] = {
     "limits": {(0, 1, 1): ALLOW, (7, 1, 0): ALLOW, (7, 1, 1): REFUSE, (7, 1, 1 << 32): REFUSE},
@@ -530,6 +561,8 @@ OF_FILES: Mapping[str, Mapping[tuple[int, ...], int]] = {
     "second mode": {(1, 0o777): ALLOW, (1, 0o1777): ALLOW, (1, 0o4755): REFUSE, (1, 0o2755): REFUSE},
     "third mode": {(1, 0o6000, 0o777): ALLOW, (1, 1, 0o4000): REFUSE, (1, 1, 0o2000): REFUSE},
     "unsupported": {(0, 0, 0): UNSUPPORTED},
+    "namespaces": {(0, 0, 0): ALLOW, (0x20000, 0, 0): ALLOW, (0x10000000, 0, 0): REFUSE, (0x10020011, 0, 0): REFUSE},
+    "absent": {(0, 0, 0): ABSENT},
 }
 
 

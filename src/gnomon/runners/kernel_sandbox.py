@@ -181,6 +181,8 @@ class SystemCalls:
 #: the filter sees.
 _IO_URING_SETUP, _FCHMODAT2 = 425, 452
 _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR = 463, 466, 469
+#: Its flags are in memory, which a filter does not see. Programs take `clone` where it is absent.
+_CLONE3 = 435
 #: By the machine that `os.uname` names. Each list is in the order of the comments at _ENDS.
 SYSTEM_CALLS = {
     "x86_64": SystemCalls(
@@ -193,6 +195,27 @@ SYSTEM_CALLS = {
             "second mode": (90, 91),
             "third mode": (268, _FCHMODAT2),
             "unsupported": (188, 189, 190, 197, 198, 199, _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR),
+            "namespaces": (56, 272),
+            "absent": (
+                248,
+                249,
+                250,
+                29,
+                30,
+                31,
+                64,
+                65,
+                66,
+                220,
+                68,
+                69,
+                70,
+                71,
+                298,
+                321,
+                323,
+                _CLONE3,
+            ),
         },
         second_table=0x40000000,
         narrow=SystemCalls(0x40000003, {"limits": (340,), "priority": (97, 289), "itself": (154, 156, 241, 351)}),
@@ -207,18 +230,41 @@ SYSTEM_CALLS = {
             "second mode": (52,),
             "third mode": (53, _FCHMODAT2),
             "unsupported": (5, 6, 7, 14, 15, 16, _SETXATTRAT, _REMOVEXATTRAT, _FILE_SETATTR),
+            "namespaces": (220, 97),
+            "absent": (
+                217,
+                218,
+                219,
+                194,
+                196,
+                195,
+                190,
+                193,
+                191,
+                192,
+                186,
+                189,
+                188,
+                187,
+                241,
+                280,
+                282,
+                _CLONE3,
+            ),
         },
         narrow=SystemCalls(0x40000028, {"limits": (369,), "priority": (97, 314), "itself": (154, 156, 241, 380)}),
     ),
 }
 #: The ends for the system calls that concern other processes, sockets and files.
 _OF_PROCESSES, _OF_SOCKETS = ("limits", "priority", "itself"), ("family",)
-_OF_FILES = ("second mode", "third mode", "unsupported")
+_OF_FILES = ("second mode", "third mode", "unsupported", "namespaces", "absent")
 _AF_UNIX = 1
 #: The first way to name more than one process or process group in a call for priorities.
 _PRIORITY_OF_MANY = 2
 #: The bits of a mode with which a program runs as the owner of its file, or in its group.
 _SET_ID = 0o6000
+#: The flag of a new user namespace, in which a process has all capabilities again.
+_NEW_USER = 0x10000000
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _JUMP_IF_ANY, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Where the kernel keeps the number, the architecture, and the halves of the first arguments.
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
@@ -246,11 +292,17 @@ _ENDS: "Sequence[tuple[str, Sequence[_Line]]]" = (
     ("second mode", ((_LOAD, None, None, _SECOND_AT), (_JUMP_IF_ANY, "refuse", "allow", _SET_ID))),
     # fchmodat, fchmodat2.
     ("third mode", ((_LOAD, None, None, _THIRD_AT), (_JUMP_IF_ANY, "refuse", "allow", _SET_ID))),
+    # clone, unshare.
+    ("namespaces", ((_LOAD, None, None, _FIRST_AT), (_JUMP_IF_ANY, "refuse", "allow", _NEW_USER))),
     ("allow", ((_RETURN, None, None, _ALLOW),)),
     ("refuse", ((_RETURN, None, None, _ERROR | errno.EPERM),)),
     # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr, setxattrat, removexattrat, file_setattr.
     # Programs take this for a file system without attributes, and go on without them.
     ("unsupported", ((_RETURN, None, None, _ERROR | errno.EOPNOTSUPP),)),
+    # add_key, request_key, keyctl: the keys of the user are no files. shmget, shmat, shmctl, semget, semop, semctl,
+    # semtimedop, msgget, msgsnd, msgrcv, msgctl: these belong to all processes, and outlive the command.
+    # perf_event_open, bpf, userfaultfd: they reach into the kernel. clone3.
+    ("absent", ((_RETURN, None, None, _ERROR | errno.ENOSYS),)),
 )  # fmt: skip
 
 
@@ -258,7 +310,8 @@ def system_call_filter(calls: SystemCalls, *, sockets: bool, files: bool) -> byt
     """A program for seccomp that keeps a process from limits, scheduling and priorities of other processes.
 
     With `sockets` it also refuses all sockets but UNIX sockets; with `files` also changes of files that Landlock does
-    not control: modes with which a program runs as another user, and extended attributes. System calls of an unknown
+    not control: modes with which a program runs as another user, and extended attributes; and what is shared with
+    others and is no file: keys, shared memory, semaphores and queues, and user namespaces. System calls of an unknown
     architecture, which have other numbers, end the process.
     """
     # 32-bit programs make sockets by other calls, for which there are no rules.
