@@ -31,7 +31,7 @@ def value(families: dict[str, Metric], name: str, **labels: str) -> float | None
     return next((one.value for one in samples if labels.items() <= one.labels.items()), None)
 
 
-@pytest.mark.req("H-14", "H-15")
+@pytest.mark.req("H-09", "H-14", "H-15")
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_each_alert_of_the_seed_fires_when_it_should_and_not_before(shape: str, tmp_path: Path) -> None:
     scrapes = Scrapes()

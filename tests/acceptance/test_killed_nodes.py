@@ -107,7 +107,7 @@ async def assert_every_second_was_decided_once(store: SqlStore) -> None:
         assert len(await store.history.tasks(runs[:100])) == min(100, len(runs))
 
 
-@pytest.mark.req("C-09")
+@pytest.mark.req("C-02", "C-09")
 @pytest.mark.parametrize("url", ["sqlite", thorough("postgresql")], indirect=True)
 async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str, store: SqlStore) -> None:
     names = await registered(store)
@@ -125,6 +125,7 @@ async def test_a_node_killed_again_and_again_loses_and_doubles_nothing(url: str,
     await assert_every_second_was_decided_once(store)
 
 
+@pytest.mark.req("C-02")
 @pytest.mark.parametrize("url", [thorough("sqlite"), "postgresql"], indirect=True)
 async def test_of_two_nodes_one_may_die_at_any_time(url: str, store: SqlStore) -> None:
     names = await registered(store)

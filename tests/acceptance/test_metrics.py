@@ -271,6 +271,7 @@ async def test_beyond_so_many_jobs_all_are_counted_together(tmp_path: Path) -> N
     assert sum(shown.values()) == sum(rows.values())
 
 
+@pytest.mark.req("H-14")
 async def test_the_names_begin_with_what_the_settings_say(tmp_path: Path) -> None:
     async with served(f"sqlite:///{tmp_path}/gnomon.db", tmp_path, metrics__prefix="acme_") as one:
         text = (await one.get("/metrics"))[1]

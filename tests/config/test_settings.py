@@ -310,6 +310,13 @@ def test_what_is_wrong_is_named(sources: dict[str, Any], field: str) -> None:
     assert refused.value.field == field
 
 
+@pytest.mark.req("C-15")
+@pytest.mark.parametrize("ms", [999, 3_600_001])
+def test_the_lookahead_is_bounded(ms: int) -> None:
+    with pytest.raises(FieldError, match=r"ticker\.lookahead_ms"):
+        load(environment={"LOOKAHEAD_MS": str(ms)})
+
+
 def test_a_misspelt_key_suggests_the_right_one() -> None:
     with pytest.raises(FieldError, match="did you mean tick_ms"):
         load(file={"ticker": {"tikc_ms": 5}})

@@ -932,6 +932,7 @@ class TaskContract:
         assert (letter.created_at, letter.resolved_at) == (NOON + HOUR, None)
         assert await store.dead_letters.find("other", name) is None
 
+    @pytest.mark.req("H-09")
     async def test_a_dead_letter_keeps_the_input_of_its_run(self, store: Store, schedule: Schedule) -> None:
         await self.launched(store, schedule, "a", input=b'{"x":1}')
         [run] = await runs_of(store, schedule)
@@ -941,6 +942,7 @@ class TaskContract:
         assert letter is not None
         assert letter.input == b'{"x":1}'
 
+    @pytest.mark.req("H-09")
     async def test_a_dead_letter_keeps_the_input_that_its_run_had_of_the_workflow(
         self, store: Store, schedule: Schedule
     ) -> None:

@@ -112,6 +112,7 @@ class TestNatsQueue(MessagingContract):
 # ---- streams -------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("H-13")
 async def test_streams_are_made_as_the_settings_say(admin: Client, server: NatsServerBus) -> None:
     await server.prepare(["default"])
     await server.prepare(["default"])

@@ -51,6 +51,7 @@ def test_a_jitter_in_time_is_added_to_the_delay_also_beyond_its_limit(failures: 
     assert delay_ms(retry, failures, 0.9999) == usual + 250
 
 
+@pytest.mark.req("H-08")
 @pytest.mark.guarantee("S12")
 def test_the_jitter_of_many_tasks_is_spread_evenly() -> None:
     shares = sorted(share_of(f"task_{n}", 1) for n in range(1000))

@@ -237,6 +237,26 @@ async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore
     assert "store_unavailable" in node.events.names()
 
 
+@pytest.mark.req("C-06", "C-09")
+@pytest.mark.parametrize(
+    ("catchup", "started"), [(Catchup.NONE, []), (Catchup.LATEST, [6]), (Catchup.ALL, [2, 3, 4, 5, 6])]
+)
+async def test_a_node_that_starts_decides_about_missed_ticks_by_the_policy(
+    store: MemoryStore, node: Node, clock: VirtualClock, catchup: Catchup, started: list[int]
+) -> None:
+    schedule = minutely(overlap=Overlap.ALLOW, catchup=catchup, misfire_grace_ms=10_000)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    await node.run_for(MINUTE + 1)
+    # The process ends, and another one starts in the middle of a minute.
+    clock.advance(5 * MINUTE + 30_000)
+
+    await Node(store, clock, "next").run_for(20_000)
+
+    assert await planned(store, schedule)
+    runs = await store.history.runs(schedule.uid, before=1 << 60, limit=10)
+    assert sorted((run.planned_at - NOON) // MINUTE for run in runs) == [1, *started]
+
+
 @pytest.mark.guarantee("S16", "E6")
 async def test_a_wall_clock_that_jumps_forward_is_an_outage(
     store: MemoryStore, node: Node, clock: VirtualClock
