@@ -90,8 +90,8 @@ async def pending(node: Node) -> int:
 async def running_all(kind: str, database: str, count: int, *, announce: bool) -> float:
     """Seconds from the first of so many runs to the last end, and to the last announcement that was sent."""
     async with service("good") as url, node_on(database, channels={"ops": {**_KINDS[kind], "url": url}}) as node:
-        told: dict[str, Any] = {"announce": {"channel": "ops", "text": "${job.name} ended"}} if announce else {}
-        await job_service_of(node).apply([job(f"job-{number}", **told) for number in range(50)], actor="bench")
+        reported: dict[str, Any] = {"announce": {"channel": "ops", "text": "${job.name} ended"}} if announce else {}
+        await job_service_of(node).apply([job(f"job-{number}", **reported) for number in range(50)], actor="bench")
         async with running(node):
             # The imports of the first request are not measured.
             await node.launcher.trigger("job-0", actor="bench")

@@ -68,9 +68,9 @@ async def worker_settings(
     """
     async with postgres(18).database() if used else _new_database() as url:
         with Nats() if shape == "nats" else contextlib.nullcontext() as bus:
-            told = {"GNOMON_WORKER__SLOTS": str(slots)}
-            told |= {"GNOMON_DATABASE__URL": url} if bus is None else {"GNOMON_NATS__URL": bus.url}
-            yield url, bus, told
+            reported = {"GNOMON_WORKER__SLOTS": str(slots)}
+            reported |= {"GNOMON_DATABASE__URL": url} if bus is None else {"GNOMON_NATS__URL": bus.url}
+            yield url, bus, reported
 
 
 @contextlib.asynccontextmanager
@@ -93,14 +93,14 @@ async def with_account(url: str, *, logged: bool) -> AsyncIterator[ResourceUsage
 @contextlib.asynccontextmanager
 async def cluster(shape: str, *, slots: int, logged: bool = False) -> AsyncIterator[Cluster]:
     """Start a server that does not execute, and a worker; yield them once the worker is registered."""
-    async with worker_settings(shape, slots) as (url, bus, told), with_account(url, logged=logged) as account:
+    async with worker_settings(shape, slots) as (url, bus, reported), with_account(url, logged=logged) as account:
         settings = {"database.url": url, "worker.slots": slots, "metrics.enabled": False}
         if bus is not None:
             settings["nats.url"] = bus.url
         node = await Node.open(load(flags=settings), events=NullEvents(), dispatches=True)
         stop = asyncio.Event()
         running = asyncio.create_task(node.run(stop))
-        with worker(shape, told) as process:
+        with worker(shape, reported) as process:
             try:
                 await wait_until_known(node.store)
                 pids = {"server": os.getpid(), "worker": process.pid, "PostgreSQL": postgres(18).pid}

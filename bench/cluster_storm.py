@@ -46,7 +46,7 @@ class Storm(NamedTuple):
 def served(environment: dict[str, str]) -> Iterator[str]:
     """Start a `gnomon server`; yield its address."""
     command = [sys.executable, "-m", "gnomon", "server", "--port", "0"]
-    told = {
+    reported = {
         **os.environ,
         **environment,
         "GNOMON_AUTH__VERIFY_TOKENS": "false",
@@ -54,7 +54,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
         "GNOMON_METRICS__ENABLED": "false",
         "PYTHONUNBUFFERED": "1",
     }
-    with subprocess.Popen(command, env=told, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program
+    with subprocess.Popen(command, env=reported, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own program
         assert process.stdout is not None
         address = next(line.split()[-1] for line in process.stdout if "answering on" in line)
         # Its output of each run is discarded.
@@ -69,12 +69,12 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 async def storm(shape: str, count: int, slots: int) -> Storm:
     """Measure the storm, from the moment that all are due."""
-    async with worker_settings(shape, slots, used=False) as (url, bus, told):
+    async with worker_settings(shape, slots, used=False) as (url, bus, reported):
         due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10 + count // 2000)
         await _register(url, count, due)
         assert time() < due.timestamp() - _QUIET_SECONDS - 2, "registering took too long"
         scheduling = {"GNOMON_DATABASE__URL": url} | ({} if bus is None else {"GNOMON_NATS__URL": bus.url})
-        with served(scheduling) as address, worker(shape, told):
+        with served(scheduling) as address, worker(shape, reported):
             return await _watched(url, address, due.timestamp())
 
 

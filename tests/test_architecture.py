@@ -270,17 +270,37 @@ def test_only_the_methods_of_an_object_change_it(package: str) -> None:
     assert {name: assigned for name, assigned in found.items() if assigned} == {}
 
 
+def public_callbacks(tree: ast.AST) -> set[str]:
+    """The public attributes of objects that a module declares as callables, or sets to a function without a name."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            targets, is_callable = [node.target], "Callable" in ast.unparse(node.annotation)
+        elif isinstance(node, ast.Assign):
+            targets, is_callable = node.targets, isinstance(node.value, ast.Lambda)
+        else:
+            continue
+        if is_callable:
+            attributes = [one for one in targets if isinstance(one, ast.Attribute)]
+            found |= {ast.unparse(one) for one in attributes if not one.attr.startswith("_")}
+    return found
+
+
+def test_no_public_callback_goes_unseen() -> None:
+    source = """
+self.declared: Callable[[], None] | None = None
+self.plain = lambda: None
+self._private: Callable[[], None] = run
+self._own = lambda: None
+local = lambda: None
+self.size: int = 0
+"""
+    assert public_callbacks(ast.parse(source)) == {"self.declared", "self.plain"}
+
+
 def test_no_callback_is_assigned_from_outside() -> None:
     """A callback is a constructor argument: nobody can forget a public attribute that does not exist."""
-    callbacks = {
-        (name_of(path), ast.unparse(node.target))
-        for path in modules()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Attribute)
-        and not node.target.attr.startswith("_")
-        and "Callable" in ast.unparse(node.annotation)
-    }
+    callbacks = {(name_of(path), name) for path in modules() for name in public_callbacks(parsed(path))}
 
     assert callbacks == set()
 
@@ -537,6 +557,25 @@ def test_names_are_words_of_the_field() -> None:
         for path in modules()
         for name in (path.stem, *identifiers(parsed(path)))
         if retired(name, WORDS)
+    }
+
+    assert found == set()
+
+
+def modules_of_tests() -> list[Path]:
+    return sorted(path for folder in ("tests", "bench", "examples") for path in (ROOT / folder).rglob("*.py"))
+
+
+#: The name of a test that begins like this hides its subject.
+HIDDEN_SUBJECT_OF_TEST = re.compile(r"test_(what|whoever|whatever|those_who|who)_")
+
+
+def test_names_in_tests_are_words_of_the_field_and_name_their_subject() -> None:
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path in modules_of_tests()
+        for name in (path.stem, *identifiers(parsed(path)))
+        if retired(name, WORDS) - PLAIN_ENGLISH or HIDDEN_SUBJECT_OF_TEST.match(name)
     }
 
     assert found == set()

@@ -41,7 +41,7 @@ def bodies(texts: list[str]) -> str:
 
 
 @pytest.mark.req("Z-07")
-async def test_a_process_that_is_killed_between_two_parts_goes_on_where_it_stopped(
+async def test_a_process_that_is_killed_between_two_parts_resumes_where_it_stopped(
     service: ChannelServer, tmp_path: Path
 ) -> None:
     flags = written(tmp_path, service, {"name": "report", "command": LONG, "announce": "ops"})
@@ -68,7 +68,7 @@ async def test_a_process_that_is_killed_between_two_parts_goes_on_where_it_stopp
 
 
 @pytest.mark.req("Z-07")
-async def test_two_servers_on_one_database_send_each_part_once_and_one_goes_on_alone(
+async def test_two_servers_on_one_database_send_each_part_once_and_one_continues_alone(
     service: ChannelServer, tmp_path: Path
 ) -> None:
     # Every line names its run, so that no two parts are equal.
@@ -98,7 +98,7 @@ async def test_two_servers_on_one_database_send_each_part_once_and_one_goes_on_a
 
 
 @pytest.mark.req("Z-07")
-async def test_a_server_without_workers_tells_that_there_are_none(service: ChannelServer, tmp_path: Path) -> None:
+async def test_a_server_without_workers_reports_that_there_are_none(service: ChannelServer, tmp_path: Path) -> None:
     job = {
         "name": "train",
         "every": "1s",

@@ -98,36 +98,36 @@ async def test_reconcilers_at_once_end_every_lost_attempt_once(fleet: Concurrent
     assert {task.losses for task in await fleet.store.history.tasks(runs)} == {1}
 
 
-async def test_menders_at_once_end_every_run_that_waits_in_vain_once(fleet: ConcurrentNodes) -> None:
+async def test_concurrent_repairers_end_every_stuck_run_once(fleet: ConcurrentNodes) -> None:
     for run in await fleet.runs():
         await fleet.plant("task", "run_id", run, "state", "SUCCEEDED")
     fleet.clock.advance(120_000)
     settings = load(flags={"reconciler.batch": 7}).reconciler
-    menders = [
+    repairers = [
         RunRepairer(
             one.invariants, fleet.clock, fleet.events, settings, lease=AlwaysHeldSingleton(), on_ready=lambda: None
         )
         for one in fleet.stores
     ]
 
-    await asyncio.gather(*(one.step() for one in menders))
+    await asyncio.gather(*(one.step() for one in repairers))
 
     runs = await fleet.store.executions.list_runs(RunQuery(limit=1000))
     assert (len(runs), {run.status for run in runs}) == (RUNS, {RunStatus.COMPLETED})
     assert await fleet.counted() == (0, 0)
-    assert sum(sum(one.repaired.values()) for one in menders) == RUNS
+    assert sum(sum(one.repaired.values()) for one in repairers) == RUNS
 
 
-async def test_wardens_at_once_come_to_the_same_counts(fleet: ConcurrentNodes) -> None:
+async def test_concurrent_invariant_checkers_find_the_same_counts(fleet: ConcurrentNodes) -> None:
     await fleet.runs(3)
     await fleet.plant("schedule", "schedule_id", "report", "active_runs", 17)
     settings = load().alive
-    wardens = [
+    checkers = [
         InvariantChecker(one.invariants, fleet.clock, fleet.events, settings, lease=AlwaysHeldSingleton())
         for one in fleet.stores
     ]
 
-    await asyncio.gather(*(one.step() for one in wardens))
+    await asyncio.gather(*(one.step() for one in checkers))
 
     assert await fleet.counted() == (3, 0)
 

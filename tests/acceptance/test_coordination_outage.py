@@ -131,7 +131,7 @@ async def frozen(fleet: CoordinatedNodes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "misfortune"),
+    ("server", "fault"),
     [
         (Nats, killed),
         (Redis, frozen),
@@ -143,12 +143,12 @@ async def frozen(fleet: CoordinatedNodes) -> None:
     indirect=["server"],
     ids=lambda one: str(one.__name__).lower(),
 )
-async def test_a_misfortune_of_what_is_shared_changes_no_decision(
-    fleet: CoordinatedNodes, misfortune: Callable[[CoordinatedNodes], Awaitable[None]]
+async def test_a_fault_of_coordination_changes_no_decision(
+    fleet: CoordinatedNodes, fault: Callable[[CoordinatedNodes], Awaitable[None]]
 ) -> None:
     await fleet.decided_for(1)
 
-    await misfortune(fleet)
+    await fault(fleet)
 
     await fleet.decided_for(2)
     await assert_every_second_was_decided_once(fleet)

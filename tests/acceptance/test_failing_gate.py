@@ -161,9 +161,11 @@ async def test_a_gate_that_hangs_for_many_jobs_fails_for_no_other_and_holds_up_n
         # Two time limits of the gate, and what a busy machine needs.
         assert await setup.stop() < 6 + 10
 
-        told = [(name, facts["run"]) for name, facts in setup.events.seen if "run" in facts]
-        assert not [name for name, run in told if run in good and name in ("output_unchecked", "task_not_scheduled")]
-        assert [run for name, run in told if name == "output_unchecked"]
+        reported = [(name, facts["run"]) for name, facts in setup.events.seen if "run" in facts]
+        assert not [
+            name for name, run in reported if run in good and name in ("output_unchecked", "task_not_scheduled")
+        ]
+        assert [run for name, run in reported if name == "output_unchecked"]
 
 
 async def test_operators_see_what_waits_for_the_gate_and_what_passed_it_unchecked(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def running(node: Node | WorkerProcess) -> AsyncIterator[Node | WorkerProc
         await node.close()
 
 
-async def test_what_the_office_registers_and_triggers_is_executed_at_once(settings: Settings) -> None:
+async def test_jobs_that_operations_registers_and_triggers_run_at_once(settings: Settings) -> None:
     witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
     async with running(node), Operations.open(settings) as operations:
@@ -107,7 +107,7 @@ async def test_what_the_office_registers_and_triggers_is_executed_at_once(settin
             await witness.until(count)
 
 
-async def test_a_schedule_that_the_office_registers_fires_on_time(settings: Settings) -> None:
+async def test_a_schedule_that_operations_registers_fires_on_time(settings: Settings) -> None:
     witness = CallCounter()
     node = await Node.open(settings, events=Recorder(), functions=witness.functions)
     async with running(node), Operations.open(settings) as operations:
@@ -116,7 +116,7 @@ async def test_a_schedule_that_the_office_registers_fires_on_time(settings: Sett
         await witness.until(2)
 
 
-async def test_what_a_server_lets_through_a_worker_elsewhere_takes_at_once(settings: Settings) -> None:
+async def test_tasks_that_a_server_admits_are_taken_by_a_remote_worker_at_once(settings: Settings) -> None:
     witness = CallCounter()
     server = await Node.open(settings, events=Recorder(), dispatches=True)
     async with running(server), Operations.open(settings) as operations:

@@ -12,7 +12,7 @@ from support.random_simulation import HOUR, STARTS, RandomSimulation
 @pytest.mark.guarantee("S21")
 @pytest.mark.req("R-07")
 @pytest.mark.parametrize("seed", range(900, 900 + 2 * EFFORT))
-async def test_after_any_history_all_vitals_hold(seed: int) -> None:
+async def test_after_any_history_all_invariants_hold(seed: int) -> None:
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
     store = MemoryStore(clock.now)
     world = RandomSimulation(store, clock, seed)

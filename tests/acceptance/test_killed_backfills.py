@@ -45,9 +45,7 @@ def started(witness: Path) -> int:
 
 @pytest.mark.guarantee("S1")
 @pytest.mark.timeout(120)
-async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_backfill_continues_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database, jobs, witness = tmp_path / "gnomon.db", tmp_path / "jobs.yaml", tmp_path / "witness"
     jobs.write_text(JOBS)
     monkeypatch.setenv("GNOMON_WITNESS", str(witness))
@@ -71,11 +69,11 @@ async def test_a_backfill_that_is_killed_goes_on_and_doubles_nothing(
         await ended(store, asked.backfill_id)
 
     runs: list[Run] = list(await store.executions.list_runs(RunQuery(limit=1000)))
-    told = await backfill_service.get(asked.backfill_id)
+    reported = await backfill_service.get(asked.backfill_id)
     await store.close()
     assert Counter(run.planned_at for run in runs) == dict.fromkeys(range(first, last + 1, MINUTE_MS), 1)
     assert {(run.source, run.status) for run in runs} == {(RunSource.BACKFILL, RunStatus.COMPLETED)}
-    assert (told.fired, told.skipped, told.under_way, told.failed) == (PLANNED, 0, 0, 0)
+    assert (reported.fired, reported.skipped, reported.under_way, reported.failed) == (PLANNED, 0, 0, 0)
     # A body runs again only if it was cut off by a kill, and only so many were under way at each.
     assert {one[2] for one in read_witness(witness) if one[0] == "end"} == {run.run_id for run in runs}
     assert started(witness) <= PLANNED + 3 * 3

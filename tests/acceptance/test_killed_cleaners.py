@@ -107,7 +107,7 @@ async def finished(database: str, archive: Path) -> int:
 
 @pytest.mark.req("H-11")
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 9, 20])
-def test_what_a_killed_cleaner_removed_is_archived_and_the_rest_goes_later(tmp_path: Path, moment: int) -> None:
+def test_records_removed_by_a_killed_cleaner_are_archived_and_the_rest_follows(tmp_path: Path, moment: int) -> None:
     database, archive = str(tmp_path / "gnomon.db"), tmp_path / "archive"
     asyncio.run(prepared(database))
     tests = str(Path(__file__).parents[1])

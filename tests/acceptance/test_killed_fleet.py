@@ -107,7 +107,7 @@ async def test_kill_9_of_nats_under_load_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.guarantee("C5", "S4", "S9", "S17")
-async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
+async def test_a_deleted_stream_is_created_again_and_work_continues(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     settings = Settings(url=nats.url, user="admin", password=PASSWORDS["admin"])
@@ -127,7 +127,7 @@ async def test_a_deleted_stream_is_made_again_and_the_work_goes_on(
 
 
 @pytest.mark.guarantee("S4", "S5", "S9", "S18")
-async def test_what_a_killed_worker_had_goes_to_another_after_its_lease(
+async def test_tasks_of_a_killed_worker_go_to_another_after_its_lease(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     with server(url, nats, "--jobs", jobs), remote_worker(nats):
@@ -228,7 +228,7 @@ async def test_a_worker_that_is_cut_off_stops_what_it_does(
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_cancel_reaches_a_worker_elsewhere(
+async def test_a_cancel_reaches_a_remote_worker(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     with server(url, nats, "--jobs", jobs), remote_worker(nats, GNOMON_WORKER__KILL_GRACE_MS="100"):
@@ -284,7 +284,7 @@ async def test_a_cluster_of_nats_loses_a_server_and_no_run_is_lost_or_doubled(
 
 @pytest.mark.guarantee("S2", "S9")
 @pytest.mark.req("R-17")
-async def test_what_takes_longer_than_the_patience_of_the_bus_is_done_once(
+async def test_a_task_longer_than_the_ack_timeout_of_the_bus_runs_once(
     url: str, nats: Nats, jobs: str, witness: Path, store: SqlStore
 ) -> None:
     lease = {"GNOMON_WORKER__LEASE_MS": "4000"}

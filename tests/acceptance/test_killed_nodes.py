@@ -159,7 +159,7 @@ async def test_a_node_that_was_stopped_past_its_lease_writes_nothing_when_it_wak
     await assert_every_second_was_decided_once(store)
 
 
-async def test_a_node_that_stops_hands_over_to_the_one_that_stands_by(url: str, store: SqlStore) -> None:
+async def test_a_node_that_stops_hands_over_to_its_standby(url: str, store: SqlStore) -> None:
     names = await registered(store)
     first, second = await started(url), await started(url)
     assert first.terminate() == 0

@@ -150,7 +150,7 @@ async def test_of_two_nodes_each_counts_what_it_committed(tmp_path: Path) -> Non
             await other.trigger(job)
         other.release.set()
         await one.rest()
-        await other.told()
+        await other.reported()
 
         for name, (labels, query) in AGREE.items():
             counted = await one.counted(name, *labels) + await other.counted(name, *labels)
@@ -172,14 +172,14 @@ async def test_of_two_servers_one_counts_what_a_worker_committed_whichever_reads
             await other.trigger(job)
             await other.node.coordination.release_singletons()
         await one.rest()
-        await other.told()
+        await other.reported()
 
         for name, (labels, query) in AGREE.items():
             counted = await one.counted(name, *labels) + await other.counted(name, *labels)
             assert counted == await one.rows(query), name
 
 
-async def test_what_a_command_commits_on_the_database_is_counted_by_the_server(sqlite: Served) -> None:
+async def test_commits_of_a_command_are_counted_by_the_server(sqlite: Served) -> None:
     async with Operations.open(sqlite.node.settings) as operations:
         await operations.launcher.trigger("graph", actor="ada")
 
@@ -353,7 +353,7 @@ async def test_a_store_that_is_gone_makes_a_node_unready_but_not_dead(sqlite: Se
 
 @pytest.mark.req("Z-11")
 @pytest.mark.guarantee("S21")
-async def test_a_server_that_stands_still_makes_a_node_unready_until_it_goes_on(tmp_path: Path) -> None:
+async def test_a_frozen_database_makes_a_node_unready_until_it_continues(tmp_path: Path) -> None:
     with Postgres(18) as server:
         async with server.database() as url, served(url, tmp_path) as one:
 

@@ -55,8 +55,8 @@ class RunningNode:
     async def job(self, name: str, **changes: object) -> None:
         made = minutely(name, trigger=OnDemand(), mark=self.now)
         made = replace(made, next_fire_at=None)
-        wish = JobChangeset(workflows=[workflow("report", **changes)], added=[made])
-        assert await self.store.jobs.apply(wish, now=self.now, actor="ada", tzdata="")
+        request = JobChangeset(workflows=[workflow("report", **changes)], added=[made])
+        assert await self.store.jobs.apply(request, now=self.now, actor="ada", tzdata="")
 
     async def run(self, name: str, *, now: int) -> None:
         job = await self.store.schedules.find("default", "report")
@@ -86,7 +86,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[RunningNode]:
         await node.close()
 
 
-async def test_a_node_tells_others_that_it_lives_and_how_its_runs_end(setup: RunningNode) -> None:
+async def test_a_node_pings_while_it_lives_and_when_its_runs_end(setup: RunningNode) -> None:
     await setup.heard.until(2)
     assert set(setup.heard.calls) == {"/alive"}
     await setup.job("report", ping=Ping(url=setup.heard.url("/report"), on=tuple(PingMoment)))

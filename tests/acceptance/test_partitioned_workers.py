@@ -85,7 +85,7 @@ async def judged(store: SqlStore, witness: Path) -> None:
 
 @pytest.mark.guarantee("C4", "S7", "S9")
 @pytest.mark.parametrize("shape", [thorough(Topology()), Topology(nats=True)], ids=str)
-async def test_a_worker_that_stood_still_past_its_lease_stops_what_it_had_when_it_wakes(
+async def test_a_worker_frozen_past_its_lease_stops_its_tasks_when_it_continues(
     shape: Topology, url: str, store: SqlStore, witness: Path, jobs: str
 ) -> None:
     with running_topology(shape, url, **PATIENCE) as there, there.server("--jobs", jobs), there.worker() as frozen:

@@ -88,7 +88,7 @@ async def test_a_worker_that_comes_begins_at_once_what_nobody_could_take(
 
 @pytest.mark.req("H-16", "C-12")
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "C1")
-async def test_what_a_killed_worker_had_goes_to_another_and_nothing_is_lost_or_doubled(url: str, witness: Path) -> None:
+async def test_tasks_of_a_killed_worker_go_to_another_and_none_is_lost_or_doubled(url: str, witness: Path) -> None:
     with server(url) as scheduling, client_of(scheduling) as client:
         slow = {"function": "witness/thread", "input": {"seconds": 0.3}, "overlap": "allow"}
         client.register({"name": "again", **slow})
@@ -133,7 +133,7 @@ async def assert_every_start_had_a_reason(url: str, witness: Path) -> None:
 
 
 @pytest.mark.guarantee("C4")
-async def test_a_worker_that_stood_still_has_what_it_had_taken_from_it_and_goes_on(url: str, witness: Path) -> None:
+async def test_a_frozen_worker_loses_its_tasks_and_continues_with_others(url: str, witness: Path) -> None:
     with server(url) as scheduling, client_of(scheduling) as client:
         client.register({"name": "again", "function": "witness/thread", "input": {"seconds": 0.5}, "overlap": "allow"})
         with worker(url) as frozen:
@@ -154,9 +154,7 @@ async def test_a_worker_that_stood_still_has_what_it_had_taken_from_it_and_goes_
 # ---- stopped -------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_is_told_to_stop_finishes_what_it_has_and_is_known_no_longer(
-    url: str, witness: Path
-) -> None:
+async def test_a_worker_that_is_stopped_finishes_its_tasks_and_deregisters(url: str, witness: Path) -> None:
     with server(url) as scheduling, client_of(scheduling) as client, worker(url) as stopping:
         client.register({"name": "slow", "function": "witness/thread", "input": {"seconds": 1.0}})
         run = triggered(client, "slow")
@@ -221,17 +219,17 @@ async def test_pools_and_labels_say_who_executes(url: str, witness: Path) -> Non
         worker(url, "--pool", "gpu") as gpu,
         worker(url, "--label", "node.zone=eu") as european,
     ):
-        wishes: dict[str, tuple[dict[str, object], set[int]]] = {
+        cases: dict[str, tuple[dict[str, object], set[int]]] = {
             "anywhere": ({}, {usual.pid, european.pid}),
             "in-pool": ({"pool": "gpu"}, {gpu.pid}),
             "in-europe": ({"labels": {"node.zone": "eu"}}, {european.pid}),
         }
-        for name, (wish, _) in wishes.items():
-            client.register({"name": name, "function": "witness/coroutine", "overlap": "allow", **wish})
-        for run in [triggered(client, name) for _ in range(5) for name in wishes]:
+        for name, (wanted, _) in cases.items():
+            client.register({"name": name, "function": "witness/coroutine", "overlap": "allow", **wanted})
+        for run in [triggered(client, name) for _ in range(5) for name in cases]:
             assert client.finished(run, timeout=60).status == "completed"
 
-    for name, (_, expected) in wishes.items():
+    for name, (_, expected) in cases.items():
         assert {pid for _, job, *_, pid in read_witness(witness) if job == name} <= expected
 
 
@@ -272,7 +270,7 @@ def test_a_worker_beside_a_server_on_a_file(tmp_path: Path, witness: Path) -> No
 # ---- looked at -----------------------------------------------------------------------------------
 
 
-async def test_a_worker_shows_metrics_if_it_is_told_where(
+async def test_a_worker_serves_metrics_if_it_has_a_port(
     url: str, witness: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del witness

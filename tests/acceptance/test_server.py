@@ -56,7 +56,7 @@ def server(database: Path | str, *arguments: str) -> Iterator[GnomonProcess]:
 
 
 @pytest.mark.req("H-05", "H-12")
-def test_what_is_registered_and_triggered_over_http_is_executed(
+def test_a_job_registered_and_triggered_over_http_runs(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
@@ -81,7 +81,7 @@ def test_without_a_token_nobody_is_let_in(database: Path) -> None:
         assert "127.0.0.1" in running.line_with("was not let in")
 
 
-def test_a_token_of_our_own_opens_the_door_as_far_as_its_role_goes(database: Path) -> None:
+def test_an_issued_token_permits_what_its_role_permits(database: Path) -> None:
     settings = load(flags={"database.url": f"sqlite:///{database}"})
     with up(database, "--port", "0") as running:
         address = address_of(running)
@@ -161,7 +161,7 @@ def test_letting_everybody_in_has_to_be_meant(database: Path) -> None:
 
 
 @pytest.mark.req("H-12")
-def test_who_asks_is_written_down_as_having_done_it(database: Path) -> None:
+def test_the_caller_is_audited_as_the_actor(database: Path) -> None:
     settings = load(flags={"database.url": f"sqlite:///{database}"})
     with up(database, "--port", "0") as running:
         token = new_token(settings, Role.ADMIN, subject="grace", tenant="default", lasts_ms=60_000).token
@@ -241,7 +241,7 @@ async def test_replicas_on_postgresql_answer_alike_and_a_worker_beside_them_exec
 
 
 @pytest.mark.req("H-12")
-def test_whoever_follows_the_stream_hears_of_executions_from_the_first_to_the_last(
+def test_the_stream_shows_every_state_of_an_execution(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
@@ -256,13 +256,13 @@ def test_whoever_follows_the_stream_hears_of_executions_from_the_first_to_the_la
         client.register({"name": "greet", "dag": steps})
         with client.changes() as changes:
             started = client.trigger("greet")
-            told = list(itertools.takewhile(lambda one: one.facts.get("status") != "completed", changes))
+            reported = list(itertools.takewhile(lambda one: one.facts.get("status") != "completed", changes))
 
-    assert {(one.job, one.execution_id) for one in told} == {("greet", started.execution_id)}
-    assert [one.facts["status"] for one in told if one.kind == "execution"] == ["pending", "running"]
+    assert {(one.job, one.execution_id) for one in reported} == {("greet", started.execution_id)}
+    assert [one.facts["status"] for one in reported if one.kind == "execution"] == ["pending", "running"]
 
 
-async def test_whoever_awaits_the_stream_hears_the_same(
+async def test_the_async_client_reads_the_same_stream(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GNOMON_WITNESS", str(tmp_path / "witness"))
@@ -278,7 +278,7 @@ async def test_whoever_awaits_the_stream_hears_the_same(
     assert (change.kind, change.job, change.execution_id) == ("execution", "greet", started.execution_id)
 
 
-def test_whoever_may_not_look_is_told_so_by_the_stream_too(database: Path) -> None:
+def test_the_stream_refuses_callers_without_permission(database: Path) -> None:
     with (
         up(database, "--port", "0") as running,
         gnomon.Client(address_of(running), token="") as client,

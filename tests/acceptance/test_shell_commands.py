@@ -84,8 +84,8 @@ def test_kill_9_takes_the_command_along_and_the_next_start_runs_it_again(place: 
         victim.kill()
     until(lambda: not any(map(alive, first)))
 
-    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment()) as heir:
+    with up(place / "gnomon.db", "--jobs", jobs, imports=(), environment=environment()) as successor:
         until(lambda: len(read_numbers(pids)) == 4)
-        assert heir.terminate() == 0
+        assert successor.terminate() == 0
 
     assert not any(map(alive, read_numbers(pids)))

@@ -63,7 +63,7 @@ async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> No
     assert all(did[what] > 20 for what in ("answer", "wait", "raise", "hang", "nonsense")), did
 
 
-async def test_what_workers_refuse_is_denied_with_a_letter_and_never_tried_again() -> None:
+async def test_a_task_that_workers_refuse_is_denied_with_a_dead_letter_and_never_retried() -> None:
     clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
     simulation = Simulation(MemoryStore(clock.now), clock, seed="refused", chances=rough())
     retried = Step(name=ONLY_STEP, function="work", retry=RetryPolicy(max_attempts=5, initial_delay_ms=1_000))
@@ -198,8 +198,8 @@ class Unfenced(MemoryRules):
 class Generous(MemoryAttempts):
     """Gives away what it has given away before."""
 
-    async def take(self, worker: str, **wish: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is asked for
-        taken = await super().take(worker, **wish)
+    async def take(self, worker: str, **request: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is asked for
+        taken = await super().take(worker, **request)
         for one in taken:
             task = self._state.tasks[one.task.task_id]
             if task.fence < 3:
@@ -321,21 +321,21 @@ async def dropping(self: Worker) -> None:
             self._held.pop(held, None)
 
 
-def lettered(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+def lettered(held: Assignment, outcome: AttemptOutcome, **reported: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
     """A dead letter, also for what has succeeded."""
-    ended = complete_attempt(held, outcome, **told)
+    ended = complete_attempt(held, outcome, **reported)
     return replace(ended, dead_letter="why not") if ended.state is TaskState.SUCCEEDED else ended
 
 
-def unfinished(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+def unfinished(held: Assignment, outcome: AttemptOutcome, **reported: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
     """No dead letter for anything."""
-    return replace(complete_attempt(held, outcome, **told), dead_letter=None)
+    return replace(complete_attempt(held, outcome, **reported), dead_letter=None)
 
 
-def rosy(held: Assignment, outcome: AttemptOutcome, **told: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
+def rosy(held: Assignment, outcome: AttemptOutcome, **reported: Any) -> TaskCompletion:  # noqa: ANN401 - what `ending` takes
     """Success, whatever came of it."""
     failed = outcome.result is Result.FAILED
-    return complete_attempt(held, AttemptOutcome(result=Result.SUCCEEDED) if failed else outcome, **told)
+    return complete_attempt(held, AttemptOutcome(result=Result.SUCCEEDED) if failed else outcome, **reported)
 
 
 def alike_but_for_runs(read: Schedule, current: Schedule) -> bool:
@@ -385,19 +385,19 @@ ONCE = Delivery.AT_MOST_ONCE
 
 def failed_once(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
     """A run whose first attempt has failed and which waits for the next."""
-    tale = HistoryBuilder(**{"retry": RETRY} | said).run("a").taken("a").begins("a").ends("a", Result.FAILED)
-    return tale.told("a", Result.FAILED, TaskState.PENDING, delay_ms=10_000)
+    built = HistoryBuilder(**{"retry": RETRY} | said).run("a").taken("a").begins("a").ends("a", Result.FAILED)
+    return built.reported("a", Result.FAILED, TaskState.PENDING, delay_ms=10_000)
 
 
 def lost_once(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
     """A run whose first worker has not been heard of until its lease was over, and which waits for the next."""
-    tale = HistoryBuilder(**said).run("a").taken("a").begins("a").lapsed("a")
-    return tale.told("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
+    built = HistoryBuilder(**said).run("a").taken("a").begins("a").lapsed("a")
+    return built.reported("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
 
 
 def gave_up(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - any field of the workflow
-    tale = HistoryBuilder(**said).run("a").taken("a").begins("a").ends("a", Result.GAVE_UP)
-    return tale.told("a", Result.GAVE_UP, TaskState.FAILED)
+    built = HistoryBuilder(**said).run("a").taken("a").begins("a").ends("a", Result.GAVE_UP)
+    return built.reported("a", Result.GAVE_UP, TaskState.FAILED)
 
 
 def waiting_behind(overlap: Overlap = Overlap.QUEUE) -> HistoryBuilder:
@@ -411,8 +411,8 @@ def nobody_could_run_it() -> HistoryBuilder:
 
 def zombie() -> HistoryBuilder:
     """The first worker stood still, comes back when another has done the work, and is not listened to."""
-    tale = lost_once().wait(1).success("a", "w2").ends("a", Result.FAILED, "w1", fence=1)
-    return tale.late("a", 1, Result.FAILED)
+    built = lost_once().wait(1).success("a", "w2").ends("a", Result.FAILED, "w1", fence=1)
+    return built.late("a", 1, Result.FAILED)
 
 
 def replayed(**said: Any) -> HistoryBuilder:  # noqa: ANN401 - of the letter
@@ -431,12 +431,12 @@ GOOD = {
         .run("a")
         .taken("a")
         .lapsed("a")
-        .told("a", Result.LOST, TaskState.FAILED, by="reconciler")
+        .reported("a", Result.LOST, TaskState.FAILED, by="reconciler")
     ),
     "cancelled while it waited": lambda: waiting_behind().cancelled("b"),
     "cancelled while it ran": lambda: (
         HistoryBuilder().run("a").taken("a").begins("a").cancelled("a").ends("a", Result.CANCELLED)
-        .told("a", Result.CANCELLED, TaskState.CANCELLED)
+        .reported("a", Result.CANCELLED, TaskState.CANCELLED)
     ),
     "one after the other": lambda: (
         waiting_behind().success("a").released("b").success("b").released("c").success("c")
@@ -451,9 +451,9 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("tale", GOOD.values(), ids=GOOD.keys())
-def test_a_good_history_breaks_no_rule(tale: Callable[[], HistoryBuilder]) -> None:
-    assert check(tale().build()) == []
+@pytest.mark.parametrize("built", GOOD.values(), ids=GOOD.keys())
+def test_a_good_history_breaks_no_rule(built: Callable[[], HistoryBuilder]) -> None:
+    assert check(built().build()) == []
 
 
 BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
@@ -468,7 +468,7 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
         "K6",
         lambda: (
             HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.SUCCEEDED)
-            .told("a", Result.SUCCEEDED, TaskState.PENDING).success("a")
+            .reported("a", Result.SUCCEEDED, TaskState.PENDING).success("a")
         ),
     ),
     "begun twice under one attempt": ("K6", lambda: HistoryBuilder().run("a").taken("a").begins("a").begins("a")),
@@ -477,7 +477,7 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
         "K6",
         lambda: (
             HistoryBuilder().run("a").taken("a").begins("a")
-            .told("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
+            .reported("a", Result.LOST, TaskState.PENDING, by="reconciler", delay_ms=500)
         ),
     ),
     "a second start of what starts once": (
@@ -489,21 +489,21 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
         "K8",
         lambda: (
             HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.FAILED)
-            .told("a", Result.SUCCEEDED, TaskState.SUCCEEDED)
+            .reported("a", Result.SUCCEEDED, TaskState.SUCCEEDED)
         ),
     ),
     "a success told by others": (
         "K8",
         lambda: (
             HistoryBuilder().run("a").taken("a").begins("a")
-            .told("a", Result.SUCCEEDED, TaskState.SUCCEEDED, by="w2").ends("a", Result.SUCCEEDED)
+            .reported("a", Result.SUCCEEDED, TaskState.SUCCEEDED, by="w2").ends("a", Result.SUCCEEDED)
         ),
     ),
     "failed after a success": (
         "K8",
         lambda: (
             HistoryBuilder().run("a").taken("a").begins("a").ends("a", Result.SUCCEEDED)
-            .told("a", Result.SUCCEEDED, TaskState.FAILED).letter("a")
+            .reported("a", Result.SUCCEEDED, TaskState.FAILED).letter("a")
         ),
     ),
     "two that exclude each other": (
@@ -540,7 +540,7 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
         "S12",
         lambda: (
             HistoryBuilder(retry=RETRY).run("a").taken("a").begins("a").ends("a", Result.FAILED)
-            .told("a", Result.FAILED, TaskState.FAILED)
+            .reported("a", Result.FAILED, TaskState.FAILED)
         ),
     ),
     "retried without a policy": ("S12", lambda: failed_once(retry=None)),
@@ -548,7 +548,7 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
         "S12",
         lambda: (
             HistoryBuilder(retry=RETRY).run("a").taken("a").begins("a").ends("a", Result.FAILED)
-            .told("a", Result.FAILED, TaskState.PENDING, delay_ms=11_100)
+            .reported("a", Result.FAILED, TaskState.PENDING, delay_ms=11_100)
         ),
     ),
     "begun after a cancellation": (
@@ -560,13 +560,13 @@ BAD: dict[str, tuple[str, Callable[[], HistoryBuilder]]] = {
 }  # fmt: skip
 
 
-def lying(tale: HistoryBuilder) -> HistoryBuilder:
-    tale.runs["a"] = replace(tale.runs["a"], status=RunStatus.COMPLETED)
-    return tale
+def lying(built: HistoryBuilder) -> HistoryBuilder:
+    built.runs["a"] = replace(built.runs["a"], status=RunStatus.COMPLETED)
+    return built
 
 
-@pytest.mark.parametrize(("rule", "tale"), BAD.values(), ids=BAD.keys())
-def test_a_bad_history_breaks_its_rule(rule: str, tale: Callable[[], HistoryBuilder]) -> None:
-    found = check(tale().build())
+@pytest.mark.parametrize(("rule", "built"), BAD.values(), ids=BAD.keys())
+def test_a_bad_history_breaks_its_rule(rule: str, built: Callable[[], HistoryBuilder]) -> None:
+    found = check(built().build())
 
     assert rule in {violation.rule for violation in found}

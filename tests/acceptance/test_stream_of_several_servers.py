@@ -23,7 +23,7 @@ from support.postgres_server import postgres
 PATIENCE = 30.0
 JOB = {"name": "greet", "command": "pwd", "overlap": "allow"}
 #: The changes of an execution of the job. Those of different processes come in any order.
-TOLD = [("execution", "completed"), ("execution", "pending"), ("execution", "running"), ("task", "succeeded")]
+PUBLISHED = [("execution", "completed"), ("execution", "pending"), ("execution", "running"), ("task", "succeeded")]
 
 
 class Follower:
@@ -46,7 +46,7 @@ class Follower:
             self.heard.append(change)
             self._more.set()
 
-    async def until_told(self, execution_id: str) -> list[tuple[str, object]]:
+    async def until_published(self, execution_id: str) -> list[tuple[str, object]]:
         """The changes of an execution, once as many were told as it has."""
 
         def ours() -> list[tuple[str, object]]:
@@ -54,7 +54,7 @@ class Follower:
             return [(one.kind, one.facts.get("status") or one.facts.get("became")) for one in of_run]
 
         async with asyncio.timeout(PATIENCE):
-            while len(ours()) < len(TOLD):
+            while len(ours()) < len(PUBLISHED):
                 self._more.clear()
                 await self._more.wait()
         return sorted(ours())
@@ -85,7 +85,7 @@ def command(url: str, *arguments: str) -> str:
     return done.stdout
 
 
-async def told_everywhere(url: str, **settings: Any) -> None:  # noqa: ANN401
+async def published_everywhere(url: str, **settings: Any) -> None:  # noqa: ANN401
     """Start two servers; what either of them or a command commits is told by both."""
     async with AsyncExitStack() as opened:
         servers = [await asyncio.to_thread(scheduler, url, **settings) for _ in range(2)]
@@ -102,22 +102,22 @@ async def told_everywhere(url: str, **settings: Any) -> None:  # noqa: ANN401
 
         for follower in followers:
             for run in runs:
-                assert await follower.until_told(run) == TOLD
+                assert await follower.until_published(run) == PUBLISHED
 
 
 @pytest.mark.req("H-12")
-async def test_a_server_and_its_standby_on_a_file_tell_the_same(tmp_path: Path) -> None:
-    await told_everywhere(f"sqlite:///{tmp_path / 'gnomon.db'}")
+async def test_a_server_and_its_standby_on_a_file_stream_the_same_changes(tmp_path: Path) -> None:
+    await published_everywhere(f"sqlite:///{tmp_path / 'gnomon.db'}")
 
 
 @pytest.mark.req("H-12")
-async def test_two_servers_on_postgresql_tell_the_same() -> None:
+async def test_two_servers_on_postgresql_stream_the_same_changes() -> None:
     async with postgres(18).database() as url:
-        await told_everywhere(url)
+        await published_everywhere(url)
 
 
 @pytest.mark.thorough
-async def test_two_servers_with_nats_tell_the_same() -> None:
+async def test_two_servers_with_nats_stream_the_same_changes() -> None:
     with Nats() as nats:
         async with postgres(18).database() as url:
-            await told_everywhere(url, nats__url=nats.url)
+            await published_everywhere(url, nats__url=nats.url)

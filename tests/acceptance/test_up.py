@@ -174,7 +174,9 @@ def test_a_function_that_nobody_has_registered_is_named(database: Path, jobs: Ca
 
 
 @pytest.mark.req("H-26")
-def test_what_another_process_triggers_starts_at_once(database: Path, jobs: Callable[..., Path], witness: Path) -> None:
+def test_a_run_triggered_by_another_process_starts_at_once(
+    database: Path, jobs: Callable[..., Path], witness: Path
+) -> None:
     with up(database, "--jobs", str(jobs("name: asked, function: witness/coroutine"))):
         triggered = gnomon("jobs", "trigger", "asked", "--database", str(database))
         until(lambda: read_witness(witness))
@@ -232,7 +234,7 @@ def test_a_stop_lets_what_runs_finish(database: Path, jobs: Callable[..., Path],
 
 
 @pytest.mark.guarantee("S26")
-def test_what_does_not_finish_in_time_is_killed_and_tried_again_at_the_next_start(
+def test_an_attempt_that_exceeds_the_drain_is_killed_and_retried_at_the_next_start(
     database: Path, jobs: Callable[..., Path], witness: Path
 ) -> None:
     line = "name: long, function: witness/stubborn, isolation: process"

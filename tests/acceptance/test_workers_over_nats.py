@@ -77,17 +77,17 @@ async def test_pools_and_labels_say_who_executes_over_nats(
         remote_worker(nats, "--label", "node.zone=eu") as european,
     ):
         until(lambda: len(client.workers()) == 3)
-        wishes: dict[str, tuple[dict[str, object], set[int]]] = {
+        cases: dict[str, tuple[dict[str, object], set[int]]] = {
             "anywhere": ({}, {usual.pid, european.pid}),
             "in-pool": ({"pool": "gpu"}, {gpu.pid}),
             "in-europe": ({"labels": {"node.zone": "eu"}}, {european.pid}),
         }
-        for name, (wish, _) in wishes.items():
-            client.register({"name": name, "function": "witness/coroutine", "overlap": "allow", **wish})
-        asked = [client.trigger(name).execution_id for _ in range(5) for name in wishes]
+        for name, (request, _) in cases.items():
+            client.register({"name": name, "function": "witness/coroutine", "overlap": "allow", **request})
+        asked = [client.trigger(name).execution_id for _ in range(5) for name in cases]
         assert {client.finished(run, timeout=60).status for run in asked} == {"completed"}
 
-    for name, (_, expected) in wishes.items():
+    for name, (_, expected) in cases.items():
         assert {pid for _, job, *_, pid in read_witness(witness) if job == name} <= expected
     tasks = await store.history.tasks(await all_runs(store))
     # Each of them found its worker as good as at once.

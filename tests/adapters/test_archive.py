@@ -48,7 +48,7 @@ async def test_records_are_kept_in_a_file_for_each_day(tmp_path: Path) -> None:
     ]
 
 
-async def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_archive_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     await FolderArchive(tmp_path).keep([record("run_a")])
 
     [kept] = files(tmp_path)
@@ -67,7 +67,7 @@ async def test_keeping_the_same_records_again_changes_nothing(tmp_path: Path) ->
     assert before.stat().st_mtime_ns == stamp
 
 
-async def test_what_an_interrupted_batch_left_twice_is_read_once(tmp_path: Path) -> None:
+async def test_duplicates_of_an_interrupted_batch_are_read_once(tmp_path: Path) -> None:
     archive = FolderArchive(tmp_path)
     await archive.keep([record("run_a"), record("run_b")])
     await archive.keep([record("run_b"), record("run_c")])

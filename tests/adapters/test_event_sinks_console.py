@@ -47,20 +47,20 @@ def pipe() -> Iterator[Pipe]:
 @pytest.mark.parametrize(
     ("state", "mark"), [(TaskState.PENDING, "~"), (TaskState.FAILED, "!"), (TaskState.TIMEOUT, "!")]
 )
-def test_what_the_reconciler_ended_for_good_is_marked_as_over(state: TaskState, mark: str) -> None:
+def test_tasks_that_the_reconciler_ended_are_marked_as_ended(state: TaskState, mark: str) -> None:
     line = said("attempt_ended_by_reconciler", job="report", run="run_1", result="lost", state=state, error="gone")
 
     assert line == f"{mark} report: lost: gone"
 
 
-@pytest.mark.parametrize(("skew", "told"), [(2500, "2.5 s ahead of"), (-800, "800 ms behind")])
-def test_a_clock_that_differs_from_that_of_the_store_is_told_of(skew: int, told: str) -> None:
+@pytest.mark.parametrize(("skew", "reported"), [(2500, "2.5 s ahead of"), (-800, "800 ms behind")])
+def test_a_clock_skew_is_reported(skew: int, reported: str) -> None:
     line = said("clock_skew", holder="node_1", skew_ms=skew)
 
-    assert line == f"! the clock of this machine is {told} that of the store"
+    assert line == f"! the clock of this machine is {reported} that of the store"
 
 
-def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_errors_are_printed_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([1.0] * 3 + [2.0] * 2)
     monkeypatch.setattr("gnomon.adapters.event_sinks.time.monotonic", lambda: next(seconds))
     stream = io.StringIO()
@@ -73,7 +73,7 @@ def test_what_several_complain_of_at_once_is_said_once_a_second(monkeypatch: pyt
     assert said == ["! ticker: no such table", "… and 2 more", "! ticker: no such table"]
 
 
-def test_what_goes_on_is_told_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_persisting_error_is_printed_again_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("gnomon.adapters.event_sinks.time.monotonic", lambda: now)
     stream = io.StringIO()
@@ -99,7 +99,7 @@ def test_that_the_database_is_gone_is_said_however_much_else_is() -> None:
     assert stream.getvalue().splitlines()[-1].endswith("gnomon.db was moved or deleted: stop and put it back")
 
 
-def test_whoever_does_without_what_is_shared_says_so() -> None:
+def test_a_fallback_of_coordination_is_reported() -> None:
     line = said("degraded", what="turns", error="NATS is away")
 
     assert line == "! turns: continuing without the shared service: NATS is away"
@@ -157,7 +157,7 @@ def test_lines_stay_in_order() -> None:
     assert [line.split()[-1] for line in stream.getvalue().splitlines()] == [*names, "stopped"]
 
 
-def test_what_would_scroll_by_too_fast_is_counted_and_the_end_is_told() -> None:
+def test_bursts_of_events_are_counted_and_their_end_is_printed() -> None:
     stream = io.StringIO()
     events = ConsoleEvents(stream)
     for number in range(1000):
@@ -219,7 +219,7 @@ def test_a_reader_that_stands_still_keeps_nobody_waiting(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVENT_FORMATS))
-def test_an_event_without_the_facts_of_its_line_is_told_all_the_same(name: str) -> None:
+def test_an_event_without_the_facts_of_its_line_is_printed_all_the_same(name: str) -> None:
     assert said(name)
 
 

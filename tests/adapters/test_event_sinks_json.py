@@ -23,32 +23,32 @@ def said(name: str, **facts: object) -> dict[str, object]:
 
 @pytest.mark.req("C-13")
 def test_an_event_is_an_object_with_its_facts() -> None:
-    told = said("job.skipped", job="report", reason="overlap", planned_at=5)
+    reported = said("job.skipped", job="report", reason="overlap", planned_at=5)
 
-    assert str(told.pop("time")).endswith("Z")
-    assert told == {"level": "info", "event": "job.skipped", "job": "report", "reason": "overlap", "planned_at": 5}
+    assert str(reported.pop("time")).endswith("Z")
+    assert reported == {"level": "info", "event": "job.skipped", "job": "report", "reason": "overlap", "planned_at": 5}
 
 
-def test_what_an_operator_should_look_into_is_a_warning() -> None:
+def test_events_that_need_an_operator_are_warnings() -> None:
     assert said("store_unavailable", error="away")["level"] == "warning"
 
 
 @pytest.mark.parametrize(
     "odd", [object(), {1, 2}, b"\xff", ValueError("no"), 2**70, float("nan"), "\ud800", 'a\n{"event": "forged"}']
 )
-def test_whatever_a_fact_is_there_is_one_line(odd: object) -> None:
+def test_every_fact_fits_into_one_line(odd: object) -> None:
     assert said("odd", fact=odd)["event"] == "odd"
 
 
-def test_what_is_not_read_is_counted_and_nobody_waits() -> None:
+def test_unread_lines_are_counted_and_block_no_emitter() -> None:
     reader, writer = os.pipe()
     with closing(os.fdopen(reader)) as read, os.fdopen(writer, "w") as stream:
         events = JsonEvents(stream, most=3)
         for number in range(2000):
             events.emit("task_succeeded", number=number, text="x" * 1000)
-        told = [json.loads(read.readline())]
-        while told[-1]["event"] != "lines_lost":
+        reported = [json.loads(read.readline())]
+        while reported[-1]["event"] != "lines_lost":
             events.emit("task_succeeded", number=0)
-            told.append(json.loads(read.readline()))
+            reported.append(json.loads(read.readline()))
 
-    assert told[-1]["count"] > 0
+    assert reported[-1]["count"] > 0

@@ -88,7 +88,7 @@ def test_a_control_group_without_a_limit_does_not_count(machine: Machine, cards:
     assert sampler.load().cpu == 1
 
 
-def test_a_machine_that_does_not_tell_is_not_known(
+def test_a_machine_without_load_figures_has_unknown_load(
     cards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -100,7 +100,7 @@ def test_a_machine_that_does_not_tell_is_not_known(
     assert (sampler.load().cpu, sampler.load().gpu) == (None, None)
 
 
-def test_this_machine_tells(cards: Path) -> None:
+def test_this_machine_has_load_figures(cards: Path) -> None:
     now = iter((0.0, 0.0, 0.0, 10.0, 10.0, 10.0))
     percent = LoadSampler(cards, CpuMeter(lambda: next(now, 20.0))).load().cpu
 
@@ -117,7 +117,7 @@ def test_the_busiest_graphics_card_counts(cards: Path) -> None:
     assert LoadSampler(cards).load().gpu == 93
 
 
-def test_a_program_is_asked_and_its_answer_told_the_next_time(
+def test_the_load_program_runs_in_the_background_and_its_answer_is_used_next_time(
     cards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"

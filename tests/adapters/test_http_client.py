@@ -34,7 +34,7 @@ async def test_an_answer_that_is_not_good_is_a_failure(status: int) -> None:
             await sender().send(heard.url("/x"), timeout_ms=SOON_MS)
 
 
-async def test_nobody_is_followed_elsewhere() -> None:
+async def test_redirects_to_other_hosts_are_not_followed() -> None:
     async with listener() as heard:
         heard.statuses = [302]
         await sender().send(heard.url("/x"), timeout_ms=SOON_MS)
@@ -70,6 +70,6 @@ async def test_where_nobody_listens_nothing_is_answered() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/a\r\nX: y", "file:///etc/passwd", "", "http://127.0.0.1/\x00"])
-async def test_what_is_no_address_is_not_called(url: str) -> None:
+async def test_an_invalid_address_is_not_called(url: str) -> None:
     with pytest.raises(PingFailed, match="not an http or https URL"):
         await sender().send(url, timeout_ms=SOON_MS)

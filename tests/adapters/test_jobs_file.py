@@ -118,7 +118,7 @@ def test_json_is_read_too(reading: Reading) -> None:
     assert [job.name for job in reading('{"jobs": [{"name": "a", "function": "f", "timeout": 1.5}]}')] == ["a"]
 
 
-def test_a_mark_at_the_beginning_and_ends_of_lines_from_elsewhere_mean_nothing(reading: Reading) -> None:
+def test_a_byte_order_mark_and_foreign_line_ends_are_accepted(reading: Reading) -> None:
     assert reading(b"\xef\xbb\xbf" + JOB.replace("\n", "\r\n").encode()) == reading(JOB)
 
 
@@ -162,7 +162,7 @@ UNCLEAR = ["yes", "No", "ON", "off", "010", "0x1F", "0o7", "0b1", "1_000", "1:30
 
 
 @pytest.mark.parametrize("written", UNCLEAR)
-def test_what_readers_disagree_about_must_be_quoted(refusal: Refusal, written: str) -> None:
+def test_ambiguous_scalars_must_be_quoted(refusal: Refusal, written: str) -> None:
     refused = refusal(JOB + f"  input: {{a: {written}}}\n")
 
     assert refused.reason.endswith("quote it")
@@ -285,7 +285,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-def test_what_repeats_itself_without_measure_is_refused_at_once(refusal: Refusal, bomb: str) -> None:
+def test_exponential_aliases_are_refused_at_once(refusal: Refusal, bomb: str) -> None:
     started = process_time()
 
     assert "aliases repeat too much" in refusal(bomb).reason
@@ -311,7 +311,7 @@ def test_ten_thousand_jobs_are_read_in_a_few_seconds(reading: Reading) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "device"])
-def test_what_is_no_ordinary_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
     file = {"folder": tmp_path, "device": Path("/dev/zero")}.get(kind, tmp_path / "jobs.yaml")
     if kind == "pipe":
         os.mkfifo(file)

@@ -12,7 +12,7 @@ def test_every_document_is_read() -> None:
     assert read_manifest("x", "a: 1\n---\n- 0644\n---\n") == [{"a": 1}, [0o644], None]
 
 
-def test_what_is_wrong_is_named_with_its_line() -> None:
+def test_an_error_names_its_line() -> None:
     with pytest.raises(FileError) as refused:
         read_manifest("x.yaml", "a: 1\nb: *a\n")
 

@@ -38,7 +38,7 @@ def test_a_table_is_read(file: Path) -> None:
         ("- a\n", 1, None),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(file: Path, text: str, line: int | None, field: str | None) -> None:
+def test_an_error_names_its_place(file: Path, text: str, line: int | None, field: str | None) -> None:
     file.write_text(text)
 
     with pytest.raises(FileError) as refused:

@@ -35,7 +35,7 @@ async def port() -> AsyncIterator[int]:
     await server.close()
 
 
-async def told(port: int, request: bytes) -> bytes:
+async def reported(port: int, request: bytes) -> bytes:
     """All that the server says to a request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
@@ -71,29 +71,31 @@ def asked(line: str) -> bytes:
     ],
 )
 async def test_every_request_has_its_answer(port: int, line: str, status: int) -> None:
-    assert (await told(port, asked(line))).startswith(f"HTTP/1.1 {status} ".encode())
+    assert (await reported(port, asked(line))).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 async def test_the_body_is_what_the_page_says(port: int) -> None:
-    assert (await told(port, asked("GET /fine HTTP/1.1"))).endswith(b"\r\n\r\nfine\n")
+    assert (await reported(port, asked("GET /fine HTTP/1.1"))).endswith(b"\r\n\r\nfine\n")
 
 
 async def test_a_head_has_no_body(port: int) -> None:
-    assert (await told(port, asked("HEAD /fine HTTP/1.1"))).endswith(b"\r\n\r\n")
+    assert (await reported(port, asked("HEAD /fine HTTP/1.1"))).endswith(b"\r\n\r\n")
 
 
 async def test_a_page_that_fails_does_not_say_why(port: int) -> None:
-    assert b"hunter2" not in await told(port, asked("GET /broken HTTP/1.1"))
+    assert b"hunter2" not in await reported(port, asked("GET /broken HTTP/1.1"))
 
 
 async def test_a_head_that_is_too_large_is_refused(port: int) -> None:
-    assert (await told(port, b"GET /fine HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")).startswith(b"HTTP/1.1 400")
+    assert (await reported(port, b"GET /fine HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")).startswith(
+        b"HTTP/1.1 400"
+    )
 
 
 async def test_callers_who_say_nothing_do_not_keep_others_from_being_answered(port: int) -> None:
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
 
-    assert b" 200 " in await told(port, asked("GET /fine HTTP/1.1"))
+    assert b" 200 " in await reported(port, asked("GET /fine HTTP/1.1"))
 
     for _, writer in silent:
         writer.close()
@@ -111,12 +113,12 @@ async def test_callers_who_say_nothing_do_not_keep_others_from_being_answered(po
     ],
 )
 async def test_a_request_names_a_host_that_the_server_answers_for(port: int, request_: bytes, status: int) -> None:
-    assert (await told(port, request_)).startswith(f"HTTP/1.1 {status} ".encode())
+    assert (await reported(port, request_)).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 @pytest.mark.parametrize("line", ["GET /fine HTTP/1.1", "GET /ill HTTP/1.1", "GET /elsewhere HTTP/1.1", "nonsense"])
 async def test_every_response_has_the_security_headers(port: int, line: str) -> None:
-    found = headers_of(await told(port, asked(line)))
+    found = headers_of(await reported(port, asked(line)))
 
     assert found["cache-control"] == ["no-store"]
     assert found["x-content-type-options"] == ["nosniff"]

@@ -19,9 +19,14 @@ async def test_an_execution_shows_that_it_was_not_announced(api_setup: ApiFixtur
 
     assert (listed["status"], listed["announced"]) == ("completed", "given_up")
     assert (shown["status"], shown["announced"]) == ("completed", "given_up")
-    [told] = shown["announcements"]
-    assert (told["announcement_id"], told["channel"], told["to"], told["state"]) == (name, "ops", "C1", "given_up")
-    assert (told["note"], told["tries"], told["next_try_at"]) == ("answered 403", 3, None)
+    [reported] = shown["announcements"]
+    assert (reported["announcement_id"], reported["channel"], reported["to"], reported["state"]) == (
+        name,
+        "ops",
+        "C1",
+        "given_up",
+    )
+    assert (reported["note"], reported["tries"], reported["next_try_at"]) == ("answered 403", 3, None)
 
 
 async def test_an_execution_that_announces_nothing_says_so(api_setup: ApiFixture, admin: ApiCaller) -> None:

@@ -134,7 +134,7 @@ async def test_a_body_that_names_an_actor_is_refused(admin: ApiCaller, name: str
 
 @pytest.mark.req("H-23")
 @pytest.mark.parametrize("name", [name for name in CHANGES if name not in _EACH_ANEW])
-async def test_what_is_asked_for_again_and_changes_nothing_leaves_no_entry(
+async def test_a_repeated_request_without_effect_leaves_no_entry(
     admin: ApiCaller, known: dict[str, str], name: str
 ) -> None:
     await changed(admin, name, known)

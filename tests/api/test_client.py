@@ -108,7 +108,7 @@ def test_errors_are_those_of_the_scheduler(client: gnomon.Client) -> None:
 
 
 @pytest.mark.parametrize(("token", "error"), [("stolen", errors.Unauthenticated), ("viewer", errors.Forbidden)])
-def test_who_may_not_is_told_so(address: str, token: str, error: type[Exception]) -> None:
+def test_a_missing_permission_is_an_error(address: str, token: str, error: type[Exception]) -> None:
     with gnomon.Client(address, token=token) as somebody, pytest.raises(error):
         somebody.register(JOB)
 
@@ -134,7 +134,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:8062", "ftp://x", "http://", "http://x?y"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(errors.UsageError, match="is not an address"):
         gnomon.Client(address)
 

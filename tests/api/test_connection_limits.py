@@ -68,7 +68,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
-def test_who_does_not_say_what_they_want_is_hung_up_on(sent: bytes) -> None:
+def test_a_client_that_sends_no_request_is_disconnected(sent: bytes) -> None:
     with serve_api_fixture(ApiFixture(server=HASTY)) as address, connected(address) as connection:
         connection.sendall(sent)
 
@@ -77,7 +77,7 @@ def test_who_does_not_say_what_they_want_is_hung_up_on(sent: bytes) -> None:
 
 @pytest.mark.parametrize("size", [5_000, 10_000_000])
 @pytest.mark.parametrize("where", ["GET /v1/jobs?x={} HTTP/1.1\r\n", "GET /v1/jobs HTTP/1.1\r\nX-Long: {}\r\n"])
-def test_who_needs_too_much_to_say_what_they_want_is_refused(where: str, size: int) -> None:
+def test_a_request_that_is_too_large_is_refused(where: str, size: int) -> None:
     with serve_api_fixture(ApiFixture(server=HASTY)) as address, connected(address) as connection:
         try:
             connection.sendall(where.format("a" * size).encode() + b"Host: gnomon\r\n\r\n")
@@ -109,7 +109,7 @@ def test_a_body_that_arrives_in_one_piece_with_its_headers_is_a_body_however_lar
         assert heard(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_what_is_no_request_is_refused_as_a_problem_like_everything_else() -> None:
+def test_a_malformed_request_is_refused_as_a_problem() -> None:
     with serve_api_fixture(ApiFixture()) as address, connected(address) as connection:
         connection.sendall(b"something\r\n\r\n")
         head, _, body = heard(connection).partition(b"\r\n\r\n")
@@ -118,7 +118,7 @@ def test_what_is_no_request_is_refused_as_a_problem_like_everything_else() -> No
         assert msgspec.json.decode(body)["status"] == 400
 
 
-async def test_who_follows_the_stream_and_takes_nothing_in_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_of_the_stream_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = asyncio.Event()
     monkeypatch.setattr(FlowControl, "resume_writing", lambda _: lost.set())
     api_setup, stop, listening = ApiFixture(server=HASTY), asyncio.Event(), listen(ServerSettings(port=0))
@@ -199,7 +199,7 @@ def test_a_token_that_is_shown_beside_a_certificate_is_what_counts(api_setup: Ap
             somebody.job("report")
 
 
-def test_a_certificate_that_nobody_was_told_of_lets_nobody_in(api_setup: ApiFixture, authority: Authority) -> None:
+def test_an_unlisted_certificate_does_not_authenticate(api_setup: ApiFixture, authority: Authority) -> None:
     # The common name is ignored if there is an alternative name.
     stranger = authority.vouches("billing", DNSName("stranger"))
     with serve_api_fixture(api_setup) as address:
@@ -219,7 +219,7 @@ def test_a_certificate_of_another_authority_is_refused(
             somebody.job("report")
 
 
-def test_what_may_be_done_with_a_certificate_is_read() -> None:
+def test_the_role_of_a_certificate_is_read() -> None:
     assert read_certificates(("billing=operator", "CN=x=viewer/acme")) == {
         "billing": CertificateGrant("operator"),
         "CN=x": CertificateGrant("viewer", "acme"),
@@ -227,7 +227,7 @@ def test_what_may_be_done_with_a_certificate_is_read() -> None:
 
 
 @pytest.mark.parametrize("entry", ["billing", "=admin", "billing=root", "billing=admin/", "billing=admin/A B"])
-def test_what_nobody_can_mean_about_a_certificate_is_refused(entry: str) -> None:
+def test_a_malformed_rule_for_certificates_is_refused(entry: str) -> None:
     with pytest.raises(errors.FieldError, match=r"auth\.certificates"):
         read_certificates([entry])
 
@@ -255,7 +255,7 @@ def test_certificates_that_cannot_be_used_are_refused_at_the_start(server: Serve
 # ---- how often -----------------------------------------------------------------------------------
 
 
-async def test_who_asks_too_often_is_told_when_to_come_back() -> None:
+async def test_a_caller_over_its_rate_is_told_when_to_retry() -> None:
     api_setup = ApiFixture(server=ServerSettings(rate_limit=60, rate_burst=3))
     async with api_setup.caller("viewer") as viewer, api_setup.caller("admin") as admin:
         answers = [await viewer.get("/v1/jobs") for _ in range(4)]

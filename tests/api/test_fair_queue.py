@@ -32,7 +32,7 @@ class CountedResource:
 
 
 @pytest.fixture
-def book() -> CountedResource:
+def resource() -> CountedResource:
     return CountedResource()
 
 
@@ -49,56 +49,56 @@ async def settled() -> None:
 # ---- shared answers ------------------------------------------------------------------------------
 
 
-async def test_those_who_ask_the_same_at_once_share_one_reading(book: CountedResource) -> None:
+async def test_identical_concurrent_requests_share_one_read(resource: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
-    book.let_go.set()
+    resource.let_go.set()
 
-    replies = await asyncio.gather(*(crowd.coalesced("jobs", book.read, ADA) for _ in range(32)))
+    replies = await asyncio.gather(*(crowd.coalesced("jobs", resource.read, ADA) for _ in range(32)))
 
-    assert (book.readings, {said(one) for one in replies}) == (1, {'{"reading":1}'})
+    assert (resource.readings, {said(one) for one in replies}) == (1, {'{"reading":1}'})
 
 
-async def test_those_who_ask_something_else_get_something_else(book: CountedResource) -> None:
+async def test_different_requests_do_not_share_a_read(resource: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
-    book.let_go.set()
+    resource.let_go.set()
 
-    await asyncio.gather(crowd.coalesced("jobs", book.read, ADA), crowd.coalesced("executions", book.read, ADA))
+    await asyncio.gather(crowd.coalesced("jobs", resource.read, ADA), crowd.coalesced("executions", resource.read, ADA))
 
-    assert book.readings == 2
+    assert resource.readings == 2
 
 
-async def test_whoever_asks_while_it_is_being_read_gets_the_next_reading_together_with_others(
-    book: CountedResource,
+async def test_requests_during_a_read_share_the_next_one(
+    resource: CountedResource,
 ) -> None:
     crowd = RequestCoalescer(lambda: False)
-    first = asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA))
-    await book.opened.wait()
-    later = [asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA)) for _ in range(5)]
+    first = asyncio.ensure_future(crowd.coalesced("jobs", resource.read, ADA))
+    await resource.opened.wait()
+    later = [asyncio.ensure_future(crowd.coalesced("jobs", resource.read, ADA)) for _ in range(5)]
     await settled()
-    assert book.readings == 1
-    book.let_go.set()
+    assert resource.readings == 1
+    resource.let_go.set()
 
     assert said(await first) == '{"reading":1}'
     assert {said(await one) for one in later} == {'{"reading":2}'}
 
 
-async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(book: CountedResource) -> None:
+async def test_a_refusal_reaches_all_who_share_it_and_nobody_who_comes_later(resource: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
     refused = await asyncio.gather(
-        *(crowd.coalesced("jobs", book.refuse, ADA) for _ in range(3)), return_exceptions=True
+        *(crowd.coalesced("jobs", resource.refuse, ADA) for _ in range(3)), return_exceptions=True
     )
-    book.let_go.set()
+    resource.let_go.set()
 
     assert [str(one) for one in refused] == ["not today"] * 3
-    assert said(await crowd.coalesced("jobs", book.read, ADA)) == '{"reading":1}'
+    assert said(await crowd.coalesced("jobs", resource.read, ADA)) == '{"reading":1}'
 
 
-async def test_one_who_leaves_takes_the_answer_from_nobody(book: CountedResource) -> None:
+async def test_one_who_leaves_takes_the_answer_from_nobody(resource: CountedResource) -> None:
     crowd = RequestCoalescer(lambda: False)
-    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", book.read, ADA)) for _ in range(2))
-    await book.opened.wait()
+    leaves, stays = (asyncio.ensure_future(crowd.coalesced("jobs", resource.read, ADA)) for _ in range(2))
+    await resource.opened.wait()
     leaves.cancel()
-    book.let_go.set()
+    resource.let_go.set()
 
     assert said(await stays) == '{"reading":1}'
 
@@ -184,7 +184,7 @@ async def test_one_who_comes_alone_does_not_wait(*, busy: bool) -> None:
     assert row.passed == [0, 1, 2, 3]
 
 
-async def test_whoever_comes_later_passes_too() -> None:
+async def test_later_requests_are_served_too() -> None:
     row = WaitingRequests()
     await row.passes(1)
 
@@ -193,7 +193,7 @@ async def test_whoever_comes_later_passes_too() -> None:
     assert row.passed == [1, 2]
 
 
-async def test_those_who_wait_pass_also_while_the_scheduler_has_something_in_hand() -> None:
+async def test_waiting_requests_are_served_also_while_the_scheduler_is_busy() -> None:
     row = WaitingRequests()
     row.pace = RequestPacer(lambda: True)
 

@@ -330,7 +330,7 @@ async def test_a_store_that_is_away_is_said_and_when_to_come_back(api_setup: Api
     assert failed.json()["type"] == "urn:gnomon:problem:store_unavailable"
 
 
-async def test_what_nobody_thought_of_is_told_to_the_log_and_not_to_the_caller(api_setup: ApiFixture) -> None:
+async def test_an_unexpected_error_is_logged_and_not_shown_to_the_caller(api_setup: ApiFixture) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the password is hunter2")
 
@@ -376,7 +376,7 @@ class HostileClient:
 
 
 @pytest.fixture(scope="module")
-def doorstep() -> Iterator[HostileClient]:
+def hostile_client() -> Iterator[HostileClient]:
     with asyncio.Runner() as runner:
         yield HostileClient(runner)
 
@@ -384,11 +384,11 @@ def doorstep() -> Iterator[HostileClient]:
 @given(said=BODIES, broken=st.binary(max_size=3), at=st.integers(0, 200))
 @settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
 def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
-    doorstep: HostileClient, said: object, broken: bytes, at: int
+    hostile_client: HostileClient, said: object, broken: bytes, at: int
 ) -> None:
     raw = json.dumps(said).encode()
 
-    doorstep.throw(raw[:at] + broken + raw[at:])
+    hostile_client.throw(raw[:at] + broken + raw[at:])
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
         ("/v1/ticks?kind=done", "kind", "must be one of fired"),
     ],
 )
-async def test_what_is_wrong_with_a_question_is_told_in_its_own_words(
+async def test_an_invalid_query_is_refused_in_its_own_words(
     admin: ApiCaller, asked: str, field: str, reason: str
 ) -> None:
     [fault] = (await admin.get(asked)).json()["errors"]

@@ -25,7 +25,7 @@ async def test_a_job_is_registered_with_the_fields_of_the_registry(admin: ApiCal
 
 
 @pytest.mark.req("H-03")
-async def test_whoever_registers_a_sentence_is_told_the_cron_it_was_read_as(admin: ApiCaller) -> None:
+async def test_registering_a_sentence_answers_with_its_cron_expression(admin: ApiCaller) -> None:
     said = {"function": "f", "timezone": "America/New_York"}
     first = await admin.post("/v1/jobs", {**said, "name": "a", "schedule": "twice daily at 8am and 8pm"})
     changed = await admin.ask("PUT", "/v1/jobs/a", {**said, "schedule": "every first of the month at midnight"})
@@ -100,7 +100,7 @@ async def test_a_job_is_changed(admin: ApiCaller) -> None:
     assert done.headers["etag"] == (await admin.get("/v1/jobs/report")).headers["etag"]
 
 
-async def test_what_is_not_there_is_not_changed(admin: ApiCaller) -> None:
+async def test_a_missing_job_is_not_changed(admin: ApiCaller) -> None:
     assert (await admin.ask("PUT", "/v1/jobs/report", JOB)).status_code == 404
     assert (await admin.get("/v1/jobs")).json()["items"] == []
 
@@ -186,7 +186,7 @@ async def test_a_key_stands_for_one_input(admin: ApiCaller) -> None:
     assert (other.status_code, other.json()["type"]) == (409, "urn:gnomon:problem:key_taken")
 
 
-async def test_a_second_execution_is_refused_while_one_goes_on_unless_it_is_forced(admin: ApiCaller) -> None:
+async def test_a_second_execution_is_refused_while_one_is_active_unless_it_is_forced(admin: ApiCaller) -> None:
     await admin.registered(overlap="skip")
     await admin.triggered()
 
@@ -250,7 +250,7 @@ async def test_an_execution_is_cancelled_once(admin: ApiCaller) -> None:
     assert (first.status_code, first.json()["became"], second.status_code) == (202, "cancelled", 409)
 
 
-async def test_what_steps_have_said_is_listed(api_setup: ApiFixture, admin: ApiCaller) -> None:
+async def test_logs_of_steps_are_listed(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     execution = await admin.triggered()
     await api_setup.finish_execution(execution, output=b'{"rows":3}', logs=(LogLine(NOON, "info", "began"),))
@@ -264,7 +264,7 @@ async def test_what_steps_have_said_is_listed(api_setup: ApiFixture, admin: ApiC
     ]
 
 
-async def test_whoever_waits_for_changes_is_told(api_setup: ApiFixture, admin: ApiCaller) -> None:
+async def test_a_waiting_request_is_answered_on_a_change(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered()
     await admin.triggered()
 

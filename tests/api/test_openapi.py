@@ -112,9 +112,9 @@ def test_every_example_is_one(path: str, method: str, said: dict[str, Any]) -> N
 def test_every_answer_has_an_example(path: str, method: str, said: dict[str, Any]) -> None:
     del path, method
     answers = [one["content"] for status, one in said["responses"].items() if status < "3" and "content" in one]
-    told = [one["application/json"] for one in answers if "application/json" in one]
+    reported = [one["application/json"] for one in answers if "application/json" in one]
 
-    assert all(one["examples"] for one in told)
+    assert all(one["examples"] for one in reported)
 
 
 @pytest.mark.parametrize(

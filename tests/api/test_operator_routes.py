@@ -61,7 +61,7 @@ async def test_a_file_larger_than_other_bodies_is_taken(admin: ApiCaller) -> Non
     assert (done.status_code, len(done.json()["items"])) == (200, 1200)
 
 
-async def test_a_plan_tells_what_would_become_of_jobs_and_does_nothing(admin: ApiCaller) -> None:
+async def test_a_plan_shows_the_changes_of_jobs_and_makes_none(admin: ApiCaller) -> None:
     await admin.registered()
 
     planned = (await admin.post("/v1/plan", {"jobs": [{**JOB, "schedule": "0 10 * * *"}, OTHER], "days": 2})).json()
@@ -102,9 +102,7 @@ async def test_a_tick_that_cannot_be_meant_is_not_skipped(admin: ApiCaller, said
 
 
 @pytest.mark.req("H-26")
-async def test_whoever_resumes_a_job_says_what_becomes_of_what_the_pause_swallowed(
-    api_setup: ApiFixture, admin: ApiCaller
-) -> None:
+async def test_resuming_a_job_takes_a_choice_for_its_missed_ticks(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered(overlap="queue")
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)
@@ -304,5 +302,5 @@ async def test_the_audit_trail_says_which_tick_was_skipped_moved_or_put_back(adm
 
     entries = (await admin.get("/v1/audit?action=skip")).json()["items"]
 
-    told = [{what: said for what, said in one["details"].items() if what != "revision"} for one in entries]
-    assert told == [{"moved": {tick: instead}}, {"put_back": [tick]}, {"skipped": [tick]}]
+    reported = [{what: said for what, said in one["details"].items() if what != "revision"} for one in entries]
+    assert reported == [{"moved": {tick: instead}}, {"put_back": [tick]}, {"skipped": [tick]}]

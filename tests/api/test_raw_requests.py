@@ -44,7 +44,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("raw", ODD.values(), ids=ODD)
-def test_what_two_could_read_differently_is_refused(address: str, raw: bytes) -> None:
+def test_ambiguous_requests_are_refused(address: str, raw: bytes) -> None:
     assert answered(address, raw).startswith(b"HTTP/1.1 400")
 
 

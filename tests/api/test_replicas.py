@@ -89,7 +89,7 @@ async def test_files_applied_at_the_same_time_stand_whole(clients: list[gnomon.A
     assert len(said) == 1
 
 
-async def test_what_a_server_that_stands_by_is_asked_for_is_executed_by_the_one_that_does_not(
+async def test_a_request_to_a_standby_is_executed_by_the_active_server(
     clients: list[gnomon.AsyncClient],
 ) -> None:
     await clients[0].register({"name": "greet", "command": "echo hello", "overlap": "allow"})

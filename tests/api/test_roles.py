@@ -52,7 +52,7 @@ async def test_every_route_lets_in_those_who_may_and_nobody_else(
 @pytest.mark.req("H-20")
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in EVERYBODY], ids=lambda one: one.name)
 @pytest.mark.parametrize("token", [None, "stolen"])
-async def test_whoever_is_not_known_is_let_in_nowhere(
+async def test_an_unknown_caller_is_rejected_by_every_route(
     api_setup: ApiFixture, route: ApiRoute, token: str | None
 ) -> None:
     async with api_setup.caller(token) as somebody:
@@ -79,21 +79,19 @@ def test_only_how_the_scheduler_is_may_be_asked_by_everybody() -> None:
 
 
 @pytest.mark.req("H-20", "H-23")
-async def test_who_asks_for_what_they_may_not_is_written_down_once_in_a_while(
-    api_setup: ApiFixture, admin: ApiCaller
-) -> None:
+async def test_refused_requests_of_a_caller_are_audited_at_intervals(api_setup: ApiFixture, admin: ApiCaller) -> None:
     async with api_setup.caller("viewer") as viewer:
         for name in ("report", "other"):
             await viewer.ask("DELETE", f"/v1/jobs/{name}")
         await viewer.post("/v1/jobs/report/trigger")
 
-    told = (await admin.get("/v1/audit?action=refuse&kind=request")).json()["items"]
-    assert [one["name"] for one in told] == ["POST /v1/jobs/report/trigger", "DELETE /v1/jobs/report"]
-    assert {one["actor"] for one in told} == {"viewer@example.com"}
-    assert told[1]["details"] == {"reason": "this needs the role admin; your token has viewer"}
+    reported = (await admin.get("/v1/audit?action=refuse&kind=request")).json()["items"]
+    assert [one["name"] for one in reported] == ["POST /v1/jobs/report/trigger", "DELETE /v1/jobs/report"]
+    assert {one["actor"] for one in reported} == {"viewer@example.com"}
+    assert reported[1]["details"] == {"reason": "this needs the role admin; your token has viewer"}
 
 
-async def test_who_may_not_is_refused_before_anything_is_read(api_setup: ApiFixture) -> None:
+async def test_a_missing_permission_is_refused_before_anything_is_read(api_setup: ApiFixture) -> None:
     async with api_setup.caller("viewer") as viewer:
         refused = await viewer.ask("POST", "/v1/jobs", raw=b"[" * 100_000)
 
@@ -118,7 +116,7 @@ async def test_nobody_sees_or_touches_what_is_another_tenants(api_setup: ApiFixt
     assert free.status_code == 201
 
 
-async def test_what_is_anothers_and_what_is_not_there_are_told_in_the_same_words(
+async def test_an_object_of_another_tenant_is_answered_like_a_missing_one(
     api_setup: ApiFixture, admin: ApiCaller
 ) -> None:
     await admin.registered()
@@ -140,7 +138,7 @@ async def test_two_tokens_are_one_too_many(api_setup: ApiFixture) -> None:
 
 
 @pytest.mark.parametrize("said", ["admin", "Basic YWRtaW4=", "Bearer", "Bearer ", "Bearer " + "x" * 10_000])
-async def test_what_is_no_bearer_token_lets_nobody_in(api_setup: ApiFixture, said: str) -> None:
+async def test_only_bearer_tokens_authenticate(api_setup: ApiFixture, said: str) -> None:
     async with api_setup.caller(None) as somebody:
         assert (await somebody.get("/v1/jobs", Authorization=said)).status_code == 401
 

@@ -89,7 +89,7 @@ async def test_a_deployed_workflow_is_started_once_for_each_key(admin: ApiCaller
 
 
 @pytest.mark.req("C-08", "C-16")
-async def test_what_was_never_deployed_is_not_started(admin: ApiCaller) -> None:
+async def test_a_workflow_that_was_never_deployed_is_not_started(admin: ApiCaller) -> None:
     start = {"workflow_id": "none", "version": 1, "scheduled_for": 1772416800000, "idempotency_key": "k"}
 
     assert (await admin.post("/v1/run-launcher/start", start)).json() == {"started": False}
@@ -147,7 +147,7 @@ async def test_workers_that_are_alive_are_listed(api_setup: ApiFixture, admin: A
 
 @pytest.mark.req("H-12", "Z-11")
 @pytest.mark.parametrize("path", ["/v1/health", "/readyz"])
-async def test_health_is_told_part_by_part_and_red_when_a_part_is(api_setup: ApiFixture, path: str) -> None:
+async def test_health_is_reported_by_component_and_fails_with_one_of_them(api_setup: ApiFixture, path: str) -> None:
     async with api_setup.caller(None) as probe:
         well = await probe.get(path)
         api_setup.condition = HealthCondition.ERROR
@@ -181,7 +181,7 @@ async def test_a_process_that_is_not_worth_keeping_says_so(api_setup: ApiFixture
 @pytest.mark.parametrize(
     ("token", "message"), [(None, ""), ("nobody", ""), ("nothing", ""), ("viewer", "at db.example")]
 )
-async def test_what_is_wrong_is_told_in_words_to_those_who_may_look(
+async def test_the_reason_of_bad_health_is_shown_to_permitted_callers(
     api_setup: ApiFixture, token: str | None, message: str
 ) -> None:
     async with api_setup.caller(token) as probe:
@@ -218,7 +218,7 @@ async def following(api_setup: ApiFixture, token: str) -> AsyncIterator["asyncio
     await asyncio.wait_for(task, 5)
 
 
-async def test_whoever_follows_the_stream_hears_of_its_own_tenant_only(api_setup: ApiFixture) -> None:
+async def test_the_stream_shows_changes_of_the_own_tenant_only(api_setup: ApiFixture) -> None:
     async with following(api_setup, "viewer") as heard:
         for tenant, job in (("other", "theirs"), ("default", "ours")):
             api_setup.change_stream.publish([Change("task", tenant, instant_of(0), {"job": job})])
@@ -247,7 +247,7 @@ async def test_no_more_follow_than_may(api_setup: ApiFixture) -> None:
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
 
 
-async def test_who_is_gone_before_anything_was_sent_keeps_no_place(api_setup: ApiFixture) -> None:
+async def test_a_client_that_disconnects_early_keeps_no_place_in_the_stream(api_setup: ApiFixture) -> None:
     route = next(one for one in ROUTES if one.name == "follow_changes")
     caller = await api_setup.services.tokens.caller("viewer")
     for _ in range(5):
@@ -281,7 +281,7 @@ async def test_a_slow_listener_is_let_go_of_and_nobody_waits_for_it() -> None:
     assert (slow.dropped, len(heard)) == (True, 4000)
 
 
-async def test_a_full_house_is_said() -> None:
+async def test_a_full_stream_is_reported() -> None:
     change_stream = ChangeStream(most=0)
 
     with pytest.raises(Unavailable):
@@ -312,7 +312,7 @@ async def test_a_stream_has_no_head_of_its_own(admin: ApiCaller) -> None:
     assert (await admin.ask("HEAD", "/v1/stream")).status_code == 405
 
 
-async def test_who_may_not_look_may_not_look_at_the_head_either(api_setup: ApiFixture) -> None:
+async def test_a_head_request_needs_the_permission_of_get(api_setup: ApiFixture) -> None:
     async with api_setup.caller(None) as nobody:
         assert (await nobody.ask("HEAD", "/v1/jobs")).status_code == 401
 

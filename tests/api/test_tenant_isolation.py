@@ -63,7 +63,7 @@ async def everything(api_setup: ApiFixture) -> list[Any]:
 @pytest.mark.parametrize(
     "route", [one for one in ROUTES if one.name not in SHARED | OF_THE_CALLER], ids=lambda one: one.name
 )
-async def test_what_is_anothers_is_not_seen_and_not_touched(
+async def test_objects_of_another_tenant_are_neither_seen_nor_changed(
     api_setup: ApiFixture, known: dict[str, str], route: ApiRoute
 ) -> None:
     before = await everything(api_setup)

@@ -308,10 +308,10 @@ async def test_why_says_what_was_in_doubt(file: Place, tmp_path: Path) -> None:
     await store.close()
 
     async with Operations.open(onto.settings) as operations:
-        told = (await operations.explainer.last("once", 9)).explanations
-        [missed] = [one for one in told if one.kind == "missed"]
-        told = (await operations.explainer.last("often", 9)).explanations
-        [ran] = [one for one in told if one.kind == "fired"]
+        reported = (await operations.explainer.last("once", 9)).explanations
+        [missed] = [one for one in reported if one.kind == "missed"]
+        reported = (await operations.explainer.last("often", 9)).explanations
+        [ran] = [one for one in reported if one.kind == "fired"]
 
     assert (missed.kind, missed.reason) == ("missed", "store_uncertain")
     assert "a backup was restored at" in missed.sentence
@@ -320,9 +320,7 @@ async def test_why_says_what_was_in_doubt(file: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["nothing", "other", "cut", "flipped", "newer"])
-async def test_what_is_no_intact_backup_is_refused_and_changes_nothing(
-    file: Place, tmp_path: Path, damage: str
-) -> None:
+async def test_a_damaged_backup_is_refused_and_changes_nothing(file: Place, tmp_path: Path, damage: str) -> None:
     backup = tmp_path / "backup.db"
     await file.fill()
     await back_up(file.settings, backup)

@@ -18,7 +18,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("package", "words", "told"),
+    ("package", "words", "reported"),
     [
         ("asyncpg", ["server", "--database", "postgresql://127.0.0.1:1/x"], "PostgreSQL needs the package asyncpg"),
         ("asyncpg", ["jobs", "list", "--database", "postgresql://127.0.0.1:1/x"], "pip install 'gnomon[postgres]'"),
@@ -28,7 +28,9 @@ main()
         ("redis", ["server"], "Redis needs the package redis: pip install 'gnomon[redis]'"),
     ],
 )
-def test_a_missing_extra_is_named_with_what_to_type(package: str, words: list[str], told: str, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named_with_what_to_type(
+    package: str, words: list[str], reported: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, package, *words],
         capture_output=True,
@@ -40,5 +42,5 @@ def test_a_missing_extra_is_named_with_what_to_type(package: str, words: list[st
     )
 
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
     assert "Traceback" not in done.stderr

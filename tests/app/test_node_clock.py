@@ -86,7 +86,7 @@ async def first_run(node: Node) -> Run:
 
 
 @pytest.mark.parametrize("ahead_ms", [OFF_MS, -OFF_MS])
-async def test_what_is_asked_for_starts_at_once_and_is_written_down_by_the_clock_of_the_store(
+async def test_a_triggered_run_starts_at_once_and_is_dated_by_the_clock_of_the_store(
     tmp_path: Path, ahead_ms: int
 ) -> None:
     async with running(tmp_path, ahead_ms) as (node, events):

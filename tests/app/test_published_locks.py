@@ -50,11 +50,11 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keeper", "setting", "read"), [(Redis, "redis.url", in_redis), thorough(Nats, "nats.url", in_nats)]
+    ("service", "setting", "read"), [(Redis, "redis.url", in_redis), thorough(Nats, "nats.url", in_nats)]
 )
 async def test_the_lock_of_a_running_job_is_shown_until_its_run_is_over(
     tmp_path: Path,
-    keeper: type[Redis | Nats],
+    service: type[Redis | Nats],
     setting: str,
     read: Callable[[Any], Awaitable[str | None]],
 ) -> None:
@@ -68,7 +68,7 @@ async def test_the_lock_of_a_running_job_is_shown_until_its_run_is_over(
     functions.add(work, "work")
     file = tmp_path / "jobs.yaml"
     file.write_text("jobs:\n  - {name: locked, function: work, every: 1s, lock: true}\n")
-    with keeper() as server:
+    with service() as server:
         flags = {"database.url": f"sqlite:///{tmp_path / 'gnomon.db'}", setting: server.url, "metrics.port": 0}
         options = ServerOptions(settings=load(flags=flags), jobs_files=(file,), functions=functions, events=Recorder())
         scheduler = await asyncio.to_thread(BackgroundScheduler, options)

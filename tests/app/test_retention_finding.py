@@ -18,7 +18,7 @@ KEYS = {"s3.access_key_id": "AKIDTEST", "s3.secret_access_key": "hunter2"}
 
 @pytest.mark.req("H-11")
 @pytest.mark.parametrize(
-    ("flags", "grade", "told"),
+    ("flags", "grade", "reported"),
     [
         ({}, Severity.OK, "deleted 90 days after it ended, after it was archived in the folder gnomon.db.archive"),
         ({"execution.archive_dir": "/data"}, Severity.OK, "in the folder /data"),
@@ -31,12 +31,12 @@ KEYS = {"s3.access_key_id": "AKIDTEST", "s3.secret_access_key": "hunter2"}
     ],
 )
 def test_doctor_says_how_long_history_is_kept_and_where_it_goes(
-    flags: dict[str, object], grade: Severity, told: str
+    flags: dict[str, object], grade: Severity, reported: str
 ) -> None:
     found = retention_finding(load(flags=flags))
 
     assert (found.about, found.grade) == ("retention", grade)
-    assert told in found.message
+    assert reported in found.message
     assert "hunter2" not in found.message
 
 

@@ -25,7 +25,7 @@ class SoleNodeStub:
         self.myself = self
 
 
-async def test_what_was_made_at_the_start_is_not_looked_at_again_when_garbage_is_collected() -> None:
+async def test_objects_of_the_start_are_frozen_for_the_garbage_collector() -> None:
     tune_gc(after=0)
     await asyncio.sleep(0.001)
 

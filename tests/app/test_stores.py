@@ -29,7 +29,7 @@ def test_a_database_is_made_without_what_makes_it_staying_in_memory(tmp_path: Pa
     assert (made.stdout, made.stderr) == ("False\n", "")
 
 
-def test_a_database_that_cannot_be_made_is_told_of_by_whoever_opens_it(tmp_path: Path) -> None:
+def test_opening_a_database_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     refused = makes(f"sqlite:///{tmp_path / 'missing' / 'gnomon.db'}")
 
     assert refused.returncode

@@ -35,7 +35,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return prompt
 
 
-def told(prompt: CliPrompt, *, given_up: bool = True) -> str:
+def reported(prompt: CliPrompt, *, given_up: bool = True) -> str:
     """An execution of the job has ended, and its announcement was given up, or waits."""
     prompt.lines("jobs", "apply", "-f", "jobs.yaml", *CONFIG)
     execution = prompt.triggered("backup")
@@ -58,8 +58,8 @@ def told(prompt: CliPrompt, *, given_up: bool = True) -> str:
 
 
 @pytest.mark.req("Z-07")
-def test_what_was_not_announced_is_listed_shown_and_tried_again(prompt: CliPrompt) -> None:
-    execution = told(prompt)
+def test_a_failed_announcement_is_listed_shown_and_retried(prompt: CliPrompt) -> None:
+    execution = reported(prompt)
 
     [header, row] = prompt.lines("announcements", "list")
     assert header.split() == ["announcement", "job", "moment", "channel", "state", "planned", "tries", "note"]
@@ -83,7 +83,7 @@ def test_what_was_not_announced_is_listed_shown_and_tried_again(prompt: CliPromp
 
 @pytest.mark.req("Z-07")
 def test_an_execution_stays_completed_and_shows_that_it_was_not_announced(prompt: CliPrompt) -> None:
-    execution = told(prompt)
+    execution = reported(prompt)
 
     [header, row] = prompt.lines("executions", "list")
     shown = prompt.lines("executions", "show", execution)
@@ -97,7 +97,7 @@ def test_an_execution_stays_completed_and_shows_that_it_was_not_announced(prompt
 
 
 def test_an_execution_that_is_to_be_announced_says_so(prompt: CliPrompt) -> None:
-    told(prompt, given_up=False)
+    reported(prompt, given_up=False)
 
     assert prompt.lines("executions", "list")[1].endswith("to be announced")
 

@@ -43,9 +43,9 @@ def test_everything_that_was_typed_is_written_down(prompt: CliPrompt) -> None:
     prompt.lines("events", "emit", "model.drift")
     prompt.lines("jobs", "delete", "cleanup", "--yes")
 
-    told = [(one["actor"], one["action"], one["kind"]) for one in reversed(prompt.data("audit", "list"))]
+    reported = [(one["actor"], one["action"], one["kind"]) for one in reversed(prompt.data("audit", "list"))]
 
-    assert told == [
+    assert reported == [
         ("ada", "deploy", "workflow"),
         ("ada", "deploy", "workflow"),
         ("ada", "register", "job"),
@@ -86,7 +86,7 @@ def test_looking_changes_nothing_and_no_entries_are_said_to_be_none(prompt: CliP
         (("verify", "--expect", "abc", "--head", "head"), "error: --expect and --head"),
     ],
 )
-def test_what_is_typed_wrongly_is_said(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
+def test_a_usage_error_is_reported(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
     done = prompt.run("audit", *arguments)
 
     assert done.code == 2

@@ -94,7 +94,7 @@ def test_explain_without_fires_says_nothing_about_them() -> None:
     assert lines("explain", "@daily", "-n", "0") == ["Every day at 00:00", "cron  0 0 * * *", "zone  UTC"]
 
 
-def test_explain_goes_on_to_the_end_of_the_calendar() -> None:
+def test_explain_searches_to_the_end_of_the_calendar() -> None:
     shown = lines("explain", "* * * * *", "--from", "9999-12-31T23:58:00Z")
 
     assert shown[-1] == "Fri 9999-12-31 23:59 UTC  Fri 9999-12-31 23:59 UTC"
@@ -243,7 +243,7 @@ def test_a_sentence_that_is_not_understood_shows_what_was_expected() -> None:
         ("explian @daily", "explian"),
     ],
 )
-def test_what_was_typed_wrongly_is_one_line_and_exits_with_2(arguments: str, named: str) -> None:
+def test_a_usage_error_is_one_line_and_exits_with_2(arguments: str, named: str) -> None:
     done = run(*arguments.split())
 
     [line] = done.stderr.splitlines()
@@ -275,7 +275,7 @@ def test_schedule_lists_the_coming_fires_of_a_file() -> None:
     ]
 
 
-def test_schedule_goes_on_to_the_end_of_the_calendar() -> None:
+def test_schedule_searches_to_the_end_of_the_calendar() -> None:
     shown = lines("schedule", "-f", "examples/jobs.yaml", "--from", "9999-12-31T23:44:00Z")
 
     assert shown[-1].startswith("Fri 9999-12-31 23:45:00")

@@ -100,7 +100,7 @@ def test_an_unknown_section_is_refused_with_a_suggestion(prompt: CliPrompt) -> N
         ("", {"GNOMON_JOBS_FLE": "x"}, "error: jobs_fle: [hidden] is no setting; did you mean jobs_file?"),
     ],
 )
-def test_what_is_misspelt_is_refused_with_a_suggestion(
+def test_a_misspelt_setting_is_refused_with_a_suggestion(
     prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch, text: str, environment: dict[str, str], error: str
 ) -> None:
     (prompt.folder / "gnomon.yaml").write_text(text)
@@ -123,7 +123,7 @@ def test_a_file_that_everybody_may_write_to_is_refused(prompt: CliPrompt) -> Non
     assert (done.code, done.err) == (2, [f"error: gnomon.yaml: {reason}"])
 
 
-def test_what_is_shown_can_be_written_to_a_file_and_read_again(prompt: CliPrompt) -> None:
+def test_shown_settings_can_be_written_to_a_file_and_read_again(prompt: CliPrompt) -> None:
     shown = prompt.data("config", "show")
     sections: dict[str, dict[str, object]] = {}
     for one in shown:

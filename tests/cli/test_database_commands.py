@@ -36,7 +36,7 @@ def test_a_dry_run_says_what_would_go(prompt: CliPrompt, tmp_path: Path) -> None
 
 
 @pytest.mark.req("H-11")
-def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: CliPrompt, tmp_path: Path) -> None:
+def test_expired_records_are_archived_beside_the_file_and_removed(prompt: CliPrompt, tmp_path: Path) -> None:
     done = prompt.data("db", "clean")
 
     assert done["gone"] == {"runs": RUNS}
@@ -46,7 +46,7 @@ def test_what_is_old_is_archived_beside_the_file_and_gone(prompt: CliPrompt, tmp
     assert prompt.lines("db", "clean") == ["nothing is older than its retention"]
 
 
-def test_who_wants_no_archive_gets_none(prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_archive_can_be_turned_off(prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_EXECUTION__ARCHIVE_DIR", "none")
 
     prompt.lines("db", "clean")
@@ -56,7 +56,7 @@ def test_who_wants_no_archive_gets_none(prompt: CliPrompt, tmp_path: Path, monke
 
 
 @pytest.mark.req("H-11")
-def test_what_is_old_is_archived_in_object_storage_and_only_then_gone(
+def test_expired_records_are_archived_in_object_storage_before_they_are_removed(
     prompt: CliPrompt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret"

@@ -160,7 +160,7 @@ def test_a_database_that_is_not_there_is_a_mistake_and_is_not_made(tmp_path: Pat
         ({"store_at": NOW + 30_001}, "clock", Severity.ERROR),
     ],
 )
-def test_what_is_found_is_graded(change: dict[str, object], about: str, grade: Severity) -> None:
+def test_findings_have_grades(change: dict[str, object], about: str, grade: Severity) -> None:
     found = {one.about: one.grade for one in store_findings(replace(WELL, **change), Settings(), now=NOW)}
 
     assert found[about] is grade

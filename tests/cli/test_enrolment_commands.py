@@ -38,7 +38,7 @@ def test_a_worker_is_enrolled_listed_and_revoked(prompt: CliPrompt) -> None:
         (("enrolled", "--keys", "missing"), "error: missing: is no folder"),
     ],
 )
-def test_what_cannot_be_done_is_said(prompt: CliPrompt, arguments: tuple[str, ...], said: str) -> None:
+def test_an_impossible_request_is_reported(prompt: CliPrompt, arguments: tuple[str, ...], said: str) -> None:
     done = prompt.run("worker", *arguments)
 
     assert done.code != 0

@@ -233,7 +233,7 @@ def test_events_are_listed_and_shown(prompt: CliPrompt) -> None:
         (("show", "evt_nothing"), "evt_nothing"),
     ],
 )
-def test_what_is_wrong_about_an_event_is_said(prompt: CliPrompt, words: tuple[str, ...], said: str) -> None:
+def test_an_invalid_event_is_reported(prompt: CliPrompt, words: tuple[str, ...], said: str) -> None:
     applied(prompt, LISTENING)
 
     done = prompt.run("events", *words)

@@ -25,7 +25,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_a_jobs_file(prompt: CliPrompt, kind: str) -> None:
+def test_the_written_file_is_a_jobs_file(prompt: CliPrompt, kind: str) -> None:
     done = prompt.run("import", *map(str, KINDS[kind]), "-o", "out.yaml")
 
     assert (done.code, done.out) == (0, [])
@@ -107,7 +107,7 @@ def test_a_crontab_can_be_piped_in(prompt: CliPrompt, monkeypatch: pytest.Monkey
         (b"a: 2026-99-99", "cronjob", "is no YAML"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_line(prompt: CliPrompt, content: bytes, kind: str, error: str) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(prompt: CliPrompt, content: bytes, kind: str, error: str) -> None:
     (prompt.folder / "file").write_bytes(content)
 
     done = prompt.run("import", kind, "file")
@@ -143,7 +143,7 @@ def test_nothing_becomes_an_empty_file_of_jobs(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "validate", "-f", "out.yaml") == ["out.yaml: 0 jobs, nothing wrong"]
 
 
-def test_what_was_imported_runs(prompt: CliPrompt) -> None:
+def test_an_imported_job_runs(prompt: CliPrompt) -> None:
     """From a crontab with percent signs to the output of the command."""
     (prompt.folder / "tab").write_text('WHO=world\n0 0 1 1 * echo "hello $WHO"; cat%one%two\\%\n')
     prompt.run("import", "crontab", "tab", "-o", "jobs.yaml", "--tz", "UTC", "--force")

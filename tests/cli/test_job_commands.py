@@ -96,7 +96,7 @@ def test_a_file_is_checked_without_a_database(empty: CliPrompt) -> None:
     assert not (empty.folder / "gnomon.db").exists()
 
 
-def test_every_file_is_checked_and_all_that_is_wrong_is_told(empty: CliPrompt) -> None:
+def test_every_file_is_checked_and_all_mistakes_are_listed(empty: CliPrompt) -> None:
     for name, text in {"a": "jobs: [{name: a}]", "b": "jobs: [{name: b, cron: x}]", "c": "jobs: []"}.items():
         (empty.folder / f"{name}.yaml").write_text(text)
 
@@ -126,13 +126,13 @@ def test_several_files_that_are_checked_are_a_list_to_programs(empty: CliPrompt)
     assert [one["file"] for one in json.loads("\n".join(done.out))] == ["jobs.yaml", "none.yaml"]
 
 
-def test_all_mistakes_of_a_file_are_told_with_their_lines(empty: CliPrompt) -> None:
+def test_all_mistakes_of_a_file_are_listed_with_their_lines(empty: CliPrompt) -> None:
     empty.write("jobs:\n- name: a\n  cron: '@daily'\n  overlap: Forbid\n- name: b\n  function: f\n  timeout: 5min\n")
 
-    told = [empty.run("jobs", command, "-f", "jobs.yaml") for command in ("validate", "plan", "apply")]
+    reported = [empty.run("jobs", command, "-f", "jobs.yaml") for command in ("validate", "plan", "apply")]
 
-    assert {one.code for one in told} == {2}
-    for one in told:
+    assert {one.code for one in reported} == {2}
+    for one in reported:
         assert [line.split(": ")[2:4] for line in one.err] == [
             ["line 2, column 3", "jobs[0].function"],
             ["line 3, column 3", "jobs[0].cron"],
@@ -169,13 +169,13 @@ def test_other_errors_are_data_for_programs_too(prompt: CliPrompt) -> None:
 
 
 def test_jobs_can_be_piped_in(empty: CliPrompt, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command, told in (
+    for command, reported in (
         ("validate", "stdin: 2 jobs, nothing wrong"),
         ("apply", "2 created in the new database gnomon.db"),
         ("plan", "2 unchanged"),
     ):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(JOBS.encode())))
-        assert any(line.startswith(told) for line in empty.lines("jobs", command, "-f", "-")), command
+        assert any(line.startswith(reported) for line in empty.lines("jobs", command, "-f", "-")), command
 
 
 def test_a_folder_stands_for_the_jobs_files_in_it(empty: CliPrompt) -> None:
@@ -207,7 +207,7 @@ def test_the_functions_of_a_file_are_checked_against_modules(empty: CliPrompt, m
     assert (done.code, done.err) == (2, [f"error: jobs.yaml: {reason}"])
 
 
-def test_what_may_not_do_what_was_meant_is_a_warning(empty: CliPrompt) -> None:
+def test_a_doubtful_definition_is_a_warning(empty: CliPrompt) -> None:
     empty.write("jobs: [{name: a, schedule: '@daily', function: f, catchup: all, overlap: skip}]")
 
     done = empty.run("jobs", "validate", "-f", "jobs.yaml")
@@ -281,7 +281,7 @@ def test_a_job_is_shown_with_its_next_runs_and_its_lock(prompt: CliPrompt) -> No
     assert sum("09:00:00 E" in line for line in shown) == 5
 
 
-def test_what_is_shown_of_a_job_can_be_applied_again(prompt: CliPrompt) -> None:
+def test_an_exported_job_can_be_applied_again(prompt: CliPrompt) -> None:
     shown = [prompt.data("jobs", "show", name)["definition"] for name in ("report", "cleanup")]
     prompt.write(yaml.safe_dump({"jobs": shown}))
 
@@ -289,7 +289,7 @@ def test_what_is_shown_of_a_job_can_be_applied_again(prompt: CliPrompt) -> None:
 
 
 @pytest.mark.req("H-19", "H-26")
-def test_a_job_rests_and_goes_on(prompt: CliPrompt) -> None:
+def test_a_job_is_paused_and_resumed(prompt: CliPrompt) -> None:
     assert prompt.lines("jobs", "pause", "report") == ["report is paused"]
     assert prompt.data("jobs", "show", "report")["state"] == "paused"
     assert prompt.lines("jobs", "resume", "report")[0].startswith("report is resumed; its next run is at ")
@@ -567,7 +567,7 @@ def test_an_execution_is_cancelled_once(prompt: CliPrompt) -> None:
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
-def test_what_an_execution_said_is_printed(prompt: CliPrompt, follow: tuple[str, ...]) -> None:
+def test_logs_of_an_execution_are_printed(prompt: CliPrompt, follow: tuple[str, ...]) -> None:
     execution = prompt.triggered()
     said = (LogLine(1_772_452_800_000, "info", "began \x1b[31m"), LogLine(1_772_452_801_500, "error", "ended"))
     prompt.finish_execution(execution, logs=said)
@@ -593,7 +593,7 @@ def test_the_log_of_a_failed_execution_ends_with_its_error(prompt: CliPrompt, fo
     ]
 
 
-def test_what_an_execution_said_is_printed_for_machines(prompt: CliPrompt) -> None:
+def test_logs_of_an_execution_are_printed_as_json(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
     prompt.finish_execution(execution, logs=(LogLine(1_772_452_800_000, "info", "began"),))
 
@@ -606,7 +606,7 @@ def test_what_an_execution_said_is_printed_for_machines(prompt: CliPrompt) -> No
 
 
 @pytest.mark.req("H-09", "H-19")
-def test_dead_letters_are_listed_until_they_are_dealt_with(prompt: CliPrompt) -> None:
+def test_dead_letters_are_listed_until_they_are_resolved(prompt: CliPrompt) -> None:
     letter = prompt.failed()
 
     [line] = prompt.lines("dead-letters", "list", "--unresolved")[1:]
@@ -705,13 +705,13 @@ def test_workers_are_listed_with_what_they_can_do_and_how_busy_they_are(prompt: 
     prompt.with_store(lambda store: store.workers.register(card, ttl_ms=60_000))
 
     [line] = prompt.lines("workers")[1:]
-    [told] = json.loads("\n".join(prompt.lines("workers", "-o", "json")))
+    [reported] = json.loads("\n".join(prompt.lines("workers", "-o", "json")))
 
     assert line.split()[:6] == ["worker-1", "gpu", "3/4", "draining", "42", "%"]
     assert line.endswith("node.zone=eu cuda  a.b, c.d")
-    assert (told["labels"], told["capabilities"], told["draining"]) == ({"node.zone": "eu"}, ["cuda"], True)
-    assert (told["in_hand"], told["cpu"], told["gpu"], told["pool"]) == (3, 42, None, "gpu")
-    assert told["seen_at"] > told["started_at"]
+    assert (reported["labels"], reported["capabilities"], reported["draining"]) == ({"node.zone": "eu"}, ["cuda"], True)
+    assert (reported["in_hand"], reported["cpu"], reported["gpu"], reported["pool"]) == (3, 42, None, "gpu")
+    assert reported["seen_at"] > reported["started_at"]
 
 
 def test_no_workers_are_said_to_be_none(prompt: CliPrompt) -> None:

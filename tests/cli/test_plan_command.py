@@ -76,7 +76,7 @@ def test_a_plan_is_data_for_machines(prompt: CliPrompt) -> None:
     ("said", "code"),
     [("moved", 3), ("removed,moved", 3), ("changed", 3), ("removed", 0), ("created, added", 0)],
 )
-def test_a_plan_fails_on_what_it_is_told_to(prompt: CliPrompt, said: str, code: int) -> None:
+def test_a_plan_fails_on_the_chosen_changes(prompt: CliPrompt, said: str, code: int) -> None:
     prompt.write(LATER)
 
     assert prompt.run("jobs", "plan", "-f", "jobs.yaml", "--fail-on", said).code == code
@@ -91,7 +91,7 @@ def test_a_word_that_means_nothing_is_refused_before_anything_is_read(empty: Cli
     assert (done.code, done.out) == (2, [])
 
 
-def test_a_job_every_second_is_told_in_numbers(empty: CliPrompt) -> None:
+def test_fires_of_a_job_every_second_are_shown_as_counts(empty: CliPrompt) -> None:
     empty.write("jobs: [{name: beat, schedule: '* * * * * *', function: f}]")
 
     shown = empty.run("jobs", "plan", "-f", "jobs.yaml").out

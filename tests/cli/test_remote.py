@@ -140,7 +140,7 @@ LOOKS = [
 
 
 @pytest.mark.req("H-19")
-def test_what_is_looked_at_elsewhere_is_what_is_looked_at_here(lived: RemotePrompt) -> None:
+def test_reading_commands_print_the_same_over_http_and_locally(lived: RemotePrompt) -> None:
     for command in LOOKS:
         for form in ((), ("-o", "json"), ("-o", "yaml")):
             # A heartbeat between two looks may change the load of a worker.
@@ -151,14 +151,14 @@ def test_what_is_looked_at_elsewhere_is_what_is_looked_at_here(lived: RemoteProm
             assert timeless(there) == timeless(here), command
 
 
-def test_a_plan_at_the_machine_says_that_commands_from_elsewhere_become_its_own(lived: RemotePrompt) -> None:
+def test_a_local_plan_says_that_commands_of_other_origin_become_local(lived: RemotePrompt) -> None:
     there, here = (look("jobs", "plan", "-f", "jobs.yaml") for look in (lived.there, lived.here))
 
     assert there.out[0] == "3 unchanged"
     assert [line.split() for line in here.out if "origin" in line] == [["origin:", "api", "->", "cli"]] * 2
 
 
-def test_an_execution_elsewhere_is_waited_for_shown_and_read(prompt: RemotePrompt) -> None:
+def test_an_execution_on_a_server_is_awaited_shown_and_read(prompt: RemotePrompt) -> None:
     started = prompt.there("jobs", "trigger", "greet", "--wait")
     execution = started.out[0].split()[0]
 
@@ -170,7 +170,7 @@ def test_an_execution_elsewhere_is_waited_for_shown_and_read(prompt: RemotePromp
         assert [line.split()[-1] for line in said.out] == ["hello"]
 
 
-def test_a_graph_elsewhere_is_drawn_as_here(prompt: RemotePrompt) -> None:
+def test_a_graph_on_a_server_is_drawn_like_a_local_one(prompt: RemotePrompt) -> None:
     execution = prompt.there("jobs", "trigger", "pipeline", "--wait").out[0].split()[0]
 
     there = prompt.there("executions", "show", execution)
@@ -179,7 +179,7 @@ def test_a_graph_elsewhere_is_drawn_as_here(prompt: RemotePrompt) -> None:
     assert "each: 2 of 2 done" in "\n".join(there.out)
 
 
-def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(prompt: RemotePrompt) -> None:
+def test_a_change_over_http_is_audited_under_the_name_of_the_token(prompt: RemotePrompt) -> None:
     for command in (
         ("jobs", "skip", "report", "--at", "2027-01-01T09:00"),
         ("jobs", "skip", "report", "--at", "2027-01-01T09:00", "--undo"),
@@ -215,7 +215,7 @@ def test_what_is_changed_elsewhere_is_written_down_under_the_name_of_the_token(p
         (("--server", "http://127.0.0.1:1", "--token-file", "none", "jobs", "list"), 2, "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradicting_options_are_refused(
     prompt: RemotePrompt, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     done = prompt.run(*arguments)
@@ -233,7 +233,7 @@ def test_the_server_may_come_from_the_environment_and_a_database_is_stronger(
     assert prompt.run("jobs", "list", "--database", "none.db").err[0].startswith("error: there is no database")
 
 
-def test_who_shows_no_token_is_told_where_one_may_come_from(
+def test_a_missing_token_is_an_error_that_names_its_sources(
     prompt: RemotePrompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GNOMON_TOKEN")

@@ -28,7 +28,9 @@ def speaking_tls(authority: Authority, *certificates: str) -> dict[str, object]:
 
 
 @pytest.mark.req("C-15")
-def test_who_shows_a_certificate_is_not_the_owner_of_the_database_besides(tmp_path: Path, prompt: CliPrompt) -> None:
+def test_a_caller_with_a_certificate_does_not_act_as_the_owner_of_the_database(
+    tmp_path: Path, prompt: CliPrompt
+) -> None:
     authority = Authority(tmp_path)
     guest = authority.vouches("guest")
     with background_scheduler(tmp_path / "gnomon.db", **speaking_tls(authority, "guest=viewer")) as scheduler:

@@ -47,7 +47,7 @@ def test_every_day_is_a_line_of_the_heat_map(prompt: CliPrompt) -> None:
     assert days[-1].startswith("Sun 2027-03-28 *")
 
 
-def test_what_a_clock_change_does_is_said(prompt: CliPrompt) -> None:
+def test_the_effect_of_a_clock_change_is_shown(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH)
 
     assert shown[-2].startswith("* Sun 2027-03-28 03:00:00 CEST Europe/Berlin: clocks go forward from 02:00 to 03:00")
@@ -61,7 +61,7 @@ def test_durations_are_given_for_one_job_and_for_all_others(prompt: CliPrompt) -
     assert {"kind": "skipped", "reason": "overlap", "count": 336} in job(found, "probe")["decisions"]
 
 
-def test_runs_that_their_timeout_would_end_are_told(prompt: CliPrompt) -> None:
+def test_runs_that_their_timeout_would_end_are_shown(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--duration", "probe=2h", "--duration", "backup=2h")
 
     assert "probe takes 2 h, but its timeout ends it after 1 h" in shown
@@ -101,7 +101,7 @@ def test_an_outage_shows_what_becomes_of_its_ticks(prompt: CliPrompt) -> None:
     ]
 
 
-def test_of_an_outage_that_goes_on_it_is_not_said_that_nothing_was_due(prompt: CliPrompt) -> None:
+def test_an_outage_that_has_not_ended_is_not_reported_as_harmless(prompt: CliPrompt) -> None:
     shown = prompt.lines(*MARCH, "--outage", "2027-03-28T00:00Z/2027-04-28T00:00Z")
 
     assert "  it goes on to the end: what was due in it is not decided" in shown

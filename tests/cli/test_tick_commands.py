@@ -60,15 +60,15 @@ def test_a_skip_is_undone(prompt: CliPrompt) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reported", "reason"),
     [
         (("--at", "2099-01-01T00:00:01Z"), "is no planned time: the one before is at"),
         (("--at", "tomorrow"), '--at: "tomorrow" is not an instant'),
         (("--at", "2099-01-01T00:00Z", "--undo", "--move-to", "2099-01-01T00:00Z"), "cannot be used with --move-to"),
     ],
 )
-def test_what_cannot_be_skipped_is_said(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:
-    done = prompt.run("jobs", "skip", "report", *told)
+def test_a_tick_that_cannot_be_skipped_is_reported(prompt: CliPrompt, reported: tuple[str, ...], reason: str) -> None:
+    done = prompt.run("jobs", "skip", "report", *reported)
 
     assert done.code == 2
     assert reason in "\n".join(done.err)
@@ -111,18 +111,18 @@ def test_resuming_says_what_the_pause_swallowed_and_how_to_run_it(prompt: CliPro
 @pytest.mark.parametrize(
     ("choice", "runs"), [(["latest"], 1), (["all"], 100), (["spread", "10m"], 100), (["since 2020-01-01"], 100)]
 )
-def test_what_was_swallowed_runs_if_it_is_chosen(prompt: CliPrompt, choice: list[str], runs: int) -> None:
-    *_, told = resting(prompt).lines("jobs", "resume", "beat", "--missed", *choice)
+def test_missed_ticks_run_on_request(prompt: CliPrompt, choice: list[str], runs: int) -> None:
+    *_, reported = resting(prompt).lines("jobs", "resume", "beat", "--missed", *choice)
 
-    assert int(told.split()[0]) >= runs
-    assert "will run" in told
-    assert len(prompt.data("executions", "list", "-n", "1000")) == int(told.split()[0])
+    assert int(reported.split()[0]) >= runs
+    assert "will run" in reported
+    assert len(prompt.data("executions", "list", "-n", "1000")) == int(reported.split()[0])
 
 
 @pytest.mark.parametrize(
     "choice", [["often"], ["since"], ["all", "10m"], ["spread", "soon"], ["since 2020-01-01", "x"]]
 )
-def test_a_choice_that_is_none_is_refused_and_the_pause_goes_on(prompt: CliPrompt, choice: list[str]) -> None:
+def test_an_invalid_choice_is_refused_and_the_pause_stays(prompt: CliPrompt, choice: list[str]) -> None:
     done = resting(prompt).run("jobs", "resume", "beat", "--missed", *choice)
 
     assert done.code == 2
@@ -135,10 +135,10 @@ WEEK = ("jobs", "backfill", "report", "--from", "2026-03-02", "--to", "2026-03-0
 
 
 def test_a_preview_says_what_would_run_and_changes_nothing(prompt: CliPrompt) -> None:
-    *times, told = prompt.lines(*WEEK, "--dry-run")
+    *times, reported = prompt.lines(*WEEK, "--dry-run")
 
     assert (times[0], times[-1]) == ("Mon 2026-03-02 09:00:00 EST", "Fri 2026-03-06 09:00:00 EST")
-    assert told == "5 would run, 0 had a run before"
+    assert reported == "5 would run, 0 had a run before"
     assert prompt.lines("jobs", "backfills") == ["no backfills"]
 
 
@@ -176,7 +176,7 @@ def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reported", "reason"),
     [
         (("report",), "a backfill needs a job, --from and --to"),
         (("report", "--cancel", "bf_1"), "takes only the id"),
@@ -184,8 +184,8 @@ def test_without_a_worker_nobody_waits(prompt: CliPrompt) -> None:
         (("report", "--from", "2026-03-02", "--to", "2199-01-01"), "is in the future"),
     ],
 )
-def test_a_backfill_that_makes_no_sense_is_refused(prompt: CliPrompt, told: tuple[str, ...], reason: str) -> None:
-    done = prompt.run("jobs", "backfill", *told)
+def test_a_backfill_that_makes_no_sense_is_refused(prompt: CliPrompt, reported: tuple[str, ...], reason: str) -> None:
+    done = prompt.run("jobs", "backfill", *reported)
 
     assert done.code == 2
     assert reason in "\n".join(done.err)

@@ -137,7 +137,7 @@ def test_a_token_that_would_be_refused_ends_with_1(prompt: CliPrompt) -> None:
         (("inspect", "--file", "nowhere"), "error: --file: 'nowhere' cannot be read"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_leaves_nothing(
+def test_an_impossible_request_is_reported_and_changes_nothing(
     prompt: CliPrompt, arguments: tuple[str, ...], error: str
 ) -> None:
     done = prompt.run("token", *arguments)

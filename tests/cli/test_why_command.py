@@ -36,7 +36,7 @@ def test_a_database_that_is_not_there_is_said_and_not_made(
     assert done.code == 2
 
 
-def test_a_run_is_told_with_its_attempts(prompt: CliPrompt) -> None:
+def test_a_run_is_explained_with_its_attempts(prompt: CliPrompt) -> None:
     execution = prompt.triggered()
     prompt.finish_execution(execution, Result.FAILED, error="disk full\nTraceback")
 
@@ -64,7 +64,7 @@ def test_a_job_that_nobody_has_asked_for_says_so(prompt: CliPrompt) -> None:
     ]
 
 
-def test_a_moment_is_told_on_the_clocks_of_the_schedule_and_in_utc(prompt: CliPrompt) -> None:
+def test_a_moment_is_shown_in_the_zone_of_the_schedule_and_in_utc(prompt: CliPrompt) -> None:
     lines = prompt.lines("why", "report", "--at", "2020-01-02 09:00")
 
     assert lines[2] == "Thu 2020-01-02 09:00 EST (14:00 UTC)  no tick"
@@ -77,7 +77,7 @@ def test_a_day_of_its_own_is_named_in_utc_too(prompt: CliPrompt) -> None:
     assert lines[2] == "Thu 2020-01-02 23:30 EST (Fri 2020-01-03 04:30 UTC)  no tick"
 
 
-def test_a_deleted_job_is_told_of(prompt: CliPrompt) -> None:
+def test_a_deleted_job_is_explained(prompt: CliPrompt) -> None:
     prompt.lines("jobs", "delete", "report", "--yes")
 
     assert shown(prompt.lines("why", "report")[3:]).startswith("The job is gone: ada deleted it at ")
@@ -119,7 +119,7 @@ def test_machines_get_every_fact(prompt: CliPrompt) -> None:
     assert (found["coming"]["kind"], found["coming"]["decision"]) == ("coming", None)
 
 
-def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_attempts_are_listed_in_order_and_of_many_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     # The task names sort in the opposite order.
     numbers = range(12)
     tasks = tuple(
@@ -159,9 +159,9 @@ def test_attempts_are_told_as_they_happened_and_of_many_the_last(capsys: pytest.
 
 
 def test_yaml_says_the_same(prompt: CliPrompt) -> None:
-    told = yaml.safe_load("\n".join(prompt.lines("why", "cleanup", "-o", "yaml")))
+    reported = yaml.safe_load("\n".join(prompt.lines("why", "cleanup", "-o", "yaml")))
 
-    assert (told["job"], told["explanations"], told["coming"]["reason"]) == ("cleanup", [], "on_demand")
+    assert (reported["job"], reported["explanations"], reported["coming"]["reason"]) == ("cleanup", [], "on_demand")
 
 
 def test_of_many_ticks_the_rest_is_counted(prompt: CliPrompt) -> None:
@@ -182,7 +182,7 @@ def test_of_many_ticks_the_rest_is_counted(prompt: CliPrompt) -> None:
         (("report", "--at", "02:00", "--last", "2"), "error: --at explains one time and --last the newest ticks"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
+def test_an_invalid_question_is_refused(prompt: CliPrompt, arguments: tuple[str, ...], error: str) -> None:
     done = prompt.run("why", *arguments)
 
     assert (done.code, done.out) == (2, [])

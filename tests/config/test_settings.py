@@ -89,7 +89,7 @@ def test_a_variable_that_the_seeds_file_needs_is_named_if_it_is_missing(name: st
         load_settings(SEEDS_FILE, environment=environment)
 
 
-def test_nothing_listens_to_the_world_unless_told_to() -> None:
+def test_server_listens_on_loopback_unless_configured_otherwise() -> None:
     assert load().server == ServerSettings(host="127.0.0.1", port=8062)
 
 
@@ -144,7 +144,7 @@ def test_a_list_in_the_environment_is_separated_by_commas(sources: dict[str, Any
         {"flags": {"jobs_file": "jobs.yaml"}},
     ],
 )
-def test_what_stands_beside_the_sections_is_read_from_everywhere(sources: dict[str, Any]) -> None:
+def test_settings_outside_sections_are_read_from_every_source(sources: dict[str, Any]) -> None:
     assert load(**sources).jobs_file == "jobs.yaml"
 
 
@@ -303,7 +303,7 @@ def test_a_file_may_refer_to_the_environment() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(sources: dict[str, Any], field: str) -> None:
+def test_an_error_names_the_mistake(sources: dict[str, Any], field: str) -> None:
     with pytest.raises(FieldError) as refused:
         load(**sources)
 

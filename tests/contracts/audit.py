@@ -54,7 +54,7 @@ class AuditContract:
         found = await store.audit.page(AuditQuery(**query))  # type: ignore[arg-type]
         return [kept.entry for kept in reversed(found)]
 
-    async def told(self, store: Store) -> list[tuple[str, str, str, str]]:
+    async def reported(self, store: Store) -> list[tuple[str, str, str, str]]:
         return [(one.actor, one.action, one.kind, one.name) for one in await self.entries(store)]
 
     async def job(self, store: Store, name: str = "report", overlap: Overlap = Overlap.ALLOW) -> Schedule:
@@ -79,7 +79,7 @@ class AuditContract:
     # ---- entries -----------------------------------------------------------------------------
 
     @pytest.mark.req("H-23")
-    async def test_what_was_not_allowed_is_written_down_by_itself(self, store: Store) -> None:
+    async def test_a_refused_action_is_audited_in_its_own_transaction(self, store: Store) -> None:
         entry = refused_entry("DELETE /v1/jobs/report", "needs a role", actor="eve", tenant="default", now=NOON)
         await store.audit.add(entry)
 
@@ -134,7 +134,10 @@ class AuditContract:
         verdict = verdict_before_edit(stopped, now=LATER)
         await store.schedules.change(verdict, resumed_schedule(verdict, now=LATER), now=LATER, actor="eve", tzdata="")
 
-        assert (await self.told(store))[1:] == [("bob", "pause", "job", "report"), ("eve", "resume", "job", "report")]
+        assert (await self.reported(store))[1:] == [
+            ("bob", "pause", "job", "report"),
+            ("eve", "resume", "job", "report"),
+        ]
 
     @pytest.mark.req("H-23")
     async def test_a_deletion_is_written_down(self, store: Store) -> None:
@@ -165,7 +168,7 @@ class AuditContract:
 
         assert await store.jobs.apply(changeset, now=LATER, actor="bob", tzdata="")
 
-        assert (await self.told(store))[1:] == [
+        assert (await self.reported(store))[1:] == [
             ("bob", "deploy", "workflow", "report"),
             ("bob", "register", "job", "new"),
             ("bob", "update", "job", "report"),
@@ -178,9 +181,12 @@ class AuditContract:
 
         assert await store.jobs.apply(changes, now=LATER, actor="bob", tzdata="")
 
-        assert (await self.told(store))[1:] == [("bob", "register", "job", "new"), ("bob", "delete", "job", "report")]
+        assert (await self.reported(store))[1:] == [
+            ("bob", "register", "job", "new"),
+            ("bob", "delete", "job", "report"),
+        ]
 
-    async def test_what_could_not_be_applied_whole_leaves_nothing(self, store: Store) -> None:
+    async def test_a_failed_apply_leaves_nothing(self, store: Store) -> None:
         await self.job(store)
         changeset = JobChangeset(workflows=[workflow()], added=[minutely("new"), minutely("report")])
 
@@ -205,7 +211,7 @@ class AuditContract:
         await self.triggered(store, job)
         await self.triggered(store, job, "b")
 
-        assert [action for _, action, _, _ in await self.told(store)] == ["register", "trigger"]
+        assert [action for _, action, _, _ in await self.reported(store)] == ["register", "trigger"]
 
     @pytest.mark.req("H-23")
     async def test_a_cancellation_is_written_down(self, store: Store) -> None:
@@ -228,7 +234,7 @@ class AuditContract:
         entry = (await self.entries(store))[-1]
         assert (entry.action, entry.name, json.loads(entry.details)["dead_letter"]) == ("replay", "report", letter)
 
-    async def test_whoever_deals_with_dead_letters_is_written_down_once_for_each(self, store: Store) -> None:
+    async def test_resolving_dead_letters_is_audited_once_for_each(self, store: Store) -> None:
         job = await self.job(store)
         first, second = await self.dead_letter(store, job), await self.dead_letter(store, job, "b")
         await store.dead_letters.resolve("default", [first], by="eve", actor="eve", now=LATER)
@@ -272,7 +278,7 @@ class AuditContract:
         for again in (event(1), event(1), replace(event(1), actor="eve")):
             await store.events.emit(again, now=NOON)
 
-        assert await self.told(store) == [("ada", "emit", "event", "model.drift")]
+        assert await self.reported(store) == [("ada", "emit", "event", "model.drift")]
 
     @pytest.mark.req("H-23")
     @pytest.mark.req("H-23")
@@ -286,7 +292,7 @@ class AuditContract:
             await store.backfills.cancel("default", "bf_1", now=NOON, actor="bob")
         await store.backfills.cancel("default", "bf_2", now=NOON)
 
-        assert (await self.told(store))[1:] == [
+        assert (await self.reported(store))[1:] == [
             ("ada", "backfill", "job", "report"),
             ("ada", "backfill", "job", "report"),
             ("bob", "cancel", "backfill", "bf_1"),
@@ -303,10 +309,10 @@ class AuditContract:
             verdict, edited_schedule(verdict, spec, now=NOON), now=NOON, actor="bob", tzdata=""
         )
 
-        assert (await self.told(store))[1:] == [("bob", "skip", "job", "report")]
+        assert (await self.reported(store))[1:] == [("bob", "skip", "job", "report")]
         assert json.loads((await self.entries(store))[1].details)["skipped"] == ["2026-03-02T13:00:00+00:00"]
 
-    async def test_what_the_engine_does_by_itself_is_not_written_down(self, store: Store) -> None:
+    async def test_changes_by_the_scheduler_itself_are_not_audited(self, store: Store) -> None:
         listener = replace(minutely("retrain", trigger=OnEvent("model.drift")), next_fire_at=None)
         changeset = JobChangeset(workflows=[workflow()], added=[listener])
         await store.jobs.apply(changeset, now=NOON, actor="ada", tzdata="")
@@ -318,7 +324,7 @@ class AuditContract:
         other = await self.triggered(store, listener, "b")
         await store.runs.cancel(other.run_id, reason="superseded", now=LATER, actor=ENGINE)
 
-        actions = [action for _, action, _, _ in await self.told(store)]
+        actions = [action for _, action, _, _ in await self.reported(store)]
         assert actions == ["deploy", "register", "emit", "trigger"]
 
     async def test_ticks_that_are_decided_before_an_edit_are_no_change_by_anybody(self, store: Store) -> None:
@@ -327,7 +333,7 @@ class AuditContract:
 
         assert await store.schedules.change(verdict, schedule_after(verdict), now=LATER, actor="", tzdata="")
 
-        assert await self.told(store) == [("ada", "register", "job", "report")]
+        assert await self.reported(store) == [("ada", "register", "job", "report")]
 
     # ---- queries -----------------------------------------------------------------------------
 
@@ -378,7 +384,7 @@ class AuditContract:
         assert (progress.head, 0) == await store.audit.head()
         assert broken == []
 
-    async def test_the_chain_goes_on_where_it_ended(self, store: Store) -> None:
+    async def test_the_chain_continues_where_it_ended(self, store: Store) -> None:
         await self.job(store)
         await store.audit.seal(limit=10)
         await self.job(store, "other")

@@ -135,7 +135,7 @@ class BackfillContract:
         assert second is not None
         assert (second.fired, second.skipped) == (0, 2)
 
-    async def test_what_is_wanted_again_has_a_run_for_each_backfill(self, store: Store) -> None:
+    async def test_a_rerun_tick_has_a_run_for_each_backfill(self, store: Store) -> None:
         first, second = backfill(again=True), backfill("bf_2", again=True)
         await self.asked(store, first, second)
 
@@ -147,7 +147,7 @@ class BackfillContract:
             *PAST[1:2] * 2,
         ]
 
-    async def test_what_had_a_run_is_known_and_by_what(self, store: Store) -> None:
+    async def test_earlier_runs_of_a_tick_are_known_with_their_trigger(self, store: Store) -> None:
         schedule = minutely(mark=PAST[2])
         await store.schedules.add([schedule], actor="ada", tzdata="")
         terms = await store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
@@ -160,7 +160,7 @@ class BackfillContract:
             PAST[3]: BackfillTickReason.HAD_A_RUN,
         }
 
-    async def test_progress_tells_what_succeeded_and_what_did_not(self, store: Store) -> None:
+    async def test_progress_counts_successes_and_failures(self, store: Store) -> None:
         await self.asked(store, backfill(max_parallel=3))
         await store.backfills.apply_batch(batch_of(backfill(max_parallel=3)), now=NOON)
         runs = sorted(await store.executions.list_runs(RunQuery()), key=lambda run: run.planned_at)
@@ -168,8 +168,8 @@ class BackfillContract:
         await finish_run(store, runs[0], now=NOON)
         await finish_run(store, runs[1], result=Result.FAILED, now=NOON)
 
-        [told] = await store.backfills.page("default", job="report")
-        assert (told.fired, told.under_way, told.failed) == (3, 1, 1)
+        [reported] = await store.backfills.page("default", job="report")
+        assert (reported.fired, reported.under_way, reported.failed) == (3, 1, 1)
         assert [open_.under_way for open_ in await store.backfills.list_open(limit=10)] == [1]
         found = await store.executions.find_run(runs[0].run_id)
         assert found is not None
@@ -183,8 +183,8 @@ class BackfillContract:
         assert await store.backfills.apply_batch(last, now=NOON + 5) is BatchOutcome.DONE
 
         assert await store.backfills.list_open(limit=10) == []
-        [told] = await store.backfills.page("default")
-        assert (told.backfill.ended_at, told.backfill.cancelled) == (NOON + 5, False)
+        [reported] = await store.backfills.page("default")
+        assert (reported.backfill.ended_at, reported.backfill.cancelled) == (NOON + 5, False)
 
     async def test_a_backfill_that_was_cancelled_starts_nothing_more(self, store: Store) -> None:
         await self.asked(store, backfill())
@@ -194,8 +194,8 @@ class BackfillContract:
 
         assert await store.backfills.apply_batch(batch_of(backfill()), now=NOON + 7) is BatchOutcome.VOID
         assert await store.executions.list_runs(RunQuery()) == []
-        [told] = await store.backfills.page("default")
-        assert (told.backfill.ended_at, told.backfill.cancelled) == (NOON + 5, True)
+        [reported] = await store.backfills.page("default")
+        assert (reported.backfill.ended_at, reported.backfill.cancelled) == (NOON + 5, True)
 
     async def test_without_its_schedule_nothing_can_be_started(self, store: Store) -> None:
         await self.asked(store, backfill())

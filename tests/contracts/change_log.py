@@ -19,19 +19,19 @@ from support.task_steps import completion_of, take_task, workflow
 Advance = Callable[[int], None]
 
 
-class ToldChanges(ChangeStream):
+class RecordedChanges(ChangeStream):
     """A stream that remembers what it was told, and is always followed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Change] = []
+        self.reported: list[Change] = []
 
     @property
     def followed(self) -> bool:
         return True
 
     def publish(self, changes: object) -> None:
-        self.told += list(changes)  # type: ignore[call-overload]
+        self.reported += list(changes)  # type: ignore[call-overload]
 
 
 class OtherProcess:
@@ -39,7 +39,7 @@ class OtherProcess:
 
     def __init__(self, store: SqlStore, name: str = "other") -> None:
         self.elapsed = 0.0
-        self.stream = ToldChanges()
+        self.stream = RecordedChanges()
         self.store = store.observed(
             observers=[ChangeObserver(self.stream, VirtualClock(NOON))],
             change_log=ChangeLogWriter(name, CommitChanges, elapsed=lambda: self.elapsed),
@@ -63,9 +63,7 @@ class ChangeLogContract:
         await store.attempts.report([failed])
 
     @pytest.mark.req("H-12")
-    async def test_what_a_process_commits_is_logged_for_a_server_that_follows(
-        self, store: SqlStore, terms: Terms
-    ) -> None:
+    async def test_commits_of_a_process_are_logged_while_a_server_follows(self, store: SqlStore, terms: Terms) -> None:
         schedule, other = minutely(), OtherProcess(store)
         await store.schedules.add([schedule], actor="ada", tzdata="")
         assert await store.changes.follow("server", ttl_ms=20_000) == 0
@@ -81,7 +79,7 @@ class ChangeLogContract:
         assert (task["step"], task["attempt"], task["became"], task["error"]) == ("main", 1, "failed", "disk full")
         # The followers of both servers are told the same, apart from how instants are written.
         assert [(one.kind, one.facts["job"]) for one in logged] == [
-            (one.kind, one.facts["job"]) for one in other.stream.told
+            (one.kind, one.facts["job"]) for one in other.stream.reported
         ]
 
     async def test_nothing_is_logged_while_no_other_server_follows(self, store: SqlStore, terms: Terms) -> None:
@@ -143,7 +141,7 @@ class ChangeLogContract:
         assert [entry.number for entry in await store.changes.read(last, late=[last], limit=10)] == [last]
         assert await store.changes.follow("server", ttl_ms=20_000) == last
 
-    async def test_nothing_of_what_was_told_is_kept_once_nobody_follows(self, store: SqlStore, terms: Terms) -> None:
+    async def test_logged_changes_are_removed_once_no_server_follows(self, store: SqlStore, terms: Terms) -> None:
         schedule, other = minutely(), OtherProcess(store)
         await store.schedules.add([schedule], actor="ada", tzdata="")
         for server in ("one", "two"):

@@ -105,7 +105,7 @@ class LeaseContract:
         assert first < second or not leases.ordered
         assert await leases.renew("k", first, ttl_ms=TTL) is None
 
-    async def test_what_a_stranger_releases_or_renews_is_not_touched(self, leases: Leases) -> None:
+    async def test_a_release_or_renewal_by_another_owner_changes_nothing(self, leases: Leases) -> None:
         token = await taken(leases, "k", "a")
         for stranger in (0, 1 << 62, token + 1, token - 1):
             assert not await leases.release("k", stranger)
@@ -115,13 +115,13 @@ class LeaseContract:
         assert await leases.acquire("k", "b", ttl_ms=TTL) is None
         assert await leases.renew("k", token, ttl_ms=TTL) is not None
 
-    async def test_what_is_released_twice_was_released_once(self, leases: Leases) -> None:
+    async def test_a_second_release_changes_nothing(self, leases: Leases) -> None:
         token = await taken(leases, "k", "a")
 
         assert [await leases.release("k", token), await leases.release("k", token)] == [True, False]
 
     @pytest.mark.parametrize("ttl_ms", [0, -1, SHORTEST_MS - 1, LONGEST_MS + 1, True, 1500.5, "1000"])
-    async def test_what_is_no_time_to_live_is_refused(self, leases: Leases, ttl_ms: int) -> None:
+    async def test_an_invalid_time_to_live_is_refused(self, leases: Leases, ttl_ms: int) -> None:
         with pytest.raises(FieldError, match="ttl_ms"):
             await leases.acquire("k", "a", ttl_ms=ttl_ms)
         token = await taken(leases, "k", "a")
@@ -148,7 +148,7 @@ class LeaseContract:
         assert await leases.acquire("A", "b", ttl_ms=TTL) is not None
 
     @pytest.mark.parametrize("key", ["", "\x00", "a\nb", "x" * (LONGEST_KEY + 1), None, 7])
-    async def test_what_is_no_key_and_no_owner_is_refused(self, leases: Leases, key: str) -> None:
+    async def test_an_invalid_key_or_owner_is_refused(self, leases: Leases, key: str) -> None:
         with pytest.raises(FieldError, match="key"):
             await leases.acquire(key, "a", ttl_ms=TTL)
         with pytest.raises(FieldError, match="key"):

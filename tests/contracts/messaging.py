@@ -58,7 +58,9 @@ class MessagingContract:
     # ---- to workers --------------------------------------------------------------------------
 
     @pytest.mark.req("H-13")
-    async def test_what_is_published_is_pulled_in_its_order(self, server: ServerBus, worker: WorkerBus) -> None:
+    async def test_messages_are_pulled_in_the_order_in_which_they_were_published(
+        self, server: ServerBus, worker: WorkerBus
+    ) -> None:
         names = [f"task_{number}:1" for number in range(20)]
 
         assert await server.publish([outbound_task(name) for name in names]) == frozenset(names)
@@ -67,7 +69,7 @@ class MessagingContract:
         assert (bodies(found), {one.tries for one in found}) == (names, {1})
         assert [one.name for one in found] == names
 
-    async def test_whoever_pulls_gets_no_more_than_asked_for(self, server: ServerBus, worker: WorkerBus) -> None:
+    async def test_a_pull_returns_no_more_than_its_limit(self, server: ServerBus, worker: WorkerBus) -> None:
         await server.publish([outbound_task(str(number)) for number in range(5)])
 
         assert len(await self.pulled(worker, 2)) == 2
@@ -95,7 +97,7 @@ class MessagingContract:
         assert bodies(await self.pulled(worker, 1)) == ["for all"]
 
     @pytest.mark.req("H-13")
-    async def test_what_is_for_one_worker_reaches_it_and_nobody_else(
+    async def test_a_directed_message_reaches_its_worker_and_no_other(
         self, server: ServerBus, worker: WorkerBus, other: WorkerBus
     ) -> None:
         assert not await worker.pull(limit=1, wait_ms=50)
@@ -112,11 +114,11 @@ class MessagingContract:
         await worker.extend(found)
         await worker.acknowledge(found)
 
-    async def test_what_is_for_a_worker_that_is_not_there_has_not_arrived(self, server: ServerBus) -> None:
+    async def test_a_directed_message_to_an_absent_worker_has_not_arrived(self, server: ServerBus) -> None:
         assert await server.publish([outbound_task("for nobody", to="worker_9")]) == frozenset()
         assert await server.under_way("default") == 0
 
-    async def test_what_has_come_for_one_worker_is_handed_over_when_it_stops(
+    async def test_pending_directed_messages_are_returned_when_pulling_stops(
         self, server: ServerBus, worker: WorkerBus
     ) -> None:
         assert not await worker.pull(limit=1, wait_ms=50)
@@ -124,7 +126,7 @@ class MessagingContract:
 
         assert bodies(await worker.stop_pulling()) == ["for one"]
 
-    async def test_what_is_under_way_is_known_until_it_is_acknowledged(
+    async def test_messages_in_flight_are_counted_until_they_are_acknowledged(
         self, server: ServerBus, worker: WorkerBus
     ) -> None:
         await server.publish([outbound_task("a"), outbound_task("b")])
@@ -140,7 +142,7 @@ class MessagingContract:
         while await server.under_way("default") != under_way:  # noqa: ASYNC110 - nobody says when an ack has arrived
             await asyncio.sleep(0.01)
 
-    async def test_what_nobody_acknowledges_comes_again(
+    async def test_an_unacknowledged_message_is_redelivered(
         self, server: ServerBus, worker: WorkerBus, passing: LetPass
     ) -> None:
         await server.publish([outbound_task("a")])
@@ -150,7 +152,7 @@ class MessagingContract:
         [again] = await self.pulled(worker, 1)
         assert (again.body, again.tries) == (b"a", 2)
 
-    async def test_what_is_being_worked_on_goes_to_nobody_else(
+    async def test_a_message_in_progress_is_not_redelivered(
         self, server: ServerBus, worker: WorkerBus, passing: LetPass
     ) -> None:
         await server.publish([outbound_task("a")])
@@ -162,7 +164,7 @@ class MessagingContract:
         assert not await worker.pull(limit=1, wait_ms=50)
 
     @pytest.mark.req("R-17")
-    async def test_what_was_given_out_as_often_as_it_may_is_kept_for_people(
+    async def test_a_message_at_its_maximum_of_deliveries_is_dead_lettered(
         self, server: ServerBus, worker: WorkerBus, passing: LetPass, dead: DeadMessages
     ) -> None:
         await server.publish([outbound_task("poison")])
@@ -177,7 +179,7 @@ class MessagingContract:
         await self.until(server, 0)
 
     @pytest.mark.guarantee("C5", "S9")
-    async def test_what_may_have_arrived_before_is_given_out_as_what_others_may_have(
+    async def test_a_message_that_may_have_arrived_before_is_marked_doubtful(
         self, server: ServerBus, worker: WorkerBus
     ) -> None:
         await server.publish([replace(outbound_task("a"), again=True)])
@@ -203,7 +205,9 @@ class MessagingContract:
 
         assert bodies(await self.collected(server, 10)) == [str(number) for number in range(10)]
 
-    async def test_told_twice_under_one_name_it_is_there_once(self, server: ServerBus, worker: WorkerBus) -> None:
+    async def test_a_message_published_twice_under_one_id_is_stored_once(
+        self, server: ServerBus, worker: WorkerBus
+    ) -> None:
         await worker.report("w1:1", b"a")
         await worker.report("w1:1", b"a")
         await server.acknowledge(await self.collected(server, 1))
@@ -222,9 +226,7 @@ class MessagingContract:
         [again] = await self.collected(server, 1)
         assert (again.body, again.tries) == (b"a", 2)
 
-    async def test_a_server_knows_when_all_that_was_reported_is_dealt_with(
-        self, server: ServerBus, worker: WorkerBus
-    ) -> None:
+    async def test_a_server_knows_when_all_reports_are_processed(self, server: ServerBus, worker: WorkerBus) -> None:
         await server.wait_caught_up()
         await worker.report("w1:1", b"a")
         found = await self.collected(server, 1)
@@ -235,7 +237,7 @@ class MessagingContract:
         await server.wait_caught_up()
 
     @pytest.mark.req("R-17")
-    async def test_what_nobody_can_read_is_kept_for_people_and_does_not_come_again(
+    async def test_an_unreadable_message_is_dead_lettered_and_not_redelivered(
         self, server: ServerBus, worker: WorkerBus, passing: LetPass, dead: DeadMessages
     ) -> None:
         await worker.report("w1:1", b"\xff")

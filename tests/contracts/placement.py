@@ -129,10 +129,10 @@ class PlacementContract:
         for tenant in "abc":
             await self.backlog(store, tenant, 5)
 
-        hands = await asyncio.gather(*(self.handed(store, f"w{number}", limit=6) for number in range(4)))
+        batches = await asyncio.gather(*(self.handed(store, f"w{number}", limit=6) for number in range(4)))
         rest = await self.handed(store, limit=15)
 
-        taken = [name for hand in (*hands, rest) for name in hand]
+        taken = [name for batch in (*batches, rest) for name in batch]
         assert sorted(taken) == sorted(f"{tenant}_{number}" for tenant in "abc" for number in range(5))
 
     async def test_open_attempts_of_a_tenant_are_counted_by_worker(self, store: Store) -> None:
@@ -184,13 +184,13 @@ class PlacementContract:
         assert {one.task.fence for one in taken} == {2}
 
     @pytest.mark.req("R-10")
-    async def test_what_is_directed_at_one_worker_is_given_to_no_other(self, store: Store, owner: Schedule) -> None:
+    async def test_a_directed_task_is_given_to_no_other_worker(self, store: Store, owner: Schedule) -> None:
         await self.put(store, owner, "a", Placement("gpu", directed_to="w2"))
 
         assert await self.handed(store, "w1", TakeFilter("gpu")) == []
         assert await self.handed(store, "w2", TakeFilter("gpu")) == ["a"]
 
-    async def test_what_not_everybody_can_run_is_given_to_who_can(self, store: Store, owner: Schedule) -> None:
+    async def test_tasks_are_given_to_workers_that_have_their_function(self, store: Store, owner: Schedule) -> None:
         await self.put(store, owner, "a", Placement(function="f"))
         await self.put(store, owner, "b", None)
 
@@ -199,7 +199,7 @@ class PlacementContract:
         assert await self.handed(store, reach=TakeFilter(functions=("f", "g"))) == ["a"]
 
     @pytest.mark.req("R-10")
-    async def test_what_is_for_certain_workers_can_be_asked_for_alone(self, store: Store, owner: Schedule) -> None:
+    async def test_directed_tasks_can_be_taken_alone(self, store: Store, owner: Schedule) -> None:
         places = {
             "anybody": None,
             "gpu": Placement("gpu"),
@@ -282,9 +282,7 @@ class PlacementContract:
 
     # ---- in flight ---------------------------------------------------------------------------
 
-    async def test_what_is_on_its_way_is_counted_by_who_has_it_and_where_it_waits(
-        self, store: Store, owner: Schedule
-    ) -> None:
+    async def test_tasks_in_flight_are_counted_by_worker_and_pool(self, store: Store, owner: Schedule) -> None:
         for name, where in {
             "a": None,
             "b": None,
@@ -300,7 +298,7 @@ class PlacementContract:
         assert (dict(found.scheduled), dict(found.tenants)) == ({None: 1, "gpu": 1}, {"default": 4})
 
     @pytest.mark.req("R-11")
-    async def test_nothing_is_let_through_for_which_its_tenant_has_no_room(self, store: Store, owner: Schedule) -> None:
+    async def test_no_task_is_admitted_beyond_the_limit_of_its_tenant(self, store: Store, owner: Schedule) -> None:
         names = [f"{number}" for number in range(5)]
         tasks = [await self.put(store, owner, name, None, tenant_limit=("default", 0)) for name in names]
         admissions = [admission(task, schedule_uid=owner.uid, tenant_limit=("default", 3)) for task in tasks]
@@ -371,7 +369,7 @@ class PlacementContract:
 
     # ---- recall ------------------------------------------------------------------------------
 
-    async def test_what_waits_for_a_worker_that_is_gone_or_stops_is_placed_again(
+    async def test_tasks_placed_on_a_worker_that_is_gone_or_stops_are_placed_again(
         self, store: Store, owner: Schedule, advance: Advance
     ) -> None:
         for name, draining in {"silent": False, "stopping": True, "there": False}.items():
@@ -395,7 +393,7 @@ class PlacementContract:
         assert {(task.state, task.wait_reason) for task in waiting.values()} == {(TaskState.PENDING, WaitReason.READY)}
         assert await store.placement.recall_stranded() == []
 
-    async def test_what_nobody_of_its_pool_can_run_any_more_is_placed_again(
+    async def test_tasks_that_no_worker_of_their_pool_can_run_are_placed_again(
         self, store: Store, owner: Schedule
     ) -> None:
         card = WorkerInfo(worker="w1", functions=("f",), slots=1, started_at=NOON, pool="gpu")
@@ -407,7 +405,7 @@ class PlacementContract:
             (task.task_id, task.run_id) for task in tasks[1:]
         )
 
-    async def test_what_was_recalled_has_been_placed_nowhere(self, store: Store, owner: Schedule) -> None:
+    async def test_a_recalled_task_has_no_placement(self, store: Store, owner: Schedule) -> None:
         task = await self.put(store, owner, "a", Placement("gpu", 1, "gone", "f"))
         await store.placement.recall_stranded()
 

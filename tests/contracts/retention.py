@@ -97,7 +97,7 @@ class RetentionContract:
         assert (shown["run_id"], shown["status"], shown["completed_at"]) == ("run_a", "completed", NOON)
         assert {r.row["body"] for r in lot.records if r.table == "payload"} == {'{"a": 1}', "1"}
 
-    async def test_what_was_removed_is_gone_and_everything_else_is_there(self, store: Store, kept: Schedule) -> None:
+    async def test_a_removal_removes_exactly_its_batch(self, store: Store, kept: Schedule) -> None:
         going, staying = await self.wanted(store, kept, "a"), await self.wanted(store, kept, "b")
         await finish_run(store, going, now=NOON)
 
@@ -234,7 +234,7 @@ class RetentionContract:
         await finish_run(store, again, now=NOON)
         assert set((await self.aged(store, kept)).names) == {"run_a", "run_b"}
 
-    async def test_a_run_without_a_job_stays_until_someone_has_dealt_with_its_dead_letter(
+    async def test_a_run_without_a_job_stays_until_its_dead_letter_is_resolved(
         self, store: Store, kept: Schedule
     ) -> None:
         run = await self.wanted(store, kept, "a", schedule_uid=None, schedule_id=None)
@@ -388,7 +388,7 @@ class RetentionContract:
         assert await store.retention.retained_schedules(after=kept.uid, limit=1) == []
 
     @pytest.mark.guarantee("S19")
-    async def test_what_is_left_of_a_deleted_schedule_goes_to_the_last_tick(self, store: Store, kept: Schedule) -> None:
+    async def test_a_deleted_schedule_is_removed_to_its_last_tick(self, store: Store, kept: Schedule) -> None:
         for run in await self.ticks_of(store, kept, 1, 2):
             await finish_run(store, run, now=NOON + 2 * MINUTE)
         found = await store.schedules.find("default", "kept")
@@ -436,7 +436,7 @@ class RetentionContract:
         assert await store.events.find("evt_drift") is None
         assert await store.events.effects(["evt_drift"]) == []
 
-    async def test_a_dead_letter_stays_until_someone_has_dealt_with_it(self, store: Store, kept: Schedule) -> None:
+    async def test_a_dead_letter_stays_until_it_is_resolved(self, store: Store, kept: Schedule) -> None:
         run = await self.wanted(store, kept, "a")
         ours = await take_task(store, "w", run, now=NOON)
         await store.attempts.report(
@@ -501,7 +501,7 @@ class RetentionContract:
         again = await store.retention.superseded_workflows(LATER, after=HISTORY_START, limit=10)
         assert again.names == ()
 
-    async def test_the_versions_that_runs_have_are_told_page_by_page(self, store: Store, kept: Schedule) -> None:
+    async def test_the_versions_of_runs_are_listed_page_by_page(self, store: Store, kept: Schedule) -> None:
         for name, version in (("a", 1), ("b", 1), ("c", 2)):
             await self.wanted(store, kept, name, workflow_id="report", workflow_version=version)
 

@@ -246,7 +246,7 @@ class StoreContract:
 
         assert (await self.current(store, minutely("a", tenant="acme"))).tenant == "acme"
 
-    async def test_what_was_never_added_is_not_found(self, store: Store) -> None:
+    async def test_a_schedule_that_was_never_added_is_not_found(self, store: Store) -> None:
         assert await store.schedules.find("default", "nothing") is None
 
     async def test_schedules_are_listed_by_name_page_by_page(self, store: Store) -> None:
@@ -359,7 +359,7 @@ class StoreContract:
         assert (tick.decision.reason, tick.decision.count) == (Reason.PAUSED, 3)
         assert (tick.decision.planned_at, tick.decision.last_at) == (NOON + MINUTE, resumed_at)
 
-    async def test_what_is_gone_is_found_by_its_name_newest_first_with_when_and_by_whom(self, store: Store) -> None:
+    async def test_deleted_schedules_are_found_by_name_newest_first_with_time_and_actor(self, store: Store) -> None:
         await self.registered(store, minutely("other"), minutely("report", tenant="acme"))
         for number, actor in enumerate(("ada", "eve"), 1):
             now = NOON + number * HOUR
@@ -635,7 +635,7 @@ class StoreContract:
         assert await store.history.last_tick_kinds([]) == {}
 
     @pytest.mark.req("H-10", "C-02")
-    async def test_what_waits_runs_and_has_ended_is_told_apart_in_lists(self, store: Store, terms: Terms) -> None:
+    async def test_lists_distinguish_queued_running_and_ended_runs(self, store: Store, terms: Terms) -> None:
         schedule, idle = minutely(), minutely("idle")
         await self.registered(store, schedule, idle)
         await self.decided(store, schedule, now=NOON + MINUTE, terms=terms)
@@ -743,7 +743,7 @@ class StoreContract:
     async def test_no_more_shards_are_claimed_than_asked_for(self, store: Store) -> None:
         assert len(await store.shards.claim("a", ttl_ms=TTL, limit=100)) == 100
 
-    async def test_a_shard_whose_lease_goes_on_is_not_claimed(self, store: Store) -> None:
+    async def test_a_shard_with_a_valid_lease_is_not_claimed(self, store: Store) -> None:
         held = await store.shards.claim("a", ttl_ms=TTL, limit=100)
         others = await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS)
 
@@ -767,7 +767,7 @@ class StoreContract:
         assert dict(attendance.terms) == dict(held)
         assert await store.shards.claim("b", ttl_ms=TTL, limit=SHARDS) == {}
 
-    async def test_attending_tells_of_a_claim_whose_answer_was_lost(self, store: Store) -> None:
+    async def test_a_renewal_returns_a_claim_whose_answer_was_lost(self, store: Store) -> None:
         claimed = await store.shards.claim("a", ttl_ms=TTL, limit=100)
 
         assert dict((await store.shards.renew("a", ttl_ms=TTL)).terms) == dict(claimed)
@@ -781,7 +781,7 @@ class StoreContract:
 
         assert set(attendance.terms) == set(held) - set(taken)
 
-    async def test_attending_tells_when_the_first_lease_of_others_ends(self, store: Store, advance: Advance) -> None:
+    async def test_a_renewal_returns_when_the_first_lease_of_others_ends(self, store: Store, advance: Advance) -> None:
         assert (await store.shards.renew("a", ttl_ms=TTL)).others_end_at is None
         await store.shards.claim("a", ttl_ms=TTL, limit=10)
         assert (await store.shards.renew("a", ttl_ms=TTL)).others_end_at is None

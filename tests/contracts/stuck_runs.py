@@ -81,7 +81,7 @@ class StuckRunsContract:
 
     # ------------------------------------------------------------------------------------------
 
-    async def test_a_run_that_goes_on_by_itself_is_left_alone(self, store: Store) -> None:
+    async def test_a_run_that_makes_progress_is_left_alone(self, store: Store) -> None:
         await self.begun(store, await self.graph_job(store, GRAPH))
 
         assert await self.stuck_runs(store) == {}
@@ -212,7 +212,7 @@ class StuckRunsContract:
 
         assert set(await self.stuck_runs(store, limit=2)) == {f"run_{name}" for name in "abcdefg"}
 
-    async def test_what_is_mended_is_no_different_from_what_never_broke(self, store: Store, plant: EditRow) -> None:
+    async def test_a_repaired_run_equals_one_that_never_got_stuck(self, store: Store, plant: EditRow) -> None:
         run = await self.begun(store, await self.graph_job(store, GRAPH))
         first = next(task for task in await store.history.tasks([run]) if task.step == "first")
         await plant("task", "task_id", first.task_id, "state", "SUCCEEDED")

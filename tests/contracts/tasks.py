@@ -114,7 +114,7 @@ class TaskContract:
 
         assert [one.run.planned_at for one in waiting] == [NOON + MINUTE, NOON + 2 * MINUTE]
 
-    async def test_what_waits_for_its_turn_is_not_ready(self, store: Store) -> None:
+    async def test_a_queued_run_has_no_ready_tasks(self, store: Store) -> None:
         schedule = minutely("serial", overlap=Overlap.QUEUE)
         await store.schedules.add([schedule], actor="ada", tzdata="")
         for minute in (1, 2):
@@ -171,7 +171,7 @@ class TaskContract:
         assert await store.tasks.next_available_at() == NOON + HOUR
 
     @pytest.mark.req("R-04")
-    async def test_what_nobody_could_take_is_found_before_its_time_page_by_page(
+    async def test_unroutable_tasks_are_found_before_they_are_due_page_by_page(
         self, store: Store, schedule: Schedule
     ) -> None:
         for minute in (1, 2, 3, 4):
@@ -241,14 +241,14 @@ class TaskContract:
         tasks = await store.history.tasks(await runs_of(store, schedule))
         await store.tasks.admit([admission(task) for task in tasks], now=NOON)
 
-        hands = await asyncio.gather(
+        batches = await asyncio.gather(
             *(store.attempts.take(f"w{n}", limit=5, lease_ms=LEASE, now=NOON + HOUR) for n in range(6))
         )
 
-        taken = [one.task.task_id for hand in hands for one in hand]
+        taken = [one.task.task_id for batch in batches for one in batch]
         assert sorted(taken) == sorted(task.task_id for task in tasks)
 
-    async def test_what_is_known_of_a_task_is_taken_as_it_is_known(self, store: Store, run: Run) -> None:
+    async def test_a_cached_task_is_taken_without_reading_it(self, store: Store, run: Run) -> None:
         [task] = await store.history.tasks([run])
         await store.tasks.admit([admission(task)], now=NOON)
         known = {task.task_id: admission_request(ReadyTask(task=task, run=run, input=b'{"read": "before"}'))}
@@ -258,7 +258,7 @@ class TaskContract:
         assert (taken.task.state, taken.task.fence) == (TaskState.RUNNING, 1)
         assert taken.run == await self.found(store, run)
 
-    async def test_what_was_known_before_another_attempt_is_read_again(self, store: Store, run: Run) -> None:
+    async def test_a_task_cached_before_another_attempt_is_read_again(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "w1", run, now=NOON)
         await store.attempts.report([completion_of(taken, Result.INTERRUPTED, now=NOON)])
         [task] = await store.history.tasks([run])
@@ -335,7 +335,7 @@ class TaskContract:
         await store.attempts.report([completion_of(taken, Result.SUCCEEDED, now=NOON + 7)])
         assert await store.attempts.begin([held], now=NOON + 8, worker="w1") == frozenset()
 
-    async def test_what_is_in_somebodys_hands_can_be_read_again(self, store: Store, run: Run) -> None:
+    async def test_assigned_tasks_can_be_read_again(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "w1", run, now=NOON, begin=False)
         held = taken.task.task_id, taken.task.fence
         [found] = await store.attempts.assigned_tasks([held, (held[0], held[1] + 1), (TaskId("task_x"), 1)])
@@ -422,7 +422,7 @@ class TaskContract:
         assert (task.wait_reason, task.attempts) == (WaitReason.DELAY, 0)
         assert task.available_at == NOON + MINUTE + 5000
 
-    async def test_what_an_attempt_said_and_returned_is_kept(self, store: Store, run: Run) -> None:
+    async def test_the_log_and_output_of_an_attempt_are_stored(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "w1", run, now=NOON + MINUTE)
         said = tuple(LogLine(NOON + n, "info", f"line {n}") for n in range(5))
 
@@ -474,7 +474,7 @@ class TaskContract:
         assert (await store.attempts.renew("w1", [held], lease_ms=LEASE)).lost == {held}
 
     @pytest.mark.guarantee("S9")
-    async def test_what_was_renewed_since_it_was_looked_at_is_not_lost(
+    async def test_an_attempt_renewed_since_the_check_is_not_lost(
         self, store: Store, run: Run, advance: Advance
     ) -> None:
         taken = await take_task(store, "w1", run, now=NOON)
@@ -488,9 +488,7 @@ class TaskContract:
         assert await store.attempts.report([replace(lost, lease_until=again.attempt.lease_until)])
 
     @pytest.mark.guarantee("S9")
-    async def test_what_another_worker_has_begun_is_lost_to_whoever_else_believes_to_have_it(
-        self, store: Store, run: Run
-    ) -> None:
+    async def test_an_attempt_started_by_one_worker_is_lost_to_any_other(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "courier", run, now=NOON, begin=False)
         held = taken.task.task_id, taken.task.fence
         assert not (await store.attempts.renew("w1", [held], lease_ms=LEASE)).lost
@@ -500,9 +498,7 @@ class TaskContract:
         assert not (await store.attempts.renew("w2", [held], lease_ms=LEASE)).lost
 
     @pytest.mark.guarantee("S5", "S9")
-    async def test_what_a_worker_says_of_what_another_has_begun_is_void_where_it_matters_who_says_it(
-        self, store: Store, run: Run
-    ) -> None:
+    async def test_a_report_on_the_attempt_of_another_worker_is_void(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "courier", run, now=NOON, begin=False)
         held = taken.task.task_id, taken.task.fence
         await store.attempts.begin([held], now=NOON, worker="w2")
@@ -531,7 +527,7 @@ class TaskContract:
         assert (attempt.worker, attempt.result) == ("field_1", result)
 
     @pytest.mark.guarantee("S9")
-    async def test_what_was_sent_to_one_worker_is_no_other_workers(self, store: Store, run: Run) -> None:
+    async def test_a_task_sent_to_one_worker_cannot_be_started_by_another(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "field_1", run, now=NOON, begin=False)
         held = taken.task.task_id, taken.task.fence
 
@@ -645,12 +641,12 @@ class TaskContract:
         assert await self.launched(store, schedule, "b", force=True) is LaunchOutcome.STARTED
         assert await self.counts(store, schedule) == (2, 0)
 
-    async def test_what_is_gone_cannot_be_launched(self, store: Store, schedule: Schedule) -> None:
+    async def test_a_deleted_schedule_cannot_be_launched(self, store: Store, schedule: Schedule) -> None:
         assert await store.schedules.delete(verdict_before_edit(schedule, now=NOON), now=NOON, actor="ada")
 
         assert await self.launched(store, schedule, "a") is LaunchOutcome.GONE
 
-    async def test_a_queued_launch_goes_on_when_its_turn_comes(self, store: Store) -> None:
+    async def test_a_queued_launch_starts_when_its_turn_comes(self, store: Store) -> None:
         schedule = minutely("kept", overlap=Overlap.QUEUE)
         await store.schedules.add([schedule], actor="ada", tzdata="")
         for name in "ab":
@@ -746,7 +742,7 @@ class TaskContract:
         assert await store.tasks.waiting(NOON + 2 * HOUR, limit=10) == []
 
     @pytest.mark.req("H-26")
-    async def test_what_has_passed_the_gate_but_not_begun_is_cancelled_at_once(self, store: Store, run: Run) -> None:
+    async def test_an_admitted_task_that_has_not_started_is_cancelled_at_once(self, store: Store, run: Run) -> None:
         [task] = await store.history.tasks([run])
         await store.tasks.admit([admission(task)], now=NOON)
 
@@ -754,7 +750,7 @@ class TaskContract:
         assert await store.attempts.take("w1", limit=10, lease_ms=LEASE, now=NOON + HOUR) == []
 
     @pytest.mark.req("H-26")
-    async def test_a_running_run_is_asked_to_end_and_its_worker_told(self, store: Store, run: Run) -> None:
+    async def test_a_running_run_is_asked_to_end_and_its_worker_learns_it(self, store: Store, run: Run) -> None:
         taken = await take_task(store, "w1", run, now=NOON)
 
         assert await store.runs.cancel(run.run_id, reason="no", now=NOON + 5) is CancelOutcome.ASKED
@@ -797,7 +793,7 @@ class TaskContract:
         await finish_run(store, first, now=NOON + 1)
         assert not (await self.found(store, third)).queued
 
-    async def test_what_is_over_or_unknown_is_not_cancelled(self, store: Store, run: Run) -> None:
+    async def test_a_finished_or_unknown_run_is_not_cancelled(self, store: Store, run: Run) -> None:
         await finish_run(store, run, now=NOON)
 
         assert await store.runs.cancel(run.run_id, reason="no", now=NOON) is CancelOutcome.OVER
@@ -921,7 +917,7 @@ class TaskContract:
 
     @pytest.mark.req("H-09")
     @pytest.mark.guarantee("S14")
-    async def test_what_has_failed_for_good_leaves_one_dead_letter(self, store: Store, run: Run) -> None:
+    async def test_a_permanent_failure_leaves_one_dead_letter(self, store: Store, run: Run) -> None:
         name = await self.dead(store, run)
 
         letter = await store.dead_letters.find("default", name)

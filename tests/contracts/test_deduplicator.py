@@ -34,7 +34,7 @@ class DeduplicatorContract(ABC):
         await guard.mark_processed("results", "1")
         assert await guard.begin("results", "1") is DedupState.PROCESSED
 
-    async def test_what_one_consumer_has_dealt_with_another_has_not(self, guard: Deduplicator) -> None:
+    async def test_consumers_deduplicate_independently(self, guard: Deduplicator) -> None:
         await guard.begin("results", "1")
         await guard.mark_processed("results", "1")
 
@@ -42,13 +42,13 @@ class DeduplicatorContract(ABC):
         assert await guard.begin("results:1", "1") is DedupState.NEW
         assert await guard.begin("results", "1:1") is DedupState.NEW
 
-    async def test_of_twenty_who_get_it_at_once_one_deals_with_it(self, guard: Deduplicator) -> None:
+    async def test_of_twenty_concurrent_receivers_one_processes_a_message(self, guard: Deduplicator) -> None:
         found = await asyncio.gather(*(guard.begin("results", "1") for _ in range(20)))
 
         assert found.count(DedupState.NEW) == 1
         assert found.count(DedupState.IN_FLIGHT) == 19
 
-    async def test_what_is_given_up_is_new_again_but_not_what_was_processed(self, guard: Deduplicator) -> None:
+    async def test_an_abandoned_message_is_new_again_but_a_processed_one_is_not(self, guard: Deduplicator) -> None:
         await guard.begin("results", "1")
         await guard.give_up("results", "1")
         assert await guard.begin("results", "1") is DedupState.NEW
@@ -57,15 +57,13 @@ class DeduplicatorContract(ABC):
         assert await guard.begin("results", "1") is DedupState.PROCESSED
         await guard.give_up("results", "unheard of")
 
-    async def test_whoever_deals_with_it_is_believed_to_live_for_a_while(
-        self, guard: Deduplicator, let_pass: Pass
-    ) -> None:
+    async def test_a_message_in_progress_is_reserved_for_a_while(self, guard: Deduplicator, let_pass: Pass) -> None:
         await guard.begin("results", "1", ttl_ms=TTL)
         await let_pass(TTL)
 
         assert await guard.begin("results", "1") is DedupState.NEW
 
-    async def test_what_was_processed_is_known_for_as_long_as_it_may_come_again(
+    async def test_a_processed_message_is_remembered_as_long_as_it_may_be_redelivered(
         self, guard: Deduplicator, let_pass: Pass
     ) -> None:
         await guard.begin("results", "1", ttl_ms=TTL)
@@ -79,7 +77,7 @@ class DeduplicatorContract(ABC):
         assert (PROCESSED_MS, IN_FLIGHT_MS) == (600_000, 120_000)
 
     @pytest.mark.parametrize("name", ["", "a\nb", "x" * (LONGEST_KEY + 1), None])
-    async def test_what_is_no_name_is_refused(self, guard: Deduplicator, name: str) -> None:
+    async def test_an_invalid_name_is_refused(self, guard: Deduplicator, name: str) -> None:
         with pytest.raises(FieldError, match="consumer"):
             await guard.begin(name, "1")
         with pytest.raises(FieldError, match="message"):
@@ -138,7 +136,7 @@ class TestInRedis(DeduplicatorContract):
 
         return let_pass
 
-    async def test_what_is_not_ours_is_no_answer(self, guard: Deduplicator, server: Redis) -> None:
+    async def test_a_foreign_value_is_no_answer(self, guard: Deduplicator, server: Redis) -> None:
         client = create_client(sections.RedisSettings(url=server.url))
         await client.set("test:seen:7:results:1", "nonsense")
         await client.aclose()
@@ -171,7 +169,7 @@ async def setup() -> AsyncIterator[tuple[RedisClientProcess, RedisClientProcess,
 
 @pytest.mark.req("R-17")
 @pytest.mark.guarantee("C6")
-async def test_without_redis_messages_are_dealt_with_at_least_once_and_that_is_said_once(
+async def test_without_redis_messages_are_processed_at_least_once_and_that_is_reported_once(
     setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
 ) -> None:
     one, other, server = setup
@@ -208,7 +206,7 @@ async def test_a_redis_that_was_emptied_does_not_make_a_process_forget(
     assert await other.guard.begin("results", "1") is DedupState.NEW
 
 
-async def test_a_redis_that_does_not_answer_costs_its_patience_once_and_not_for_every_message(
+async def test_an_unresponsive_redis_costs_one_timeout_and_not_one_for_every_message(
     setup: tuple[RedisClientProcess, RedisClientProcess, Redis],
 ) -> None:
     _, _, server = setup

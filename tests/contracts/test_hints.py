@@ -47,7 +47,7 @@ async def listening(hints: Hints) -> HintListener:
     return ear
 
 
-async def tell_until_heard(hints: Hints, topic: HintTopic, ear: HintListener) -> None:
+async def send_until_received(hints: Hints, topic: HintTopic, ear: HintListener) -> None:
     """Send the hint until it is received: one may be lost, above all the first."""
     async with asyncio.timeout(PATIENCE):
         while not ear.heard[topic]:
@@ -72,53 +72,51 @@ class HintContract(ABC):
         yield hints
         await hints.close()
 
-    async def test_whoever_begins_to_listen_is_told_to_look_at_everything(self, one: Hints) -> None:
+    async def test_a_new_listener_is_called_for_every_topic(self, one: Hints) -> None:
         ear = HintListener()
         await one.listen(ear)
 
         await ear.until(*HintTopic)
 
     @pytest.mark.parametrize("topic", HintTopic)
-    async def test_what_one_tells_the_others_hear(self, one: Hints, other: Hints, topic: HintTopic) -> None:
+    async def test_a_hint_reaches_all_other_listeners(self, one: Hints, other: Hints, topic: HintTopic) -> None:
         ear = await listening(other)
 
-        await tell_until_heard(one, topic, ear)
+        await send_until_received(one, topic, ear)
 
         assert set(ear.heard) == {topic}
 
     async def test_nobody_hears_their_own_voice(self, one: Hints, other: Hints) -> None:
         own, others = await listening(one), await listening(other)
-        await tell_until_heard(one, HintTopic.WORK, others)
-        await tell_until_heard(other, HintTopic.READY, own)
+        await send_until_received(one, HintTopic.WORK, others)
+        await send_until_received(other, HintTopic.READY, own)
 
         assert set(own.heard) == {HintTopic.READY}
 
-    async def test_what_is_told_often_is_heard_at_least_once_and_no_oftener_than_told(
-        self, one: Hints, other: Hints
-    ) -> None:
+    async def test_repeated_hints_arrive_at_least_once_and_no_oftener_than_sent(self, one: Hints, other: Hints) -> None:
         ear = await listening(other)
         for _ in range(1000):
             one.send(HintTopic.WORK)
-        await tell_until_heard(one, HintTopic.READY, ear)
-        await tell_until_heard(one, HintTopic.WORK, ear)
+        await send_until_received(one, HintTopic.READY, ear)
+        await send_until_received(one, HintTopic.WORK, ear)
 
         assert 1 <= ear.heard[HintTopic.WORK] <= 1000
 
-    async def test_what_was_told_last_is_on_its_way_once_it_is_closed(self, one: Hints, other: Hints) -> None:
+    async def test_closing_sends_the_pending_hints(self, one: Hints, other: Hints) -> None:
         ear = await listening(other)
-        await tell_until_heard(one, HintTopic.WORK, ear)
+        await send_until_received(one, HintTopic.WORK, ear)
         one.send(HintTopic.CHANGES)
         await one.close()
 
         await ear.until(HintTopic.CHANGES)
 
-    async def test_after_the_end_nothing_is_told_and_nothing_heard(self, one: Hints, other: Hints) -> None:
+    async def test_after_closing_no_hint_is_sent_or_received(self, one: Hints, other: Hints) -> None:
         gone, ear = await listening(other), await listening(one)
         await other.close()
         other.send(HintTopic.WORK)
         one.send(HintTopic.READY)
         third = self.voice()
-        await tell_until_heard(third, HintTopic.SHARDS, ear)
+        await send_until_received(third, HintTopic.SHARDS, ear)
         await third.close()
 
         assert (set(gone.heard), set(ear.heard)) == (set(), {HintTopic.SHARDS})
@@ -139,23 +137,21 @@ class TestPostgresHints(HintContract):
     def voice(self) -> Hints:
         return PostgresHints(self.url, Recorder())
 
-    async def test_what_other_programs_say_on_the_channel_means_nothing(
-        self, one: Hints, other: Hints, version: int
-    ) -> None:
+    async def test_foreign_messages_on_the_channel_are_ignored(self, one: Hints, other: Hints, version: int) -> None:
         ear = await listening(other)
         for said in ("", "work", "nonsense 1", "work " + "x" * 7000, "\t"):
             await postgres(version).run(f"SELECT pg_notify('{CHANNEL}', '{said}')", url=self.url)
-        await tell_until_heard(one, HintTopic.READY, ear)
+        await send_until_received(one, HintTopic.READY, ear)
 
         assert HintTopic.SHARDS not in ear.heard
 
     @pytest.mark.guarantee("C13")
-    async def test_whoever_is_behind_a_pooler_tells_and_does_not_listen(self, other: Hints) -> None:
+    async def test_a_process_behind_a_pooler_sends_hints_and_receives_none(self, other: Hints) -> None:
         ear = await listening(other)
         pooled = PostgresHints(self.url, Recorder(), listens=False)
         await pooled.listen(HintListener())
 
-        await tell_until_heard(pooled, HintTopic.WORK, ear)
+        await send_until_received(pooled, HintTopic.WORK, ear)
         await pooled.close()
 
 
@@ -173,12 +169,12 @@ class TestNatsHints(HintContract):
     def voice(self) -> Hints:
         return NatsHints(self.settings, Recorder())
 
-    async def test_what_other_programs_say_on_the_subject_means_nothing(self, one: Hints, other: Hints) -> None:
+    async def test_foreign_messages_on_the_subject_are_ignored(self, one: Hints, other: Hints) -> None:
         ear = await listening(other)
         stranger = await connect(self.settings, Recorder(), name="stranger")
         await stranger.publish(f"{SUBJECT}.nonsense", b"1")
         await stranger.flush()
-        await tell_until_heard(one, HintTopic.READY, ear)
+        await send_until_received(one, HintTopic.READY, ear)
         await stranger.close()
 
         assert set(ear.heard) == {HintTopic.READY}
@@ -207,7 +203,7 @@ async def test_after_an_outage_everything_is_looked_at_and_hints_are_heard_again
     events = Recorder()
     one, other = hints_on(server, events), hints_on(server, Recorder())
     ear = await listening(other)
-    await tell_until_heard(one, HintTopic.WORK, ear)
+    await send_until_received(one, HintTopic.WORK, ear)
     ear.heard.clear()
     server.kill()
     one.send(HintTopic.READY)
@@ -222,13 +218,13 @@ async def test_after_an_outage_everything_is_looked_at_and_hints_are_heard_again
 
     await ear.until(*HintTopic)
     ear.heard.clear()
-    await tell_until_heard(one, HintTopic.SHARDS, ear)
+    await send_until_received(one, HintTopic.SHARDS, ear)
     await one.close()
     await other.close()
 
 
 @pytest.mark.guarantee("C5")
-async def test_whoever_cannot_listen_now_does_as_soon_as_they_can(server: Postgres | Nats) -> None:
+async def test_a_listener_that_cannot_connect_retries(server: Postgres | Nats) -> None:
     one, other = hints_on(server, Recorder()), hints_on(server, Recorder())
     server.kill()
     ear = HintListener()

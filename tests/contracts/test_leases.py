@@ -150,11 +150,11 @@ async def test_a_bucket_that_is_deleted_takes_the_leases_along_and_is_made_again
     await nobody_holds(nats_leases, token)
 
 
-@pytest.mark.parametrize("keeper", ["nats", "redis"])
-async def test_a_keeper_that_does_not_answer_is_waited_for_no_longer_than_was_said(keeper: str) -> None:
+@pytest.mark.parametrize("service", ["nats", "redis"])
+async def test_an_unresponsive_lease_service_is_awaited_no_longer_than_its_timeout(service: str) -> None:
     loop = asyncio.get_running_loop()
-    with Nats() if keeper == "nats" else Redis() as server:
-        if keeper == "nats":
+    with Nats() if service == "nats" else Redis() as server:
+        if service == "nats":
             patient = sections.NatsSettings(url=server.url, timeout_ms=10_000)
             nats = await connect(patient, Recorder(), name="test")
             leases: Leases = NatsLeases(nats, patient)
@@ -193,7 +193,7 @@ async def test_flushall_frees_every_lease_and_breaks_nothing(redis_leases: Redis
 
 
 @pytest.mark.guarantee("C6")
-async def test_what_redis_cannot_do_is_unavailable(redis_leases: RedisLeases) -> None:
+async def test_an_error_of_redis_is_unavailable(redis_leases: RedisLeases) -> None:
     await redis_leases._client.hset("test:lease:k", "not", "ours")  # noqa: SLF001 - another program's key
 
     assert await redis_leases.acquire("k", "a", ttl_ms=TTL) is None

@@ -146,7 +146,7 @@ async def test_a_stream_that_cannot_be_changed_is_refused_by_name(nats: Nats, se
 
 
 @pytest.mark.guarantee("C5")
-async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
+async def test_a_deleted_stream_is_created_again_and_pulling_continues(
     admin: Client, server: NatsServerBus, worker: NatsWorkerBus
 ) -> None:
     await server.prepare(["default"])
@@ -166,7 +166,7 @@ async def test_a_stream_that_was_deleted_is_made_again_and_pulling_goes_on(
 
 
 @pytest.mark.guarantee("S18")
-async def test_what_a_server_finds_too_large_holds_up_no_other(server: NatsServerBus) -> None:
+async def test_an_oversized_message_blocks_no_other(server: NatsServerBus) -> None:
     await server.prepare(["default"])
     large = replace(outbound_task("large"), body=b"x" * (2**20 + 1))
 
@@ -185,7 +185,7 @@ async def published(server: NatsServerBus, name: str) -> bool:
 
 @pytest.mark.guarantee("C5")
 @pytest.mark.req("R-17")
-async def test_a_killed_server_loses_nothing_and_pulling_goes_on_when_it_is_back() -> None:
+async def test_a_killed_server_loses_nothing_and_pulling_continues_when_it_is_back() -> None:
     with nats_with_users() as nats:
         async with connected(nats, "scheduler") as one, connected(nats, "worker") as other:
             server = NatsServerBus(one, settings_of(nats, "scheduler"), Recorder(), ack_wait_ms=60_000)
@@ -265,7 +265,7 @@ async def test_nobody_listens_to_what_is_not_theirs(nats: Nats, user: str, subje
 
 @pytest.mark.req("H-21")
 @pytest.mark.parametrize("subject", ["mq.inference.x", "$JS.API.STREAM.DELETE.GNOMON_WORK", "$JS.API.STREAM.CREATE.X"])
-async def test_the_scheduler_has_no_business_elsewhere(nats: Nats, subject: str) -> None:
+async def test_the_scheduler_may_use_no_other_subjects(nats: Nats, subject: str) -> None:
     refused = Recorder()
     client = await connect(settings_of(nats, "scheduler"), refused, name="scheduler")
     await client.publish(subject, b"{}")

@@ -30,7 +30,7 @@ LOCK = RunLock(tenant="default", job="report", execution_id=RunId("run_1"), acqu
 HOSTILE = ("a.b", "*", ">", "a b", "scheduler.lock.report", "é\u2028x", "=41", "a/b:c", "$KV", "x" * 200)
 
 
-class Keeper(ABC):
+class LockServer(ABC):
     """A server that keeps published locks, and another program that reads them."""
 
     server: Nats | Redis
@@ -53,7 +53,7 @@ class Keeper(ABC):
         return None if value is None else msgspec.json.decode(value)
 
 
-class NatsKeeper(Keeper):
+class NatsLockServer(LockServer):
     def __init__(self, server: Nats) -> None:
         self.server = server
         self.settings = sections.NatsSettings(url=server.url, timeout_ms=1_000)
@@ -81,7 +81,7 @@ class NatsKeeper(Keeper):
         await self._leases.close()
 
 
-class RedisKeeper(Keeper):
+class RedisLockServer(LockServer):
     def __init__(self, server: Redis) -> None:
         self.server = server
         self._client = create_client(sections.RedisSettings(url=server.url, timeout_ms=1_000))
@@ -114,97 +114,99 @@ def redis_server() -> Iterator[Redis]:
 
 
 @pytest.fixture(params=["nats", "redis"])
-async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
+async def lock_server(request: pytest.FixtureRequest) -> AsyncIterator[LockServer]:
     server = request.getfixturevalue(f"{request.param}_server")
-    keeper = NatsKeeper(server) if isinstance(server, Nats) else RedisKeeper(server)
-    yield keeper
-    await keeper.close()
+    lock_server = NatsLockServer(server) if isinstance(server, Nats) else RedisLockServer(server)
+    yield lock_server
+    await lock_server.close()
 
 
-async def until_gone(keeper: Keeper, key: str) -> None:
+async def until_gone(lock_server: LockServer, key: str) -> None:
     async with asyncio.timeout(30):
-        while await keeper.read(key) is not None:  # noqa: ASYNC110 - see below
+        while await lock_server.read(key) is not None:  # noqa: ASYNC110 - see below
             await asyncio.sleep(0.1)  # a server tells nobody that a key has expired
 
 
-async def test_a_lock_is_read_by_its_key_until_it_is_withdrawn(keeper: Keeper) -> None:
-    await keeper.locks.publish(LOCK)
+async def test_a_lock_is_read_by_its_key_until_it_is_withdrawn(lock_server: LockServer) -> None:
+    await lock_server.locks.publish(LOCK)
 
-    assert await keeper.reads("scheduler.lock.report") == {
+    assert await lock_server.reads("scheduler.lock.report") == {
         "execution_id": "run_1",
         "acquired_at": "2027-01-15T08:00:00Z",
         "ttl": 90,
     }
-    await keeper.locks.publish(LOCK)
-    await keeper.locks.withdraw(LOCK)
-    assert await keeper.read("scheduler.lock.report") is None
-    await keeper.locks.withdraw(LOCK)
+    await lock_server.locks.publish(LOCK)
+    await lock_server.locks.withdraw(LOCK)
+    assert await lock_server.read("scheduler.lock.report") is None
+    await lock_server.locks.withdraw(LOCK)
 
 
-async def test_a_lock_that_nobody_renews_expires_and_one_that_is_renewed_stays(keeper: Keeper) -> None:
+async def test_a_lock_that_nobody_renews_expires_and_one_that_is_renewed_stays(lock_server: LockServer) -> None:
     lost, renewed = replace(LOCK, job="lost", ttl_ms=1_000), replace(LOCK, job="renewed", ttl_ms=1_000)
-    await keeper.locks.publish(lost)
-    await keeper.locks.publish(renewed)
-    await keeper.locks.publish(replace(renewed, ttl_ms=60_000))
+    await lock_server.locks.publish(lost)
+    await lock_server.locks.publish(renewed)
+    await lock_server.locks.publish(replace(renewed, ttl_ms=60_000))
 
-    await until_gone(keeper, "scheduler.lock.lost")
+    await until_gone(lock_server, "scheduler.lock.lost")
 
-    assert await keeper.read("scheduler.lock.renewed") is not None
+    assert await lock_server.read("scheduler.lock.renewed") is not None
 
 
-async def test_the_lock_of_a_later_execution_is_not_withdrawn(keeper: Keeper) -> None:
+async def test_the_lock_of_a_later_execution_is_not_withdrawn(lock_server: LockServer) -> None:
     later = replace(LOCK, execution_id=RunId("run_2"))
-    await keeper.locks.publish(LOCK)
-    await keeper.locks.publish(later)
+    await lock_server.locks.publish(LOCK)
+    await lock_server.locks.publish(later)
 
-    await keeper.locks.withdraw(LOCK)
+    await lock_server.locks.withdraw(LOCK)
 
-    found = await keeper.reads("scheduler.lock.report")
+    found = await lock_server.reads("scheduler.lock.report")
     assert isinstance(found, dict)
     assert found["execution_id"] == "run_2"
 
 
-async def test_every_name_of_a_job_has_a_key_of_its_own(keeper: Keeper) -> None:
+async def test_every_name_of_a_job_has_a_key_of_its_own(lock_server: LockServer) -> None:
     locks = [replace(LOCK, job=name, execution_id=RunId(f"run_{n}")) for n, name in enumerate(HOSTILE)]
     locks += [
         replace(LOCK, tenant="a", job="b", execution_id=RunId("run_of_a")),
         replace(LOCK, tenant="other", job="report", execution_id=RunId("run_of_other")),
     ]
     for lock in locks:
-        await keeper.locks.publish(lock)
+        await lock_server.locks.publish(lock)
 
     for lock in locks:
-        found = await keeper.reads(lock.published_key)
+        found = await lock_server.reads(lock.published_key)
         assert isinstance(found, dict)
         assert found["execution_id"] == lock.execution_id
-    assert await keeper.read("scheduler.lock.report") is None
+    assert await lock_server.read("scheduler.lock.report") is None
 
 
-async def test_a_keeper_that_is_killed_is_unavailable_and_written_again_when_it_is_back(keeper: Keeper) -> None:
-    await keeper.locks.publish(LOCK)
-    keeper.server.kill()
+async def test_a_killed_lock_server_is_unavailable_and_written_again_when_it_is_back(
+    lock_server: LockServer,
+) -> None:
+    await lock_server.locks.publish(LOCK)
+    lock_server.server.kill()
     with pytest.raises(Unavailable):
-        await keeper.locks.publish(LOCK)
+        await lock_server.locks.publish(LOCK)
     with pytest.raises(Unavailable):
-        await keeper.locks.withdraw(LOCK)
-    keeper.server.start()
+        await lock_server.locks.withdraw(LOCK)
+    lock_server.server.start()
 
     async with asyncio.timeout(30):
         while True:
             try:
-                await keeper.locks.publish(LOCK)
+                await lock_server.locks.publish(LOCK)
                 break
             except Unavailable:
                 await asyncio.sleep(0.05)  # a server that is coming back says so to nobody
 
-    assert await keeper.read("scheduler.lock.report") is not None
+    assert await lock_server.read("scheduler.lock.report") is not None
 
 
-async def test_a_keeper_that_lost_its_data_is_written_again(keeper: Keeper) -> None:
-    await keeper.locks.publish(LOCK)
-    await keeper.wipe()
+async def test_a_lock_server_that_lost_its_data_is_written_again(lock_server: LockServer) -> None:
+    await lock_server.locks.publish(LOCK)
+    await lock_server.wipe()
 
-    await keeper.locks.withdraw(replace(LOCK, job="another"))
-    await keeper.locks.publish(LOCK)
+    await lock_server.locks.withdraw(replace(LOCK, job="another"))
+    await lock_server.locks.publish(LOCK)
 
-    assert await keeper.read("scheduler.lock.report") is not None
+    assert await lock_server.read("scheduler.lock.report") is not None

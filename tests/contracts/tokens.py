@@ -109,7 +109,7 @@ class TokenContract:
 
         assert len(set(stamps)) == len(stamps)
 
-    async def test_what_has_expired_long_ago_is_forgotten(self, store: Store) -> None:
+    async def test_long_expired_revocations_are_removed(self, store: Store) -> None:
         await store.tokens.add(issued("tok_1", expires_at=NOON + 1), now=NOON)
         await store.tokens.revoke(unknown("tok_1"), now=NOON)
 

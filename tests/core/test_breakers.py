@@ -150,7 +150,7 @@ actions = st.lists(
 
 
 @given(actions)
-def test_whatever_happens_it_has_at_most_its_probes_and_never_stays_open_for_longer(
+def test_a_breaker_has_at_most_its_probes_and_never_stays_open_for_longer(
     history: list[tuple[str, str, int]],
 ) -> None:
     breaker, now = CLOSED_BREAKER, 0

@@ -47,7 +47,7 @@ def test_anything_else_is_refused_with_its_field(written: object) -> None:
     assert refused.value.field == "retry.max_delay"
 
 
-def test_a_number_without_a_unit_is_told_which_one_is_meant() -> None:
+def test_a_number_without_a_unit_is_refused_with_a_suggestion() -> None:
     with pytest.raises(FieldError, match="did you mean 30s"):
         duration_ms("timeout", "30")
 
@@ -58,7 +58,7 @@ def test_bounds_are_kept_and_named(written: object) -> None:
         duration_ms("timeout", written, low=10 * SECOND, high=10 * SECOND + 500)
 
 
-def test_what_is_shown_is_read_back() -> None:
+def test_a_formatted_duration_is_read_back() -> None:
     rng = random.Random(4)
     spans = [rng.randrange(10 ** rng.randrange(1, 13)) for _ in range(2000)]
 

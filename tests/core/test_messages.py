@@ -94,8 +94,8 @@ def test_a_command_in_a_graph_keeps_what_decides_how_it_runs() -> None:
 
 
 @pytest.mark.parametrize("output", [None, b"null", b'{"a":[1,2.5,"\\u00fc"]}', b'"' + b"x" * 70_000 + b'"'])
-def test_an_outcome_arrives_as_it_was_told(output: bytes | None) -> None:
-    told = AttemptOutcome(
+def test_an_outcome_arrives_as_it_was_sent(output: bytes | None) -> None:
+    reported = AttemptOutcome(
         result=Result.FAILED,
         error="broken \x01",
         output=output,
@@ -106,24 +106,24 @@ def test_an_outcome_arrives_as_it_was_told(output: bytes | None) -> None:
     reports = WorkerReport(
         worker="field_w",
         started=(StartedReport(TaskId("t"), 3),),
-        ended=(ended_report_of(dispatched_assignment(), told),),
+        ended=(ended_report_of(dispatched_assignment(), reported),),
     )
     found = decode_worker_report(encode_worker_report(reports, message_id="field_w:1", now=0), sender="field_w").data
 
     assert found.started == reports.started
-    assert found.ended[0].outcome() == told
+    assert found.ended[0].outcome() == reported
 
 
 def test_nobody_sleeps_for_more_than_a_year() -> None:
-    told = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.SNOOZED, snooze_ms=10**15))
+    reported = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.SNOOZED, snooze_ms=10**15))
 
-    assert told.outcome().snooze_ms == 366 * 24 * 60 * 60_000
+    assert reported.outcome().snooze_ms == 366 * 24 * 60 * 60_000
 
 
 def test_an_error_is_stored_in_part_if_it_is_long() -> None:
-    told = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.FAILED, error="x" * 900_000))
+    reported = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.FAILED, error="x" * 900_000))
 
-    assert told.outcome().error == "x" * 10_000
+    assert reported.outcome().error == "x" * 10_000
 
 
 def test_a_worker_cannot_say_what_follows_from_an_outcome() -> None:
@@ -152,7 +152,7 @@ def test_a_worker_cannot_say_what_follows_from_an_outcome() -> None:
         ({"data": {"job_name": "a", "fence": "1"}}, "message"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_named(change: dict[str, object], field: str) -> None:
+def test_an_error_names_the_fault_of_a_message(change: dict[str, object], field: str) -> None:
     written = msgspec.json.decode(encode_task_message(task_message_of(dispatched_assignment(), deadline=0), now=0))
     with pytest.raises(FieldError) as refused:
         decode_task_message(msgspec.json.encode(written | change))

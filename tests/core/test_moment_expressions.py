@@ -80,7 +80,7 @@ def test_a_time_that_clocks_skip_is_the_moment_at_which_they_do(text: str, timez
     "text",
     ["", "noon", "today", "2026-03-02", "25:00", "02:60", "2026-13-01T00:00", "someday 02:00", "02:00Z", "mon 2:00Z"],
 )
-def test_what_names_no_moment_is_refused(text: str) -> None:
+def test_an_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(FieldError, match="is no moment such as"):
         parse_time_ranges(text, "UTC", now=NOW)
 

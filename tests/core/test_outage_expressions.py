@@ -55,7 +55,7 @@ def test_outages_that_touch_are_one() -> None:
     "said",
     ["", "monday", "mon", "02:00", "mon 25:00-26:00", "mon 02:00", "xyz 02:00-04:00", "now/then", "/", "2027-03-23/"],
 )
-def test_what_is_no_outage_is_refused(said: str) -> None:
+def test_an_invalid_outage_is_refused(said: str) -> None:
     with pytest.raises(FieldError, match=r"outage: .*is no outage such as mon 02:00-04:00"):
         shown(said)
 

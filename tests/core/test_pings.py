@@ -55,7 +55,7 @@ def test_a_ping_is_an_address_and_when_to_call_it(said: object, meant: Ping) -> 
         ({"url": URL, "on": []}, "ping.on"),
     ],
 )
-def test_what_is_no_ping_is_refused_and_named(said: object, field: str) -> None:
+def test_an_invalid_ping_is_refused_by_its_field(said: object, field: str) -> None:
     with pytest.raises(FieldError) as refused:
         job(said)
 
@@ -93,12 +93,12 @@ def test_pauses_grow_up_to_a_minute() -> None:
 
 
 @pytest.mark.parametrize("url", [URL, "https://ada:pass@hc-ping.com/5a2c?key=1"])
-def test_who_reads_a_log_cannot_ping(url: str) -> None:
+def test_a_logged_address_reveals_no_ping_key(url: str) -> None:
     assert redacted_url(url) == "https://hc-ping.com/…"
 
 
 @pytest.mark.parametrize("url", ["${secret:X}", "http://[::1", "", "http://a\x1b[31m/"])
-def test_what_is_no_address_is_hidden_whole(url: str) -> None:
+def test_an_unparsable_address_is_hidden_entirely(url: str) -> None:
     assert not is_http_url(url)
     assert redacted_url(url) == "…"
 

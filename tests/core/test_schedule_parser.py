@@ -34,7 +34,7 @@ from gnomon.errors import Position, SentenceError
         (" 2026-12-01T09:00:00.250Z ", At(datetime(2026, 12, 1, 9, 0, 0, 250_000, tzinfo=UTC))),
     ],
 )
-def test_what_is_understood(text: str, trigger: object) -> None:
+def test_expressions_are_parsed(text: str, trigger: object) -> None:
     assert parse_schedule(text) == trigger
 
 
@@ -125,7 +125,7 @@ def test_a_sentence_that_never_fires_is_refused_as_a_sentence() -> None:
         ),
     ],
 )
-def test_what_other_crons_take_is_refused_with_what_to_do(text: str, reason: str, suggestion: str | None) -> None:
+def test_syntax_of_other_crons_is_refused_with_advice(text: str, reason: str, suggestion: str | None) -> None:
     with pytest.raises(CronError) as refused:
         parse_schedule(text)
 
@@ -138,7 +138,7 @@ def test_the_ends_of_the_calendar_are_instants(year: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["61 * * * *", "* * *", "0 9 * * MOON", "٣ * * * *", "1 2 3"])
-def test_what_looks_like_cron_is_judged_as_cron(text: str) -> None:
+def test_text_that_looks_like_cron_is_parsed_as_cron(text: str) -> None:
     with pytest.raises(CronError) as refused:
         parse_schedule(text)
 
@@ -168,7 +168,7 @@ def test_an_unknown_zone_in_a_sentence_is_refused_in_its_place() -> None:
 
 @pytest.mark.parametrize("choice", ["skip", {"gap": "skip"}, False])
 @pytest.mark.parametrize("text", KINDS[2:])
-def test_what_is_no_choice_about_clock_changes_is_refused(text: str, choice: object) -> None:
+def test_an_invalid_dst_policy_is_refused(text: str, choice: object) -> None:
     with pytest.raises(CronError) as refused:
         parse_schedule(text, dst=choice)  # type: ignore[arg-type]
 
@@ -176,7 +176,7 @@ def test_what_is_no_choice_about_clock_changes_is_refused(text: str, choice: obj
 
 
 @pytest.mark.parametrize("value", [None, 5, b"@daily", ["every", "day"]])
-def test_what_is_no_text_is_refused(value: object) -> None:
+def test_a_value_that_is_not_text_is_refused(value: object) -> None:
     with pytest.raises(CronError, match="must be a text"):
         parse_schedule(value)  # type: ignore[arg-type]
 

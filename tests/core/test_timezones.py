@@ -149,7 +149,7 @@ def test_every_span_with_a_change_is_recorded() -> None:
         "Еurope/Rome",  # noqa: RUF001 - a Cyrillic letter
     ],
 )
-def test_what_is_no_iana_zone_is_refused(name: str) -> None:
+def test_an_unknown_zone_is_refused(name: str) -> None:
     with pytest.raises(CronError) as refused:
         Cron("* * * * *", timezone=name)
 

@@ -103,7 +103,7 @@ def test_a_single_instant_is_kept_in_utc() -> None:
     assert At(datetime.fromisoformat("2026-03-02T13:00+01:00")) == At(NOON)
 
 
-def test_what_is_finer_than_a_millisecond_is_not_kept() -> None:
+def test_fractions_of_a_millisecond_are_dropped() -> None:
     finer = NOON + timedelta(microseconds=1999)
 
     assert At(finer).instant == Every(MINUTE, finer).anchor == NOON + timedelta(milliseconds=1)

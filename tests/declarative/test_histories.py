@@ -28,7 +28,7 @@ TRIES = 30
 
 @pytest.mark.req("D-03", "D-04", "D-13", "D-16")
 @pytest.mark.parametrize("seed", range(20 * EFFORT))
-async def test_whatever_happens_the_theory_holds(seed: int) -> None:
+async def test_random_histories_satisfy_the_theory(seed: int) -> None:
     years = RandomHistory(seed)
 
     world = await years.run(steps=70)

@@ -31,7 +31,7 @@ def test_a_scheduler_has_two_public_methods_and_both_are_async(tmp_path: Path) -
 
 
 @pytest.mark.req("D-06", "D-08")
-async def test_a_whole_life_is_told_in_the_order_in_which_it_happens(world: DeclarativeWorld) -> None:
+async def test_events_of_a_lifecycle_are_emitted_in_order(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a"))
 
     await process.stop()
@@ -78,14 +78,14 @@ async def test_without_tasks_there_is_no_polling_and_yet_a_running_scheduler(wor
 @pytest.mark.req("D-15", "D-16")
 async def test_a_second_initialize_is_refused_and_changes_nothing(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a"))
-    told = world.event_names()
+    reported = world.event_names()
 
     with pytest.raises(errors.SchedulerAlreadyActiveError) as caught:
         await process.initialize([world.task("a")])
 
     assert str(caught.value) == "Cannot initialize scheduler: scheduler is already running"
     assert caught.value.details == {"currentState": "running"}
-    assert world.event_names() == told
+    assert world.event_names() == reported
     await world.drive(MINUTE)
     assert len(world.ran) == 2
 
@@ -99,7 +99,7 @@ async def test_that_it_is_active_is_said_before_what_is_wrong_with_the_list(worl
 
 
 @pytest.mark.req("D-15")
-async def test_of_two_concurrent_initialisations_the_first_goes_on(world: DeclarativeWorld) -> None:
+async def test_of_two_concurrent_initialisations_the_first_continues(world: DeclarativeWorld) -> None:
     world.turns = lambda: 2
     process = world.process()
 
@@ -221,7 +221,7 @@ async def test_stop_with_a_task_that_fails_is_no_error(world: DeclarativeWorld) 
 
 
 @pytest.mark.req("D-15")
-async def test_who_waits_for_a_stop_may_give_up_and_the_stop_goes_on(world: DeclarativeWorld) -> None:
+async def test_a_cancelled_wait_for_a_stop_does_not_cancel_the_stop(world: DeclarativeWorld) -> None:
     process = await world.started(world.task("a", body=world.body_lasting(30 * SECOND)))
     impatient = asyncio.create_task(process.scheduler.stop())
     await world.clock.settle()
@@ -234,7 +234,9 @@ async def test_who_waits_for_a_stop_may_give_up_and_the_stop_goes_on(world: Decl
 
 
 @pytest.mark.req("D-15")
-async def test_a_task_that_waits_for_stop_is_told_that_it_would_wait_for_itself(world: DeclarativeWorld) -> None:
+async def test_a_task_that_waits_for_stop_gets_an_error_because_it_would_wait_for_itself(
+    world: DeclarativeWorld,
+) -> None:
     process = world.process()
     await process.initialize([world.task("a", body=process.scheduler.stop, delay=timedelta(hours=1))])
     await world.clock.settle()
@@ -371,7 +373,7 @@ async def test_a_zone_may_be_given_as_an_object(new_world: Callable[..., Declara
 
 
 @pytest.mark.req("D-15")
-async def test_tasks_of_a_callback_that_wait_for_stop_together_with_it_are_told(world: DeclarativeWorld) -> None:
+async def test_tasks_of_a_callback_that_wait_for_stop_together_with_it_get_an_error(world: DeclarativeWorld) -> None:
     process = world.process()
 
     async def body() -> None:
@@ -406,14 +408,14 @@ async def test_callbacks_that_all_wait_for_stop_do_not_wait_for_each_other(
 
 
 @pytest.mark.req("D-15")
-async def test_a_task_of_an_inner_scheduler_that_waits_for_the_outer_one_to_stop_is_told(
+async def test_a_task_of_an_inner_scheduler_that_waits_for_the_outer_one_gets_an_error(
     world: DeclarativeWorld,
 ) -> None:
     process = world.process()
-    told: list[BaseException | None] = []
+    reported: list[BaseException | None] = []
 
     async def inner_body() -> None:
-        told.extend(await asyncio.gather(process.scheduler.stop(), return_exceptions=True))
+        reported.extend(await asyncio.gather(process.scheduler.stop(), return_exceptions=True))
 
     async def body() -> None:
         inner = Scheduler(MemoryState(), clock=world.clock, timezone=world.zone)
@@ -424,7 +426,7 @@ async def test_a_task_of_an_inner_scheduler_that_waits_for_the_outer_one_to_stop
     await process.initialize([world.task("outer", body=body)])
     await world.drive(SECOND)
 
-    assert [type(error) for error in told] == [errors.StopWithinTaskError]
+    assert [type(error) for error in reported] == [errors.StopWithinTaskError]
     assert world.event_names()[-1] == "SchedulerStopped"
 
 

@@ -21,7 +21,7 @@ DELAY = timedelta(minutes=10)
 
 
 @pytest.mark.req("D-13", "D-16")
-async def test_what_stays_the_same_is_not_written_again(world: DeclarativeWorld) -> None:
+async def test_an_unchanged_state_is_not_written_again(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a", "0 13 * * *"))
     await first.stop()
     before = dict(world.state.rows)
@@ -156,7 +156,7 @@ async def test_a_task_that_is_taken_out_is_forgotten_and_new_when_it_comes_back(
 
 
 @pytest.mark.req("D-13")
-async def test_what_registrations_did_is_reported_in_one_line(
+async def test_the_effects_of_registrations_are_reported_in_one_line(
     world: DeclarativeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await world.started(world.task("gone"), world.task("a", delay=DELAY))
@@ -287,7 +287,7 @@ async def test_a_crash_at_any_commit_loses_nothing_and_doubles_nothing_that_was_
 
 
 @pytest.mark.req("D-16")
-async def test_what_a_quiet_process_has_told_is_written(world: DeclarativeWorld) -> None:
+async def test_the_events_of_a_quiet_process_are_written(world: DeclarativeWorld) -> None:
     first = await world.started(world.task("a"), world.task("b", body=world.body_lasting(0, fails=True), delay=DELAY))
 
     await first.kill()
@@ -480,7 +480,7 @@ BAD: list[tuple[object, str, str]] = [
 
 @pytest.mark.req("D-11", "D-16")
 @pytest.mark.parametrize(("text", "name", "message"), BAD, ids=[str(row[0]) for row in BAD])
-async def test_a_record_that_cannot_be_believed_is_refused_before_anything_is_written(
+async def test_an_implausible_record_is_refused_before_anything_is_written(
     world: DeclarativeWorld, text: object, name: str, message: str
 ) -> None:
     world.state.rows = {1: saying(name="z"), 2: text}

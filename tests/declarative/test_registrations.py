@@ -112,7 +112,7 @@ def test_a_negative_delay_is_refused() -> None:
 
 @pytest.mark.req("D-01")
 @pytest.mark.parametrize("callback", [nothing, functools.partial(nothing), Callable_(), Callable_().__call__])
-def test_whatever_is_called_and_awaited_is_a_callback(callback: object) -> None:
+def test_every_callable_that_returns_an_awaitable_is_a_callback(callback: object) -> None:
     assert read_registrations([["a", "* * * * *", callback, HOUR]])["a"].callback is callback
 
 
@@ -181,7 +181,7 @@ async def test_after_a_refusal_the_scheduler_is_as_good_as_new(world: Declarativ
 
 
 @pytest.mark.req("D-12")
-async def test_an_error_from_outside_is_wrapped_and_kept_and_its_text_is_not_told(world: DeclarativeWorld) -> None:
+async def test_a_foreign_error_is_wrapped_and_its_text_is_not_shown(world: DeclarativeWorld) -> None:
     world.faults = ["fail"]
     process = world.process()
     process.watched.excused = True

@@ -179,7 +179,7 @@ async def test_a_due_occurrence_preempts_a_retry_which_is_then_forgotten(world: 
 
 
 @pytest.mark.req("D-07")
-async def test_what_came_due_during_a_run_that_failed_runs_at_once_and_not_after_the_delay(
+async def test_a_time_that_passed_during_a_failed_run_starts_at_once_without_the_retry_delay(
     world: DeclarativeWorld,
 ) -> None:
     slow = world.body_lasting(90 * SECOND, fails=True)
@@ -205,7 +205,7 @@ async def test_retry_and_cron_due_together_are_one_run(world: DeclarativeWorld, 
     await second.stop()
 
     assert len(world.ran) == 2
-    assert [told for told in world.event_names(task="a") if told.endswith("Started")][-1] == name
+    assert [reported for reported in world.event_names(task="a") if reported.endswith("Started")][-1] == name
 
 
 @pytest.mark.req("D-07")
@@ -273,7 +273,7 @@ async def test_a_pending_retry_outlives_a_restart(world: DeclarativeWorld) -> No
         BaseException("no Exception"),
     ],
 )
-async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
+async def test_an_exception_of_a_callback_is_a_failure_and_affects_no_other(
     world: DeclarativeWorld, error: BaseException
 ) -> None:
     async def body() -> None:
@@ -292,7 +292,7 @@ async def test_whatever_a_callback_raises_is_a_failure_and_harms_nobody_else(
 
 
 @pytest.mark.req("D-15")
-async def test_a_run_that_is_cancelled_by_anybody_has_failed_and_the_task_goes_on(world: DeclarativeWorld) -> None:
+async def test_a_cancelled_run_has_failed_and_the_task_continues(world: DeclarativeWorld) -> None:
     async def body() -> None:
         this = asyncio.current_task()
         assert this is not None

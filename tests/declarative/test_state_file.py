@@ -36,7 +36,7 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Sta
 
 
 @pytest.mark.req("D-16")
-async def test_what_was_written_is_read_again_in_the_order_of_its_numbers(reopened: Callable[[], State]) -> None:
+async def test_records_are_read_in_the_order_of_their_numbers(reopened: Callable[[], State]) -> None:
     state = reopened()
     assert await state.open() == []
     await state.write([(2, "b"), (1, "a"), (3, "c")])
@@ -64,7 +64,7 @@ async def test_writing_the_same_twice_changes_nothing(reopened: Callable[[], Sta
 
 
 @pytest.mark.req("D-16")
-async def test_whoever_comes_second_is_refused_until_the_first_lets_go(
+async def test_a_second_process_is_refused_until_the_first_releases_the_lock(
     reopened: Callable[[], State], tmp_path: Path
 ) -> None:
     first, second = reopened(), reopened()

@@ -381,5 +381,5 @@ def test_the_events_of_a_correct_scheduler_are_let_pass(names: list[str]) -> Non
         [*LIFE, "SchedulerStopRequested", "SchedulerStopped"],
     ],
 )
-def test_events_that_no_correct_scheduler_tells_are_caught(names: list[str]) -> None:
+def test_events_that_no_correct_scheduler_emits_are_caught(names: list[str]) -> None:
     assert judged(names) != []

@@ -106,7 +106,7 @@ def test_the_jobs_file_is_one() -> None:
 
 
 @ours
-def test_what_runs_may_finish_before_a_container_is_killed(name: str) -> None:
+def test_running_attempts_may_finish_before_a_container_is_killed(name: str) -> None:
     usual = Settings().worker
     allowed = duration_ms("stop_grace_period", SERVICES[name]["stop_grace_period"])
 

@@ -16,7 +16,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 USUAL = Settings()
 #: Where the port for metrics answers.
-DOORS = {"/metrics", "/livez", "/readyz"}
+PATHS = {"/metrics", "/livez", "/readyz"}
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 
@@ -57,10 +57,10 @@ def test_the_health_check_asks_where_somebody_answers() -> None:
 
     assert found is not None
     assert int(found[1]) == USUAL.metrics.port
-    assert found[2] in DOORS
+    assert found[2] in PATHS
 
 
-def test_what_the_container_copies_is_there() -> None:
+def test_every_file_that_the_container_copies_exists() -> None:
     copied = [word for line in lines("COPY") if "--from" not in line for word in line.split()[:-1]]
 
     assert copied

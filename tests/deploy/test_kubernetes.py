@@ -26,7 +26,7 @@ SCRAPE = {
 }
 POD_MONITOR = yaml.safe_load((DEPLOY / "prometheus" / "pod-monitor.yaml").read_text())
 #: Where the ports answer without a token.
-DOORS = {"metrics": {"/metrics", "/livez", "/readyz"}, "api": {"/v1/health", "/livez", "/readyz"}}
+PATHS = {"metrics": {"/metrics", "/livez", "/readyz"}, "api": {"/v1/health", "/livez", "/readyz"}}
 
 everywhere = pytest.mark.parametrize("name", NAMES)
 
@@ -92,10 +92,10 @@ def test_servers_schedule_and_workers_execute_and_serve_metrics() -> None:
 
 
 @pytest.mark.req("H-11")
-def test_replicas_are_told_where_to_archive() -> None:
-    told = set(environment("gnomon"))
+def test_replicas_have_an_archive_address() -> None:
+    reported = set(environment("gnomon"))
 
-    assert {"GNOMON_EXECUTION__ARCHIVE", "GNOMON_S3__ACCESS_KEY_ID", "GNOMON_S3__SECRET_ACCESS_KEY"} <= told
+    assert {"GNOMON_EXECUTION__ARCHIVE", "GNOMON_S3__ACCESS_KEY_ID", "GNOMON_S3__SECRET_ACCESS_KEY"} <= reported
 
 
 @pytest.mark.req("H-17")
@@ -128,7 +128,7 @@ def _is_setting(variable: str) -> bool:
 def test_the_probes_ask_where_somebody_answers(name: str) -> None:
     probes = {kind: container(name)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
 
-    assert all(probe["path"] in DOORS[probe["port"]] for probe in probes.values())
+    assert all(probe["path"] in PATHS[probe["port"]] for probe in probes.values())
     assert all(probe["port"] in ports(name) for probe in probes.values())
     if name == "gnomon":
         assert probes["readiness"] == {"path": "/v1/health", "port": "api"}
@@ -145,7 +145,7 @@ def test_secrets_stand_in_no_manifest(name: str) -> None:
 
 
 @pytest.mark.req("H-17", "H-20")
-def test_who_issues_tokens_is_said_from_outside_and_by_a_setting_that_there_is() -> None:
+def test_the_issuer_comes_from_outside_and_by_an_existing_setting() -> None:
     said = [one for one in container("gnomon")["env"] if one["name"].startswith("GNOMON_AUTH__")]
 
     assert {one["name"].removeprefix("GNOMON_AUTH__").lower() for one in said} == {"iam_url", "audience"}
@@ -211,7 +211,7 @@ def test_the_pods_are_nobody_special(name: str) -> None:
 
 
 @everywhere
-def test_what_is_mounted_is_a_volume(name: str) -> None:
+def test_every_mount_is_a_volume(name: str) -> None:
     volumes = {volume["name"] for volume in pods(name)["spec"]["volumes"]}
 
     assert {mount["name"] for mount in container(name)["volumeMounts"]} == volumes
@@ -228,7 +228,7 @@ def test_the_jobs_file_is_where_the_settings_look_for_it_and_is_one(tmp_path: Pa
 
 
 @everywhere
-def test_what_runs_may_finish_before_a_pod_is_killed(name: str) -> None:
+def test_running_attempts_may_finish_before_a_pod_is_killed(name: str) -> None:
     drain_seconds = (USUAL.worker.drain_ms + USUAL.worker.kill_grace_ms) / 1000
 
     assert pods(name)["spec"]["terminationGracePeriodSeconds"] > drain_seconds
@@ -240,11 +240,11 @@ def test_what_runs_may_finish_before_a_pod_is_killed(name: str) -> None:
 @pytest.mark.req("H-17")
 @everywhere
 def test_the_pods_say_where_metrics_are(name: str) -> None:
-    told = pods(name)["metadata"]["annotations"]
+    reported = pods(name)["metadata"]["annotations"]
 
-    assert told["prometheus.io/scrape"] == "true"
-    assert told["prometheus.io/port"] == str(ports(name)["metrics"])
-    assert told["prometheus.io/path"] == "/metrics"
+    assert reported["prometheus.io/scrape"] == "true"
+    assert reported["prometheus.io/port"] == str(ports(name)["metrics"])
+    assert reported["prometheus.io/path"] == "/metrics"
 
 
 def targets(name: str) -> list[str]:

@@ -87,7 +87,7 @@ def test_an_alert_is_about_metrics_and_labels_that_there_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_what_an_alert_says_uses_labels_that_it_has(name: str) -> None:
+def test_texts_of_alerts_use_existing_labels(name: str) -> None:
     rule = ALERTS[name]
     shown = frozenset.intersection(*(KNOWN[metric] for metric in metrics_of(rule["expr"])))
     said = " ".join(rule["annotations"].values())

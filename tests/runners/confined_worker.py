@@ -16,8 +16,8 @@ async def main() -> None:
     workspace, command = sys.argv[1:]
     async with open_runner(Functions(), shell=ShellSettings(workspace=workspace)) as harness:
         outcome = await harness.run(SHELL, command=command, sandbox=SandboxMode.REQUIRED, network=False)
-    told = {"result": outcome.result, "error": outcome.error, "logs": outcome.logs}
-    sys.stdout.buffer.write(msgspec.json.encode(told))
+    reported = {"result": outcome.result, "error": outcome.error, "logs": outcome.logs}
+    sys.stdout.buffer.write(msgspec.json.encode(reported))
 
 
 if __name__ == "__main__":

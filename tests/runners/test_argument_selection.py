@@ -36,7 +36,7 @@ def test_a_function_of_a_graph_is_given_what_it_has_parameters_for() -> None:
     assert ArgumentBinder(lambda rows: rows).wanted(in_a_graph(GIVEN)) == {"rows": [1]}
 
 
-def test_what_its_own_step_says_is_never_left_out() -> None:
+def test_arguments_of_the_own_step_are_never_left_out() -> None:
     given = {**GIVEN, "typo": 1}
 
     assert ArgumentBinder(lambda rows: rows).wanted(in_a_graph(given, typo=1)) == {"rows": [1], "typo": 1}

@@ -52,7 +52,7 @@ def test_an_annotation_that_does_not_exist_at_run_time_takes_anything() -> None:
     assert bound(body, amount="7.50") == "7.50"
 
 
-def test_what_is_left_goes_to_the_keywords() -> None:
+def test_remaining_arguments_go_to_the_keywords() -> None:
     def body(one: int, **rest: object) -> object:
         return one, rest
 

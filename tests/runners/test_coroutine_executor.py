@@ -24,7 +24,7 @@ def decoded(output: bytes | None) -> object:
     return msgspec.json.decode(output)
 
 
-async def test_what_a_function_returns_is_the_output(functions: Functions) -> None:
+async def test_the_return_value_of_a_function_is_the_output(functions: Functions) -> None:
     @functions.function
     async def probe(url: str) -> dict[str, Any]:
         return {"url": url, "ok": True}
@@ -59,9 +59,7 @@ async def test_an_exception_is_a_failure_with_its_place(functions: Functions) ->
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), Cancelled()])
-async def test_whatever_is_raised_fails_the_attempt_and_nothing_else(
-    functions: Functions, error: BaseException
-) -> None:
+async def test_an_exception_fails_the_attempt_and_nothing_else(functions: Functions, error: BaseException) -> None:
     @functions.function
     async def wild() -> None:
         raise error

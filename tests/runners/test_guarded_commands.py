@@ -351,7 +351,7 @@ async def test_its_timeout_ends_all_of_its_programs(guarded: Guarded, workspace:
         ("LD_PRELOAD=x one", "command not allowed: LD_PRELOAD=x one"),
     ],
 )
-async def test_what_the_policy_refuses_is_denied_before_a_process_exists(
+async def test_a_refused_command_is_denied_before_a_process_exists(
     guarded: Guarded, workspace: Path, text: str, reason: str | None
 ) -> None:
     """Links and patterns are those of the worker: only it has the files."""

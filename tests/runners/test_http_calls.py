@@ -405,7 +405,7 @@ async def test_a_redirect_repeats_a_body_only_if_it_says_so(
         ("http:\\\\evil.example", "no http or https URL without credentials"),
     ],
 )
-async def test_a_redirect_elsewhere_is_not_followed(
+async def test_a_redirect_to_another_host_is_not_followed(
     harness: RunnerHarness, server: ScriptedServer, location: str, reason: str
 ) -> None:
     server.replies = [redirect(location.format(port=server.port))]

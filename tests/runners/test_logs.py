@@ -84,7 +84,7 @@ async def test_the_level_that_the_host_chose_counts(functions: Functions) -> Non
     assert said(outcome) == [("debug", "kept: always"), ("info", "also kept")]
 
 
-async def test_records_from_elsewhere_are_not_kept(functions: Functions, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_of_other_threads_are_not_kept(functions: Functions, caplog: pytest.LogCaptureFixture) -> None:
     started, enough = threading.Event(), threading.Event()
 
     @functions.function
@@ -138,7 +138,7 @@ async def test_the_host_can_still_set_its_logging_up(functions: Functions) -> No
         assert logging.getLogger().handlers == handlers
 
 
-async def test_a_logger_that_tells_nobody_above_is_heard_too(functions: Functions) -> None:
+async def test_a_logger_that_does_not_propagate_is_captured_too(functions: Functions) -> None:
     quiet = logging.Logger("quiet")  # noqa: LOG001 - stands alone on purpose
 
     @functions.function
@@ -161,7 +161,7 @@ async def test_a_record_that_cannot_be_shown_breaks_nothing(functions: Functions
 
 
 @pytest.mark.guarantee("S25")
-async def test_what_no_database_keeps_is_written_as_an_escape(functions: Functions) -> None:
+async def test_characters_that_no_database_keeps_are_escaped(functions: Functions) -> None:
     @functions.function
     async def odd(ctx: Context) -> None:
         ctx.log("a\0", level="\udcff")

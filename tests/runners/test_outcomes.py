@@ -35,13 +35,13 @@ class Unspeakable(Exception):
         raise ValueError("no")
 
 
-def test_what_json_knows_is_json() -> None:
+def test_json_values_are_encoded_as_json() -> None:
     assert output({"at": datetime(2026, 3, 2, tzinfo=UTC), "n": [1, 2.5, None]}) == (
         b'{"at":"2026-03-02T00:00:00Z","n":[1,2.5,null]}'
     )
 
 
-def test_what_it_does_not_know_is_shown() -> None:
+def test_other_values_are_encoded_by_their_representation() -> None:
     assert output([Odd()]) == b'{"repr":"[<odd>]"}'
 
 
@@ -53,7 +53,7 @@ def test_a_value_that_holds_itself_is_shown() -> None:
 
 
 @pytest.mark.parametrize(("depth", "kept"), [(63, True), (64, False), (500, False)])
-def test_what_is_nested_too_deeply_for_its_readers_is_shown(depth: int, *, kept: bool) -> None:
+def test_deeply_nested_values_are_encoded_by_their_representation(depth: int, *, kept: bool) -> None:
     value: object = 1
     for number in range(depth):
         value = [value] if number % 2 else {"in": value}
@@ -61,7 +61,7 @@ def test_what_is_nested_too_deeply_for_its_readers_is_shown(depth: int, *, kept:
     assert (output(value, 100_000) == msgspec.json.encode(value)) is kept
 
 
-def test_what_cannot_even_be_shown_is_named() -> None:
+def test_values_without_a_representation_are_encoded_by_their_type() -> None:
     assert output(Unshowable()) == b'{"repr":"<Unshowable that cannot be shown>"}'
 
 
@@ -103,12 +103,12 @@ def test_an_output_holds_no_halves_of_characters(value: object) -> None:
     assert r"\ud" in read["repr"]
 
 
-def test_what_an_output_shows_holds_no_nul() -> None:
+def test_an_encoded_output_holds_no_nul() -> None:
     assert msgspec.json.decode(output(OddText())) == {"repr": r"<\x00 \ud800>"}
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b'"\\ud800"', b'"\\ud800 "', b'"\\udc00"', b"{"])
-def test_what_was_written_by_others_is_json_or_is_shown(raw: bytes) -> None:
+def test_bytes_of_other_programs_are_json_or_a_string(raw: bytes) -> None:
     [name] = msgspec.json.decode(output(msgspec.Raw(raw)))
 
     assert name == "repr"

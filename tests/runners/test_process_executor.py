@@ -144,7 +144,7 @@ async def test_the_environment_says_which_attempt_it_is_and_nothing_of_the_input
     assert output["stdin"] == ""
 
 
-async def test_what_it_prints_is_in_its_log(harness: RunnerHarness) -> None:
+async def test_the_output_of_print_is_in_the_log(harness: RunnerHarness) -> None:
     outcome = await tried(harness, "prints", {"what": "hello\nworld"})
 
     texts = {(line.level, line.text) for line in outcome.logs}
@@ -168,7 +168,7 @@ async def test_a_line_without_end_is_cut_and_odd_bytes_are_shown(harness: Runner
     assert second == "�� ends"
 
 
-async def test_what_no_database_keeps_is_written_as_an_escape(harness: RunnerHarness) -> None:
+async def test_characters_that_no_database_keeps_are_escaped(harness: RunnerHarness) -> None:
     outcome = await tried(harness, "odd-texts")
 
     assert outcome.error is not None

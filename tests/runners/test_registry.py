@@ -72,12 +72,12 @@ def test_the_same_function_loaded_again_takes_its_old_place(functions: Functions
     assert len(functions.jobs) == 1
 
 
-def test_what_has_no_name_must_be_given_one(functions: Functions) -> None:
+def test_a_function_without_a_name_must_be_given_one(functions: Functions) -> None:
     with pytest.raises(FieldError, match="name"):
         functions.function()(lambda: None)
 
 
-def test_what_cannot_be_called_is_refused(functions: Functions) -> None:
+def test_an_object_that_is_not_callable_is_refused(functions: Functions) -> None:
     with pytest.raises(FieldError, match="cannot be called"):
         functions.add("probe")  # type: ignore[arg-type] # that is the point
 
@@ -98,7 +98,7 @@ def test_a_generator_is_refused(functions: Functions) -> None:
             functions.add(body, "numbers")
 
 
-def test_coroutine_functions_are_told_apart_also_as_objects(functions: Functions) -> None:
+def test_callable_objects_with_coroutine_methods_are_coroutine_functions(functions: Functions) -> None:
     class Probe:
         async def __call__(self) -> None: ...
 
@@ -194,7 +194,7 @@ def test_a_job_without_a_schedule_waits_to_be_triggered(functions: Functions) ->
     assert isinstance(read_job(functions.jobs[0], Defaults(), now=0).spec.trigger, OnDemand)
 
 
-def test_what_is_kept_is_what_the_reader_of_jobs_takes(functions: Functions) -> None:
+def test_options_of_a_job_are_those_that_the_reader_of_jobs_accepts(functions: Functions) -> None:
     @functions.job(
         every=timedelta(seconds=90),
         description="warms the cache",
@@ -225,7 +225,7 @@ def test_what_is_kept_is_what_the_reader_of_jobs_takes(functions: Functions) -> 
     assert (job.workflow.delivery, job.workflow.dead_letter) == (Delivery.AT_LEAST_ONCE, True)
 
 
-def test_what_the_reader_of_jobs_takes_can_be_said() -> None:
+def test_every_field_that_the_reader_of_jobs_accepts_has_an_option() -> None:
     said_otherwise = {"name", "function", *COMMAND_FIELDS, "http", "schedule", "dag"}
 
     assert set(JOB_FIELDS) - said_otherwise == set(JobOptions.__annotations__)

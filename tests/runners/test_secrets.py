@@ -60,7 +60,7 @@ def test_a_file_comes_before_the_environment_and_loses_its_last_newline(tmp_path
     assert said == {"a": "from the file"}
 
 
-def test_what_the_folder_lacks_is_looked_for_in_the_environment(tmp_path: Path) -> None:
+def test_secrets_that_the_folder_lacks_are_read_from_the_environment(tmp_path: Path) -> None:
     said = resolved({"a": "${secret:TOKEN}"}, folder=tmp_path, environ={"TOKEN": "from the environment"})
 
     assert said == {"a": "from the environment"}

@@ -119,7 +119,7 @@ async def test_a_program_that_is_not_there_is_named(harness: RunnerHarness) -> N
     assert "no-such-program: not found (in the folder workspace, see shell.workspace)" in outcome.error
 
 
-async def test_a_command_that_needs_privileges_is_told_how_to_get_them(harness: RunnerHarness) -> None:
+async def test_an_error_of_missing_privileges_says_how_to_get_them(harness: RunnerHarness) -> None:
     said = 'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.'
     outcome = await tried(harness, f"echo '{said}' >&2; echo 'sudo: see the container' >&2; exit 1")
 
@@ -226,9 +226,7 @@ async def test_it_sees_a_few_variables_of_its_worker_and_those_of_its_step(
     assert output_of(await tried(harness, 'echo "$A"', env={"A": {"rows": [1]}}))["stdout"] == '{"rows":[1]}'
 
 
-async def test_what_a_step_says_counts_for_more_than_the_profile_of_the_shell(
-    harness: RunnerHarness, tmp_path: Path
-) -> None:
+async def test_options_of_a_step_override_the_profile_of_the_shell(harness: RunnerHarness, tmp_path: Path) -> None:
     (tmp_path / ".profile").write_text("PATH=/profile:$PATH; export PATH WHO=profile OTHER=kept")
     env = {"HOME": str(tmp_path), "PATH": "/mine:/usr/bin:/bin", "WHO": "step"}
 
@@ -245,7 +243,7 @@ async def test_it_knows_its_attempt(harness: RunnerHarness) -> None:
     assert printed == f"{assigned.run.run_id} {assigned.task.task_id} 1"
 
 
-async def test_whoever_triggers_a_run_does_not_choose_its_variables(harness: RunnerHarness) -> None:
+async def test_the_input_of_a_run_does_not_set_environment_variables(harness: RunnerHarness) -> None:
     assigned = assignment(SHELL, {"env": {"LD_PRELOAD": "/evil"}, "stdin": "evil"}, command='cat; echo "$LD_PRELOAD"')
     harness.runner.start([assigned])
 
@@ -271,7 +269,7 @@ async def test_secrets_are_in_its_variables_and_nowhere_else(workspace: Path) ->
 
 
 @pytest.mark.guarantee("S25")
-async def test_what_it_prints_is_bounded_and_its_beginning_and_end_are_kept(harness: RunnerHarness) -> None:
+async def test_the_output_of_a_command_is_bounded_to_its_beginning_and_end(harness: RunnerHarness) -> None:
     outcome = await tried(harness, "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i + 1)); done")
 
     output = output_of(outcome)
@@ -322,7 +320,7 @@ async def test_at_its_timeout_it_is_killed_with_all_its_children(harness: Runner
 
 
 @pytest.mark.parametrize("why", [Result.CANCELLED, Result.LOST, Result.INTERRUPTED])
-async def test_whoever_stops_it_stops_all_of_it(harness: RunnerHarness, tmp_path: Path, why: Result) -> None:
+async def test_a_stop_ends_the_whole_process_tree(harness: RunnerHarness, tmp_path: Path, why: Result) -> None:
     file = tmp_path / "pids"
     harness.runner.start([assigned := command(STUBBORN.format(file=file))])
     pids = await wait_for_numbers(file, 3)
@@ -342,7 +340,7 @@ async def test_a_worker_that_stops_leaves_nothing_behind(workspace: Path, tmp_pa
     assert not any(map(alive, pids))
 
 
-async def test_what_is_told_to_stop_can_tidy_up_even_if_it_is_not_the_shell_itself(
+async def test_a_stopped_command_can_clean_up_even_if_it_is_not_the_shell_itself(
     harness: RunnerHarness, tmp_path: Path
 ) -> None:
     file = tmp_path / "notes"

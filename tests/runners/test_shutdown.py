@@ -24,7 +24,7 @@ def functions() -> Functions:
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_ends_within_the_drain_ends_by_itself(functions: Functions) -> None:
+async def test_attempts_that_end_within_the_drain_are_not_interrupted(functions: Functions) -> None:
     started = threading.Event()
 
     @functions.function
@@ -41,7 +41,7 @@ async def test_what_ends_within_the_drain_ends_by_itself(functions: Functions) -
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_does_not_is_interrupted(functions: Functions) -> None:
+async def test_attempts_that_exceed_the_drain_are_interrupted(functions: Functions) -> None:
     started = threading.Event()
 
     @functions.function
@@ -133,7 +133,7 @@ async def test_a_process_that_lets_itself_be_ended_is_interrupted(tmp_path: Path
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_fails_while_it_is_told_to_stop_has_failed(functions: Functions) -> None:
+async def test_an_attempt_that_fails_during_its_stop_has_failed(functions: Functions) -> None:
     started = threading.Event()
 
     @functions.function
@@ -178,7 +178,7 @@ async def test_a_thread_that_lets_itself_be_ended_is_interrupted(functions: Func
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_cannot_be_stopped_is_told_of_all_the_same(functions: Functions) -> None:
+async def test_an_attempt_that_cannot_be_stopped_is_reported_all_the_same(functions: Functions) -> None:
     both, enough = threading.Barrier(3, timeout=10), threading.Event()
 
     @functions.function
@@ -216,7 +216,7 @@ async def test_processes_are_killed_after_the_grace(tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_has_not_begun_never_begins(functions: Functions, tmp_path: Path) -> None:
+async def test_attempts_not_started_before_the_stop_never_start(functions: Functions, tmp_path: Path) -> None:
     enough, began, file = threading.Event(), threading.Event(), tmp_path / "pids"
     functions.add(ISOLATED["traps"].body, "traps")
 

@@ -69,7 +69,7 @@ async def test_a_variable_set_in_one_body_is_not_seen_in_another(functions: Func
     assert [outcome.output for outcome in outcomes] == [b'"unset"', b'"unset"']
 
 
-async def test_at_the_deadline_the_truth_is_told_and_the_slot_stays_taken(functions: Functions) -> None:
+async def test_at_the_deadline_the_timeout_is_reported_and_the_slot_stays_taken(functions: Functions) -> None:
     enough, heard = threading.Event(), threading.Event()
 
     @functions.function
@@ -92,7 +92,7 @@ async def test_at_the_deadline_the_truth_is_told_and_the_slot_stays_taken(functi
     assert not late
 
 
-async def test_whoever_is_given_up_on_is_counted_until_it_ends(functions: Functions) -> None:
+async def test_an_abandoned_thread_is_counted_until_it_ends(functions: Functions) -> None:
     enough = threading.Event()
 
     @functions.function
@@ -138,7 +138,7 @@ async def test_a_stuck_thread_is_replaced(functions: Functions) -> None:
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_stop_is_told_at_once(functions: Functions) -> None:
+async def test_a_stop_is_reported_at_once(functions: Functions) -> None:
     started, enough = threading.Event(), threading.Event()
 
     @functions.function
@@ -238,7 +238,7 @@ async def test_cancelling_what_has_not_begun_keeps_it_from_beginning(functions: 
     assert (outcome.result, outcome.error) == (Result.CANCELLED, "was cancelled")
 
 
-async def test_a_plain_function_that_returns_a_coroutine_is_told_so(functions: Functions) -> None:
+async def test_a_plain_function_that_returns_a_coroutine_is_an_error(functions: Functions) -> None:
     async def inner() -> None: ...
 
     @functions.function

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gnomon.app.auth import new_token
 from gnomon.ports.auth import Role
-from support.hostile_target import PULSE, HostileTarget, Shape, problem, received
+from support.hostile_target import REGULAR_JOB, HostileTarget, Shape, problem, received
 
 Attack = Callable[[HostileTarget], None]
 #: A refusal that takes longer was worked on, however busy the machine is.
@@ -480,12 +480,12 @@ def refusals_are_audited(target: HostileTarget) -> None:
     caller = "viewer/audited"
     refused = target.ask("DELETE", "/v1/jobs/report", caller=caller)
     forged = target.ask("DELETE", "/v1/jobs/a%0AINFO%20forged", caller=caller)
-    told = target.ask("GET", "/v1/audit?action=refuse&kind=request", caller="admin/audited").json()["items"]
+    reported = target.ask("GET", "/v1/audit?action=refuse&kind=request", caller="admin/audited").json()["items"]
 
     assert refused.status_code == 403
     assert forged.status_code in (400, 403)
-    assert "DELETE /v1/jobs/report" in [one["name"] for one in told]
-    assert all("\n" not in one["name"] for one in told)
+    assert "DELETE /v1/jobs/report" in [one["name"] for one in reported]
+    assert all("\n" not in one["name"] for one in reported)
     assert not [name for name in target.processes if "\nINFO forged" in target.log(name)]
 
 
@@ -518,7 +518,7 @@ def activity_of_others(target: HostileTarget) -> None:
     assert {(one["in_hand"], one["cpu"], bool(one["labels"])) for one in workers} == {(0, None, False)}
     for path in ("/v1/audit", "/v1/executions", "/v1/events", "/v1/ticks", "/v1/dead-letters"):
         assert target.ask("GET", path, caller="admin/nosy").json()["items"] == [], path
-    assert PULSE not in target.ask("GET", "/v1/health", caller="viewer/nosy").text
+    assert REGULAR_JOB not in target.ask("GET", "/v1/health", caller="viewer/nosy").text
 
 
 def borrowed_names(target: HostileTarget) -> None:
@@ -526,12 +526,12 @@ def borrowed_names(target: HostileTarget) -> None:
     said = {"workflow_id": "borrowed", "version": 1, "user_id": "alice-the-ceo", "idempotency_key": "k"}
     said |= {"scheduled_for": "2026-03-02T02:00:00Z"}
     started = target.ask("POST", "/v1/run-launcher/start", said, caller="operator/borrowed")
-    told = target.ask("GET", "/v1/audit?action=trigger", caller="admin/borrowed").json()["items"]
+    reported = target.ask("GET", "/v1/audit?action=trigger", caller="admin/borrowed").json()["items"]
     target.delete("borrowed", caller="admin/borrowed")
 
     assert started.json() == {"started": True}
-    assert "alice-the-ceo" not in [one["actor"] for one in told]
-    assert [one["actor"] for one in told] == ["operator"]
+    assert "alice-the-ceo" not in [one["actor"] for one in reported]
+    assert [one["actor"] for one in reported] == ["operator"]
 
 
 def private_files(target: HostileTarget) -> None:

@@ -201,8 +201,8 @@ async def test_an_enrolled_worker_has_no_say_about_tasks_of_another_pool(fleet: 
         # It may not have started yet, so that nobody holds it.
         body = encode_worker_report(report, message_id=f"{STRANGE_START}:1", now=SystemClock().now())
         await client.publish(subjects.report_subject(STRANGE_START), body)
-        wish = msgspec.json.encode(StartRequest(worker=STRANGE_START, held=(held,)))
-        granted = await client.request(subjects.grant_subject(STRANGE_START), wish, timeout=5)
+        wanted = msgspec.json.encode(StartRequest(worker=STRANGE_START, held=(held,)))
+        granted = await client.request(subjects.grant_subject(STRANGE_START), wanted, timeout=5)
 
     assert msgspec.json.decode(granted.data) == {"held": []}
     assert STRANGE_START in fleet.server.line_with("does not hold")

@@ -21,7 +21,7 @@ _RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.fun
 
 @pytest.mark.req("H-22")
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_whatever_is_read_is_accepted_or_refused_in_our_words(target: FuzzTarget) -> None:
+def test_random_input_is_accepted_or_refused_with_our_errors(target: FuzzTarget) -> None:
     _RELAXED(given(target.inputs)(target.check))()
 
 
@@ -81,5 +81,5 @@ def wire() -> Iterator[WireFuzzer]:
 
 
 @pytest.mark.req("H-22")
-def test_whatever_is_sent_is_answered_or_refused_and_changes_nothing(wire: WireFuzzer) -> None:
+def test_random_requests_are_answered_or_refused_and_change_nothing(wire: WireFuzzer) -> None:
     _RELAXED(given(edited_bytes(*REQUESTS))(wire.check))()

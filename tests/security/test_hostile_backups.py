@@ -170,7 +170,7 @@ async def test_a_backup_whose_values_a_server_cannot_hold_is_refused(backup: Pat
     assert await postgres(18).run("SELECT * FROM schedule", url=url) == []
 
 
-async def test_what_follows_the_pages_of_a_backup_is_left_out(backup: Path) -> None:
+async def test_bytes_after_the_pages_of_a_backup_are_left_out(backup: Path) -> None:
     os.truncate(backup, GIBIBYTE)
 
     target = await restored(backup)

@@ -192,7 +192,7 @@ async def test_a_name_with_one_internal_address_is_refused(inside: HttpListener)
     assert inside.calls == []
 
 
-async def test_a_name_is_resolved_once_so_that_a_second_answer_cannot_lead_elsewhere(inside: HttpListener) -> None:
+async def test_a_name_is_resolved_once_so_that_a_second_answer_cannot_change_the_address(inside: HttpListener) -> None:
     # The first answer is permitted and refuses the connection; the second would be the server.
     resolver = ScriptedResolver(["127.0.0.2"], ["127.0.0.1"])
     client = HttpClient(allowed("127.0.0.2"), resolve=resolver)

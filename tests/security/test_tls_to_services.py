@@ -98,7 +98,7 @@ async def test_nats_without_tls_is_refused_if_the_address_says_tls() -> None:
         await answer_of_nats(plain)
 
 
-async def test_nats_that_loses_its_tls_is_told_nothing_after_a_lost_connection(
+async def test_after_a_lost_connection_nothing_is_sent_to_nats_without_tls(
     nats: Nats, ours: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TRUSTED, ours.file)

@@ -64,27 +64,27 @@ class TwoNodes:
 
 
 async def test_a_turn_that_is_ours_is_not_asked_for_again_at_once() -> None:
-    house = TwoNodes()
-    turn = SingletonLease(house.one, house.clock, "seal", "a", ttl_ms=TTL)
+    nodes = TwoNodes()
+    turn = SingletonLease(nodes.one, nodes.clock, "seal", "a", ttl_ms=TTL)
     for _ in range(10):
         assert await turn.ours()
-    assert house.leases.asked == 1
+    assert nodes.leases.asked == 1
 
-    house.clock.advance(TTL // 4)
+    nodes.clock.advance(TTL // 4)
     assert await turn.ours()
-    assert house.leases.asked == 2
+    assert nodes.leases.asked == 2
 
 
-async def test_whoever_goes_on_asking_keeps_it_and_whoever_falls_silent_is_succeeded() -> None:
-    house = TwoNodes()
-    ours = SingletonLease(house.one, house.clock, "seal", "a", ttl_ms=TTL)
-    theirs = SingletonLease(house.other, house.clock, "seal", "b", ttl_ms=TTL)
+async def test_a_node_that_renews_keeps_its_lease_and_a_silent_one_is_succeeded() -> None:
+    nodes = TwoNodes()
+    ours = SingletonLease(nodes.one, nodes.clock, "seal", "a", ttl_ms=TTL)
+    theirs = SingletonLease(nodes.other, nodes.clock, "seal", "b", ttl_ms=TTL)
     for _ in range(20):
         assert await ours.ours()
         assert not await theirs.ours()
-        house.clock.advance(round(theirs.retry_seconds * 1000))
+        nodes.clock.advance(round(theirs.retry_seconds * 1000))
 
-    house.clock.advance(TTL)
+    nodes.clock.advance(TTL)
     assert await theirs.ours()
     assert not await ours.ours()
 
@@ -97,80 +97,80 @@ async def test_the_only_node_asks_nobody() -> None:
 
 
 async def test_by_leases_one_at_a_time_has_its_turn() -> None:
-    house = TwoNodes()
+    nodes = TwoNodes()
 
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
-    assert await house.other.acquire_singleton("mend", "b", ttl_ms=TTL)
-    house.clock.advance(TTL)
-    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
-    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert await nodes.other.acquire_singleton("mend", "b", ttl_ms=TTL)
+    nodes.clock.advance(TTL)
+    assert await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert not await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
 
 
 async def test_turns_that_are_given_up_are_free_at_once() -> None:
-    house = TwoNodes()
-    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    await house.one.release_singletons("a")
+    nodes = TwoNodes()
+    await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    await nodes.one.release_singletons("a")
 
-    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
 
 
 async def test_a_short_turn_lasts_as_long_as_the_shortest_lease() -> None:
-    house = TwoNodes()
+    nodes = TwoNodes()
 
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=10)
-    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=10)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=10)
+    assert not await nodes.other.acquire_singleton("seal", "b", ttl_ms=10)
 
 
 @pytest.mark.guarantee("C6")
 async def test_while_nobody_keeps_leases_turns_are_taken_at_the_store() -> None:
-    house = TwoNodes()
-    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    house.leases.away = True
+    nodes = TwoNodes()
+    await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    nodes.leases.away = True
 
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
-    assert [facts["what"] for name, facts in house.events.seen if name == "degraded"] == ["turns", "turns"]
-    house.leases.away = False
-    house.clock.advance(TTL)
-    assert await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
-    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert [facts["what"] for name, facts in nodes.events.seen if name == "degraded"] == ["turns", "turns"]
+    nodes.leases.away = False
+    nodes.clock.advance(TTL)
+    assert await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert not await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
 
 
 @pytest.mark.guarantee("C6")
-async def test_a_keeper_that_says_for_ever_that_a_turn_is_taken_is_not_believed_for_ever() -> None:
-    house = TwoNodes()
-    assert await house.leases.acquire("turn.seal", "nobody", ttl_ms=86_400_000) is not None
+async def test_a_lease_service_that_always_reports_another_holder_is_ignored_in_the_end() -> None:
+    nodes = TwoNodes()
+    assert await nodes.leases.acquire("turn.seal", "nobody", ttl_ms=86_400_000) is not None
 
-    assert not await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    house.clock.advance(2 * TTL)
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert not await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    nodes.clock.advance(2 * TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert not await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
     for _ in range(20):
-        house.clock.advance(TTL // 4)
-        assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-        assert not await house.other.acquire_singleton("seal", "b", ttl_ms=TTL)
+        nodes.clock.advance(TTL // 4)
+        assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+        assert not await nodes.other.acquire_singleton("seal", "b", ttl_ms=TTL)
 
 
 @pytest.mark.guarantee("C6")
-async def test_a_keeper_that_gives_a_turn_to_everybody_does_not_make_it_everybodys() -> None:
-    house = TwoNodes()
-    other = LeasedSingletons(MemoryLeases(house.clock.now), house.store.singletons, house.clock, house.events)
+async def test_a_lease_service_that_grants_a_lease_to_all_makes_no_two_holders() -> None:
+    nodes = TwoNodes()
+    other = LeasedSingletons(MemoryLeases(nodes.clock.now), nodes.store.singletons, nodes.clock, nodes.events)
 
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
     assert not await other.acquire_singleton("seal", "b", ttl_ms=TTL)
 
 
 async def test_turns_that_were_taken_at_the_store_are_given_up_there() -> None:
-    house = TwoNodes()
-    house.leases.away = True
-    await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    house.leases.away = False
-    house.clock.advance(5000)
-    await house.one.release_singletons("a")
+    nodes = TwoNodes()
+    nodes.leases.away = True
+    await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    nodes.leases.away = False
+    nodes.clock.advance(5000)
+    await nodes.one.release_singletons("a")
 
-    assert await house.store.singletons.acquire_singleton("seal", "b", ttl_ms=TTL)
+    assert await nodes.store.singletons.acquire_singleton("seal", "b", ttl_ms=TTL)
 
 
 # ---- those who take them -------------------------------------------------------------------------
@@ -263,7 +263,9 @@ SERVICES: dict[str, Callable[[ExecutionHarness, Singleton], SingletonService]] =
 
 @pytest.mark.req("Z-11")
 @pytest.mark.parametrize("name", SERVICES)
-async def test_who_failed_while_the_store_was_away_is_well_when_it_is_back_and_another_has_the_turn(name: str) -> None:
+async def test_a_service_that_failed_during_an_outage_is_healthy_when_another_holds_the_lease_afterwards(
+    name: str,
+) -> None:
     harness = ExecutionHarness()
     lease = UnsteadyLease(harness.store.singletons, harness.clock, name, "b", ttl_ms=TTL)
     service = SERVICES[name](harness, lease)
@@ -295,12 +297,12 @@ async def test_a_sealer_whose_turn_it_is_not_seals_nothing_and_one_that_cannot_k
     assert sealer.backoff.failing
 
 
-async def test_a_turn_whose_keeper_did_not_answer_once_is_still_ours_when_it_does() -> None:
-    house = TwoNodes()
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
-    house.leases.away = True
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL), "by the store"
-    house.leases.away = False
-    house.clock.advance(TTL // 2)
+async def test_a_lease_survives_one_unanswered_renewal() -> None:
+    nodes = TwoNodes()
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    nodes.leases.away = True
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL), "by the store"
+    nodes.leases.away = False
+    nodes.clock.advance(TTL // 2)
 
-    assert await house.one.acquire_singleton("seal", "a", ttl_ms=TTL)
+    assert await nodes.one.acquire_singleton("seal", "a", ttl_ms=TTL)

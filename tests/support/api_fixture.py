@@ -155,14 +155,16 @@ class ApiFixture:
         result: Result = Result.SUCCEEDED,
         *,
         announce: tuple[AnnounceRule, ...] = (),
-        **told: Any,  # noqa: ANN401
+        **reported: Any,  # noqa: ANN401
     ) -> None:
         """End the only task of the execution with this result."""
         run = await self.store.executions.find_run(RunId(execution))
         assert run is not None
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
         kept = replace(workflow(), dead_letter=True, announce=announce)
-        await self.store.attempts.report([completion_of(taken, result, now=self.clock.now(), definition=kept, **told)])
+        await self.store.attempts.report(
+            [completion_of(taken, result, now=self.clock.now(), definition=kept, **reported)]
+        )
 
     @asynccontextmanager
     async def caller(self, token: str | None = "admin") -> AsyncIterator["ApiCaller"]:  # noqa: S107 - a role

@@ -95,14 +95,14 @@ class CliPrompt:
 
         return asyncio.run(done())
 
-    def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    def finish_execution(self, execution: str, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         async def work(store: SqlStore) -> None:
             run = await store.executions.find_run(RunId(execution))
             assert run is not None
             taken = await take_task(store, "worker-1", run, now=run.planned_at)
             now = run.planned_at + 1200
             kept = replace(workflow(), dead_letter=True)
-            await store.attempts.report([completion_of(taken, result, now=now, definition=kept, **told)])
+            await store.attempts.report([completion_of(taken, result, now=now, definition=kept, **reported)])
 
         self.with_store(work)
 

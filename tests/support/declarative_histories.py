@@ -42,7 +42,7 @@ class RandomHistory:
 
     async def run(self, steps: int) -> DeclarativeWorld:
         """Perform so many random actions, then let some quiet time pass."""
-        deeds = {
+        actions = {
             self._pass_time: 60,
             self._initialize: 14,
             self._stop: 8,
@@ -56,8 +56,8 @@ class RandomHistory:
         for _ in range(steps):
             if not self.world.state.is_open and self._rng.random() < 0.7:
                 await self._initialize()
-            [deed] = self._rng.choices(list(deeds), list(deeds.values()))
-            await deed()
+            [action] = self._rng.choices(list(actions), list(actions.values()))
+            await action()
             await self._wait_for_death()
         await self._drive(3 * MINUTE)
         await self._wait_for_death()

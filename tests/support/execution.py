@@ -59,13 +59,13 @@ class FakeRunner:
         for held in list(self.started):
             self.end(held, Result.INTERRUPTED, error="the worker stops")
 
-    def end(self, held: AttemptRef, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    def end(self, held: AttemptRef, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         """End a started task with this outcome."""
-        self._finished.append(Finished(self.started.pop(held), AttemptOutcome(result=result, **told)))
+        self._finished.append(Finished(self.started.pop(held), AttemptOutcome(result=result, **reported)))
 
-    def end_all(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    def end_all(self, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         for held in list(self.started):
-            self.end(held, result, **told)
+            self.end(held, result, **reported)
 
 
 class ExecutionHarness:

@@ -52,8 +52,8 @@ class RunningTopology:
     @contextmanager
     def worker(self, *arguments: str, **environment: str) -> Iterator[GnomonProcess]:
         """`gnomon worker`, once it runs: on the database, or over NATS without its address."""
-        told = {"--database", "--nats"} & set(arguments)
-        place = ("--database", self.url) if self.nats is None and not told else ()
+        reported = {"--database", "--nats"} & set(arguments)
+        place = ("--database", self.url) if self.nats is None and not reported else ()
         command = [sys.executable, "-m", "gnomon", "worker", *place, "--import", "support.witness", *arguments]
         with run_process(command, {**self._environment("worker"), **environment}, "Ctrl-C stops") as running:
             yield running

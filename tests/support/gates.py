@@ -239,8 +239,8 @@ BROKEN: FaultTable = {
 }
 
 
-def _decided(*told: Any, **more: Any) -> Callable[[], Any]:  # noqa: ANN401 - anything but what is right
-    return lambda: GateDecision(*told, **more)
+def _decided(*reported: Any, **more: Any) -> Callable[[], Any]:  # noqa: ANN401 - anything but what is right
+    return lambda: GateDecision(*reported, **more)
 
 
 #: Invalid decisions.
@@ -261,8 +261,8 @@ NONSENSE: FaultTable = {
 }
 
 
-def _released(**told: Any) -> Callable[[], Any]:  # noqa: ANN401
-    return lambda: OutputRelease(**told)
+def _released(**reported: Any) -> Callable[[], Any]:  # noqa: ANN401
+    return lambda: OutputRelease(**reported)
 
 
 #: Invalid releases.

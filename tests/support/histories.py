@@ -58,7 +58,7 @@ class HistoryBuilder:
     def now(self) -> int:
         return NOON + 1000 * self.seconds
 
-    def _tell(self) -> int:
+    def _next_moment(self) -> int:
         self.seconds += 1
         return self.history.moment()
 
@@ -72,7 +72,7 @@ class HistoryBuilder:
         self, name: str, *, queued: bool = False, force: bool = False, replay_of: str | None = None
     ) -> "HistoryBuilder":
         """Trigger a run."""
-        moment, run_id = self._tell(), RunId(f"run_{name}")
+        moment, run_id = self._next_moment(), RunId(f"run_{name}")
         self.runs[name] = Run(
             run_id=run_id,
             tenant="default",
@@ -112,13 +112,13 @@ class HistoryBuilder:
         """Release a queued run."""
         self.runs[name] = replace(self.runs[name], queued=False)
         interval = self.history.run_intervals[self.runs[name].run_id]
-        interval.activated, interval.activated_ms = self._tell(), 1000 * self.seconds
+        interval.activated, interval.activated_ms = self._next_moment(), 1000 * self.seconds
         return self
 
     def cancelled(self, name: str) -> "HistoryBuilder":
         """Request the cancellation of the run."""
         run = self.runs[name]
-        self.history.cancelled.append(CancelRecord(self._tell(), run.run_id, self.now, 1000 * self.seconds))
+        self.history.cancelled.append(CancelRecord(self._next_moment(), run.run_id, self.now, 1000 * self.seconds))
         if self.tasks[name].state is not TaskState.RUNNING:
             self.becomes(name, TaskState.CANCELLED)
         return self
@@ -135,7 +135,7 @@ class HistoryBuilder:
 
     def over(self, name: str, status: RunStatus) -> None:
         run = self.runs[name] = replace(self.runs[name], status=status, queued=False, completed_at=self.now)
-        self.history.run_intervals[run.run_id].over = self._tell()
+        self.history.run_intervals[run.run_id].over = self._next_moment()
         self.history.run_changes.append(RunEndRecord(0, SCHEDULE_UID, run.run_id, run.planned_at))
 
     def taken(self, name: str, worker: str = "w1") -> "HistoryBuilder":
@@ -143,7 +143,7 @@ class HistoryBuilder:
         fence = self.tasks[name].fence + 1
         self.becomes(name, TaskState.SCHEDULED).becomes(name, TaskState.RUNNING, fence=fence)
         held = self.tasks[name].task_id, fence
-        self.history.grants.append(GrantRecord(self._tell(), held, worker, 1000 * self.seconds))
+        self.history.grants.append(GrantRecord(self._next_moment(), held, worker, 1000 * self.seconds))
         attempt = Attempt(
             task_id=held[0], number=fence, worker=worker, lease_until=self.now + 180_000, dispatched_at=self.now
         )
@@ -162,7 +162,7 @@ class HistoryBuilder:
     def _witnessed(
         self, name: str, worker: str, fence: int | None, *, starts: bool, result: Result | None
     ) -> "HistoryBuilder":
-        task, moment = self.tasks[name], self._tell()
+        task, moment = self.tasks[name], self._next_moment()
         number, elapsed = task.fence if fence is None else fence, 1000 * self.seconds
         seen = ExecutionObservation(
             moment, result, starts, task.run_id, task.task_id, number, worker, self.now, elapsed
@@ -170,7 +170,7 @@ class HistoryBuilder:
         self.history.observations.append(seen)
         return self
 
-    def told(
+    def reported(
         self,
         name: str,
         result: Result,
@@ -183,14 +183,14 @@ class HistoryBuilder:
         """Record an accepted report of the newest attempt."""
         before, held = self.tasks[name], (self.tasks[name].task_id, self.tasks[name].fence)
         counts = result in (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
-        moment, ended_at = self._tell(), self.now
+        moment, ended_at = self._next_moment(), self.now
         self.becomes(name, state, available_at=ended_at + delay_ms, attempts=before.attempts + counts, **changes)
         self._report(moment, name, held, by, result, ended_at, counted=True, before=before)
         return self
 
     def late(self, name: str, fence: int, result: Result, *, by: str = "w1", changed: bool = False) -> "HistoryBuilder":
         """Record a late report, which must have no effect."""
-        before, moment = self.tasks[name], self._tell()
+        before, moment = self.tasks[name], self._next_moment()
         if changed:
             self.becomes(name, TaskState.SUCCEEDED)
         held = before.task_id, fence
@@ -228,7 +228,7 @@ class HistoryBuilder:
 
     def lapsed(self, name: str) -> "HistoryBuilder":
         """Record that the lease of the newest attempt has expired."""
-        self.history.lapsed[self.tasks[name].task_id, self.tasks[name].fence] = self._tell()
+        self.history.lapsed[self.tasks[name].task_id, self.tasks[name].fence] = self._next_moment()
         return self
 
     def letter(self, name: str, *, resolved: bool = False) -> "HistoryBuilder":
@@ -255,7 +255,7 @@ class HistoryBuilder:
     def success(self, name: str, worker: str = "w1") -> "HistoryBuilder":
         """Record a whole successful execution of a ready run."""
         self.taken(name, worker).begins(name, worker).ends(name, Result.SUCCEEDED, worker)
-        return self.told(name, Result.SUCCEEDED, TaskState.SUCCEEDED, by=worker)
+        return self.reported(name, Result.SUCCEEDED, TaskState.SUCCEEDED, by=worker)
 
     # ---- the end -----------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from support.postgres_server import postgres
 _PATIENCE = 30.0
 _UNVERIFIED = ("GNOMON_AUTH__VERIFY_TOKENS", "GNOMON_AUTH__ACCEPT_UNVERIFIED")
 #: The job that ticks beside every attack, and how often.
-PULSE, PULSE_MS = "pulse", 200
+REGULAR_JOB, REGULAR_MS = "regular", 200
 _TOKEN_LASTS_MS = 3_600_000
 #: The latest that any tick may be decided while the machine is busy with other tests.
 _LATEST_MS = 5000
@@ -169,8 +169,8 @@ class HostileTarget:
 
     def assert_every_tick_was_decided(self) -> None:
         """No tick of the job beside the attacks is missing between the first and the last."""
-        decided = sorted(at for one in self._ticks() for at in range(one.first, one.last + 1, PULSE_MS))
-        assert decided == list(range(decided[0], decided[-1] + 1, PULSE_MS))
+        decided = sorted(at for one in self._ticks() for at in range(one.first, one.last + 1, REGULAR_MS))
+        assert decided == list(range(decided[0], decided[-1] + 1, REGULAR_MS))
 
     def worst_lateness_ms(self, since_ms: int = 0) -> int:
         """The longest time between the plan of a tick and its decision, of all ticks from then to now."""
@@ -187,7 +187,7 @@ class HostileTarget:
         cursor: str | None = ""
         while cursor is not None and (not found or found[-1].first >= since_ms):
             after = f"&cursor={quote(cursor)}" if cursor else ""
-            answer = self.ask("GET", f"/v1/ticks?job={PULSE}&limit=1000{after}")
+            answer = self.ask("GET", f"/v1/ticks?job={REGULAR_JOB}&limit=1000{after}")
             assert answer.status_code == 200, answer.text
             found += [_Ticks.of(one) for one in answer.json()["items"]]
             cursor = answer.json()["next"]
@@ -239,7 +239,7 @@ def hostile_target(
         address = _line(folder / "server.log", "answering on ", processes["server"]).split()[-1]
         client = stack.enter_context(httpx.Client(base_url=address, timeout=20))
         target = HostileTarget(shape, address, settings, folder, processes, client, nats)
-        assert target.register(PULSE, every=f"{PULSE_MS}ms", overlap="allow").status_code == 201
+        assert target.register(REGULAR_JOB, every=f"{REGULAR_MS}ms", overlap="allow").status_code == 201
         _wait_for_tick(target)
         yield target
         target.assert_unharmed()
@@ -262,16 +262,16 @@ def _processes(  # the parts of a fleet
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, command in commands[shape].items():
-            told = {**_environment(folder, nats, "scheduler" if name == "server" else "worker"), **environment}
+            reported = {**_environment(folder, nats, "scheduler" if name == "server" else "worker"), **environment}
             if shape is not Shape.SQLITE:
-                told["GNOMON_AUTH__KEY_FILE"] = str(folder / "signing.key")
+                reported["GNOMON_AUTH__KEY_FILE"] = str(folder / "signing.key")
             if name == "worker" or shape is Shape.SQLITE:
-                told |= launch.worker_environment
+                reported |= launch.worker_environment
             with (folder / f"{name}.log").open("wb") as log:
                 started[name] = subprocess.Popen(
                     [*launch.python, "-m", "gnomon", *command],
                     cwd=TESTS,
-                    env={**os.environ, **told},
+                    env={**os.environ, **reported},
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     preexec_fn=limited,  # noqa: PLW1509 - one system call
@@ -324,7 +324,7 @@ def _line(log: Path, text: str, process: "subprocess.Popen[bytes]") -> str:
 
 def _wait_for_tick(target: HostileTarget) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while not target.ask("GET", f"/v1/ticks?job={PULSE}").json()["items"]:
+    while not target.ask("GET", f"/v1/ticks?job={REGULAR_JOB}").json()["items"]:
         assert time.monotonic() < deadline, target.log("server")
         time.sleep(0.05)
 

@@ -49,7 +49,7 @@ class _Stream:
             if message.visible_at > now or len(found) == limit:
                 continue
             if message.tries == self._bus.max_deliver:
-                self._bus.dead.append((self.name, message.body, "was given to somebody too often"))
+                self._bus.dead.append((self.name, message.body, "was delivered too often"))
                 del self.messages[number]
                 continue
             message.tries += 1

@@ -168,14 +168,14 @@ class Served:
             return not await self.rows("SELECT 'open', count(*) FROM run WHERE completed_at IS NULL")
 
         await self.until(over)
-        await self.told()
+        await self.reported()
         # What a worker has committed is counted at the next look of the server.
         await self.until(lambda: self._nothing_left("metrics_outbox"))
 
     async def _nothing_left(self, table: str) -> bool:
         return not await self.rows(f"SELECT 'left', count(*) FROM {table}")  # noqa: S608 - our own name
 
-    async def told(self) -> None:
+    async def reported(self) -> None:
         """Whoever counts has heard of every commit so far: they are told in the order in which things were written."""
         await transactions_of(self.node.store).write(lambda _: None)
 

@@ -124,8 +124,8 @@ class RandomGate(Gate):
     async def admit(self, request: AdmissionRequest) -> GateDecision:
         del request
         later = GateDecision(GateVerdict.LATER, "not now", after_ms=20_000)
-        moods = [GateDecision(GateVerdict.ALLOW), later, GateDecision(GateVerdict.DENY, "not at all")]
-        return self._rng.choices(moods, (96, 3, 1))[0]
+        decisions = [GateDecision(GateVerdict.ALLOW), later, GateDecision(GateVerdict.DENY, "not at all")]
+        return self._rng.choices(decisions, (96, 3, 1))[0]
 
     async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
         del finished
@@ -270,8 +270,8 @@ class RandomSimulation:
     async def _add_exception(self, name: str) -> None:
         """Skip or move one coming or recent tick, or undo that."""
         schedules, rng, view = self.simulation.schedules, self.rng, await self.simulation.schedules.get(name)
-        told = [one.planned_at for one in view.schedule.spec.exceptions]
-        at = rng.choice([*view.next_runs, *told, self.simulation.clock.now()])
+        reported = [one.planned_at for one in view.schedule.spec.exceptions]
+        at = rng.choice([*view.next_runs, *reported, self.simulation.clock.now()])
         place = self.simulation.clock.now() + rng.choice([17_000, 5 * MINUTE, HOUR]) // 1000 * 1000 + rng.randrange(9)
         move_to = rng.choice([None, place])
         undo = rng.random() < 0.3

@@ -52,10 +52,10 @@ def completion_of(
     *,
     now: int,
     definition: Workflow | None = None,
-    **told: Any,  # noqa: ANN401
+    **reported: Any,  # noqa: ANN401
 ) -> TaskCompletion:
     """The completion of an attempt with this result."""
-    outcome = AttemptOutcome(result=result, **told)
+    outcome = AttemptOutcome(result=result, **reported)
     return complete_attempt(assignment_of(taken, definition), outcome, now=now, limits=GiveUpLimits())
 
 

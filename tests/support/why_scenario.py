@@ -62,7 +62,7 @@ class WhyScenario:
         )
         self.letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.events = EventService(store.events, clock, ids)
-        self.gatherer = EventBatcher(store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=lambda: None)
+        self.batcher = EventBatcher(store.events, clock, events, lease=AlwaysHeldSingleton(), on_ready=lambda: None)
         elector = Elector(store.shards, clock, events, LeaderSettings(), holder="node", alone=True)
         self.ticker = Ticker(store.ledger, elector, clock, events, TickerSettings(), on_runs_created=lambda: None)
         self.harness = ExecutionHarness(store=store, clock=clock)
@@ -73,13 +73,13 @@ class WhyScenario:
 
     async def job(self, schedule: str | None = "* * * * *", **said: Any) -> None:  # noqa: ANN401 - as in a jobs file
         """Register or change the job, as the actor ada."""
-        told: dict[str, Any] = {"name": _NAME, "actor": "ada", **said}
-        actor = told.pop("actor")
-        if "steps" not in told and "dag" not in told:
-            told.setdefault("function", "reports.make")
+        reported: dict[str, Any] = {"name": _NAME, "actor": "ada", **said}
+        actor = reported.pop("actor")
+        if "steps" not in reported and "dag" not in reported:
+            reported.setdefault("function", "reports.make")
         if schedule is not None:
-            told["schedule"] = schedule
-        await self.jobs.apply([read_job(told, Defaults(), now=self.clock.now())], actor=actor)
+            reported["schedule"] = schedule
+        await self.jobs.apply([read_job(reported, Defaults(), now=self.clock.now())], actor=actor)
 
     async def run_until(self, time: str) -> None:
         """Decide due ticks and renew leases up to that time."""
@@ -105,16 +105,16 @@ class WhyScenario:
         """Start everything that is ready."""
         await self.harness.run_until_idle()
 
-    async def finish_attempts(self, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def finish_attempts(self, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         """End everything that was started with this result."""
-        self.runner.end_all(result, **told)
+        self.runner.end_all(result, **reported)
         await self.harness.worker.step()
 
-    async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def run_to_end(self, time: str, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         """Start everything that is ready now, and end it at that time with this result."""
         await self.run_until_idle()
         await self.run_until(time)
-        await self.finish_attempts(result, **told)
+        await self.finish_attempts(result, **reported)
 
     async def trigger(self, **said: Any) -> RunId:  # noqa: ANN401
         return (await self.launcher.trigger(_NAME, actor=said.pop("actor", "bob"), **said)).run_id
@@ -140,7 +140,7 @@ class WhyScenario:
     async def why(self, at: str | None = None, last: int = 1) -> JobExplanation:
         return await (self.explainer.last(_NAME, last) if at is None else self.explainer.at(_NAME, at))
 
-    async def told(self, at: str | None = None) -> list[str]:
+    async def reported(self, at: str | None = None) -> list[str]:
         """Every sentence of the explanation, with runs named by their planned times."""
         answer = await self.why(at)
         coming = () if answer.coming is None else (answer.coming,)

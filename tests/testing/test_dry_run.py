@@ -59,7 +59,7 @@ async def test_a_run_that_lasts_longer_than_the_hour_meets_the_overlap_policy(
     assert (found.runs, found.ticks[kind, reason], found.planned) == (runs, count, 24)
 
 
-async def test_a_full_queue_is_told() -> None:
+async def test_a_full_queue_is_reported() -> None:
     found = (await loads(job(overlap="queue", queue_limit=2), lasts=5 * HOUR)).jobs["report"]
 
     assert found.most_waiting == 2
@@ -83,9 +83,9 @@ async def test_after_an_outage_the_catch_up_policy_counts(
 ) -> None:
     down = 90 * MINUTE_MS, 270 * MINUTE_MS
 
-    [aftermath] = (await loads(job(catchup=catchup, overlap="allow"), down=down)).outage_impacts
+    [impact] = (await loads(job(catchup=catchup, overlap="allow"), down=down)).outage_impacts
 
-    assert {(kind, reason): count for (_, kind, reason), count in aftermath.ticks.items()} == fates
+    assert {(kind, reason): count for (_, kind, reason), count in impact.ticks.items()} == fates
 
 
 async def test_an_outage_to_the_end_leaves_everything_undecided() -> None:
@@ -94,14 +94,14 @@ async def test_an_outage_to_the_end_leaves_everything_undecided() -> None:
     assert (found.jobs["report"].planned, found.outage_impacts[0].ticks) == (2, {})
 
 
-async def test_what_an_outage_interrupts_begins_again_and_is_in_the_way() -> None:
+async def test_runs_that_an_outage_interrupts_start_again_and_block_others() -> None:
     found = await loads(job(catchup="all"), lasts=30 * MINUTE_MS, down=(70 * MINUTE_MS, 110 * MINUTE_MS))
 
     # The run of one o'clock, lost at ten past, is under way again from ten to two until twenty past two.
     assert found.jobs["report"].ticks[TickKind.SKIPPED, Reason.OVERLAP] == 1
 
 
-async def test_what_may_start_only_once_is_not_begun_again() -> None:
+async def test_an_at_most_once_run_does_not_start_again() -> None:
     once = job(delivery="at_most_once")
 
     found = await loads(once, lasts=30 * MINUTE_MS, down=(70 * MINUTE_MS, 110 * MINUTE_MS))
@@ -116,7 +116,7 @@ async def test_jobs_that_start_in_the_same_second_collide() -> None:
     assert [(one.jobs, instant_of(one.at).hour) for one in found.collisions] == [(("a", "c"), 0), (("a", "c"), 12)]
 
 
-async def test_jobs_that_start_in_the_same_minute_are_told_apart_from_those_in_the_same_second() -> None:
+async def test_jobs_that_start_in_the_same_minute_differ_from_those_in_the_same_second() -> None:
     found = await loads(job("a", "0 0 * * * *"), job("b", "30 0 * * * *"), hours=2)
 
     assert (found.colliding_seconds, found.colliding_minutes) == (0, 2)
@@ -130,7 +130,7 @@ async def test_the_largest_collisions_are_kept_and_the_earliest_of_them_comes_fi
     assert [instant_of(one.at).minute for one in found.collisions[1:]] == list(range(9))
 
 
-async def test_who_is_not_enabled_takes_no_part() -> None:
+async def test_disabled_jobs_are_left_out() -> None:
     assert (await loads(job(), job("off", enabled=False))).jobs.keys() == {"report"}
 
 

@@ -51,10 +51,10 @@ async def compared(words: list[dict[str, Any]], lasting: dict[str, int], outage:
         await scheduler.down_until(instant_of(one.until_at))
     await scheduler.run_until(instant_of(until))
     for name, load in loads.jobs.items():
-        told: Counter[Any] = Counter()
+        reported: Counter[Any] = Counter()
         for tick in scheduler.ticks(name):
-            told[tick.kind, tick.reason] += tick.count
-        assert told == load.ticks, name
+            reported[tick.kind, tick.reason] += tick.count
+        assert reported == load.ticks, name
         assert sum(run.started_at is not None for run in scheduler.runs(name)) == load.runs, name
 
 

@@ -114,7 +114,7 @@ def test_no_asynchronous_plug_in_is_needed(project: pytest.Pytester) -> None:
     outcome_of(project, "-p", "no:asyncio").assert_outcomes(passed=1)
 
 
-def test_what_was_demanded_and_is_not_there_is_shown_where_it_was_demanded(project: pytest.Pytester) -> None:
+def test_a_failed_assertion_is_shown_at_its_line(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
         async def test_it(scheduler):

@@ -74,7 +74,7 @@ async def test_time_does_not_go_back(scheduler: VirtualScheduler) -> None:
 
 
 @pytest.mark.parametrize("when", ["tomorrow", "2027-13-01", ""])
-async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler, when: str) -> None:
+async def test_an_invalid_instant_is_refused(scheduler: VirtualScheduler, when: str) -> None:
     with pytest.raises(FieldError, match="is not an instant such as"):
         await scheduler.run_until(when)
 
@@ -123,7 +123,7 @@ async def test_a_function_takes_virtual_time(scheduler: VirtualScheduler) -> Non
     assert (run.status, run.ended_at) == (RunStatus.COMPLETED, hour(0) + timedelta(minutes=5))
 
 
-async def test_what_takes_longer_than_its_timeout_is_ended_by_it(scheduler: VirtualScheduler) -> None:
+async def test_a_run_longer_than_its_timeout_is_ended_by_it(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="1h")
     await scheduler.load(ASKED | {"timeout": "10m"})
 
@@ -208,7 +208,7 @@ async def test_a_real_coroutine_is_awaited_and_knows_virtual_time(scheduler: Vir
     assert seen == [(hour(1), hour(1) + timedelta(minutes=10), 1)]
 
 
-async def test_what_a_real_function_raises_is_its_outcome(scheduler: VirtualScheduler) -> None:
+async def test_the_exception_of_a_real_function_is_its_outcome(scheduler: VirtualScheduler) -> None:
     def give_up() -> None:
         raise gnomon.GiveUp("no such customer")
 
@@ -292,8 +292,8 @@ async def test_a_pause_swallows_ticks_until_it_is_over(scheduler: VirtualSchedul
     await scheduler.resume("report")
     await scheduler.run_for("1h")
 
-    told = [(tick.kind, tick.reason, tick.count) for tick in scheduler.ticks("report")]
-    assert told == [(TickKind.SKIPPED, Reason.PAUSED, 3), (TickKind.FIRED, Reason.ON_TIME, 1)]
+    reported = [(tick.kind, tick.reason, tick.count) for tick in scheduler.ticks("report")]
+    assert reported == [(TickKind.SKIPPED, Reason.PAUSED, 3), (TickKind.FIRED, Reason.ON_TIME, 1)]
 
 
 async def test_a_trigger_that_would_overlap_is_refused(scheduler: VirtualScheduler) -> None:
@@ -305,7 +305,7 @@ async def test_a_trigger_that_would_overlap_is_refused(scheduler: VirtualSchedul
         await scheduler.trigger("asked")
 
 
-async def test_what_runs_can_be_cancelled(scheduler: VirtualScheduler) -> None:
+async def test_an_active_run_can_be_cancelled(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="1h")
     await scheduler.load(ASKED)
     execution = await scheduler.trigger("asked")
@@ -379,7 +379,7 @@ async def test_steps_hand_data_to_each_other(scheduler: VirtualScheduler) -> Non
 
 
 @pytest.mark.parametrize(("catchup", "runs"), [("none", 1), ("latest", 2), ("all", 4)])
-async def test_what_fell_into_an_outage_is_met_as_the_catch_up_policy_says(
+async def test_ticks_during_an_outage_follow_the_catch_up_policy(
     scheduler: VirtualScheduler, catchup: str, runs: int
 ) -> None:
     await scheduler.load(HOURLY | {"catchup": catchup, "overlap": "allow"})
@@ -417,7 +417,7 @@ async def test_an_outage_that_would_end_in_the_past_is_none(scheduler: VirtualSc
     assert scheduler.runs("asked")[0].attempts == 1
 
 
-async def test_what_may_start_only_once_is_lost_with_its_process(scheduler: VirtualScheduler) -> None:
+async def test_an_at_most_once_run_is_lost_with_its_process(scheduler: VirtualScheduler) -> None:
     scheduler.function("f", takes="10m")
     await scheduler.load(ASKED | {"delivery": "at_most_once"})
     await scheduler.trigger("asked")
@@ -501,7 +501,7 @@ def test_a_job_that_never_was_is_no_job_without_runs(scheduler: VirtualScheduler
 # ---- demanding -----------------------------------------------------------------------------------
 
 
-async def test_what_is_not_as_demanded_is_shown(scheduler: VirtualScheduler) -> None:
+async def test_a_failed_assertion_shows_the_difference(scheduler: VirtualScheduler) -> None:
     scheduler.function("reports.make", takes="90m", raises=[ValueError("bad day")])
     await scheduler.load(HOURLY | {"catchup": "all"})
     await scheduler.run_for("4h")
@@ -527,7 +527,7 @@ async def test_executions_beside_each_other_are_found(scheduler: VirtualSchedule
         scheduler.assert_no_overlap("report")
 
 
-async def test_what_is_as_demanded_is_not_mentioned(scheduler: VirtualScheduler) -> None:
+async def test_a_failed_assertion_leaves_out_the_matching_runs(scheduler: VirtualScheduler) -> None:
     await scheduler.load(HOURLY)
     await scheduler.run_for("3h")
 
@@ -538,7 +538,7 @@ async def test_what_is_as_demanded_is_not_mentioned(scheduler: VirtualScheduler)
     scheduler.assert_no_overlap("report")
 
 
-async def test_a_job_that_did_not_run_at_all_is_told(scheduler: VirtualScheduler) -> None:
+async def test_a_job_that_did_not_run_is_reported(scheduler: VirtualScheduler) -> None:
     await scheduler.load(ASKED)
 
     with pytest.raises(AssertionError, match="asked ran 0 times, not at all"):

@@ -38,7 +38,7 @@ async def test_a_command_that_nobody_described_prints_nothing_and_succeeds(sched
     assert (run.status, run.outputs["count"]) == (RunStatus.COMPLETED, {"status": 0, "stdout": "", "stderr": ""})
 
 
-async def test_what_a_command_prints_goes_on_to_the_next_step(scheduler: VirtualScheduler) -> None:
+async def test_the_output_of_a_command_is_given_to_the_next_step(scheduler: VirtualScheduler) -> None:
     await scheduler.load(REPORT)
     scheduler.command(COUNT, stdout="42")
 
@@ -87,7 +87,7 @@ def test_no_command_exits_with_such_a_status(scheduler: VirtualScheduler, status
         scheduler.command("vacuum", status=status)
 
 
-async def test_what_is_no_instant_is_refused(scheduler: VirtualScheduler) -> None:
+async def test_an_invalid_instant_is_refused(scheduler: VirtualScheduler) -> None:
     nonsense: Any = 5
 
     with pytest.raises(FieldError, match="when: 5 is not an instant"):

@@ -1,4 +1,4 @@
-"""Guarded files: files that decide who may do what, such as configuration, jobs, pools, keys and certificates.
+"""Guarded files: files that grant permissions, such as configuration, jobs, pools, keys and certificates.
 
 Users who can write to such a file can do everything that this process can. It is therefore refused if users other
 than its owner, root and members of this process's groups can write to it, or if everybody can put another file in its

@@ -395,7 +395,7 @@ class BoundedHttpProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self.cycle.response_complete:
             self._dropped_bytes += max(len(body), _MIN_DROPPED_BYTES)
             if self._dropped_bytes > _MAX_DROPPED_BYTES:
-                raise RequestRefused(HTTPStatus.BAD_REQUEST, "the body goes on long after its response")
+                raise RequestRefused(HTTPStatus.BAD_REQUEST, "the body continues long after its response")
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -222,7 +222,7 @@ def _parse_list(reader: "_PartReader") -> list[Any]:
 
 
 class _PartReader:
-    """Reads values from a long text, of which it copies one part after another: the parser cannot be told to stop."""
+    """Reads values from a long text, of which it copies one part after another: the parser cannot be stopped."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -49,7 +49,7 @@ class ClockSynchronizer:
 
 
 def build_hints(settings: Settings, events: Events) -> Hints | None:
-    """The hints by which processes tell each other of their writes: over NATS if there is one, else PostgreSQL.
+    """The hints by which processes announce their writes to each other: over NATS if there is one, else PostgreSQL.
 
     None on a file: processes that share one notice each other's commits.
     """
@@ -110,7 +110,7 @@ class Coordination:
             self._singletons = LeasedSingletons(leases, store.singletons, self._clock, events)
 
     def singleton(self, name: str, *, ttl_ms: int | None = None) -> Singleton:
-        """The right to do what one node of all is enough for, by the lease of this name.
+        """The lease of this name, for a service that only one node runs.
 
         Without `ttl_ms` the lease is short: for a service that is stepped all the time.
         """

@@ -79,7 +79,7 @@ class HttpApi:
             await self._tokens.close()
 
     async def _read_changes(self, node: Node, stop: asyncio.Event) -> None:
-        """Tell the followers of the stream what other processes commit."""
+        """Publish the commits of other processes to the followers of the stream."""
         stream = self.change_stream
         if node.change_log is not None:
             reader = ChangeReader(node.change_log, stream, SystemClock(), server=node.origin)

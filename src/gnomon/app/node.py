@@ -59,7 +59,7 @@ class Node:
         address: str | None = None,
         announcements: AnnouncementSignal | None = None,
     ) -> None:
-        """`lock`: the lock of the SQLite file; None for a database server. `announcements` hears of the store's writes.
+        """`lock`: the lock of the SQLite file; None for a database server. Writes of the store set `announcements`.
 
         The other arguments are those of `open`.
         """

@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.+@%-]*")
 
 
 def check_security(security: SecuritySettings) -> None:
-    """Raise FieldError for an entry that could never mean what it says."""
+    """Raise FieldError for an entry that no path can match."""
     for entry in security.allowed_commands or ():
         _check_program(entry)
     _check_paths("security.forbidden_paths", security.forbidden_paths or (), homes=True)

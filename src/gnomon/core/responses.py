@@ -203,7 +203,7 @@ class Execution(Response, frozen=True, kw_only=True):
     error: str | None
     key: str | None
     replay_of: str | None
-    #: Whether its end was announced: `pending`, `sent`, `silent` or `given_up`; None if nobody is to be told.
+    #: Whether its end was announced: `pending`, `sent`, `silent` or `given_up`; None if it is not announced.
     announced: str | None = None
 
 

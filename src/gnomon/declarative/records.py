@@ -108,7 +108,7 @@ def decode(text: object) -> TaskRecord:
     if record is None or not isinstance(text, str) or "null" in text or not _is_consistent(record):
         _raise_decode_error(text)
     if record is None:
-        raise TaskInvalidStructureError(text, "it is not what was written")
+        raise TaskInvalidStructureError(text, "it does not match what was written")
     return record
 
 

@@ -18,7 +18,7 @@ NOTICED_WITHIN_SECONDS = 0.5
 
 
 class Change(Struct, frozen=True):
-    """A change that callers of its tenant are told of."""
+    """A change that the followers of its tenant receive."""
 
     #: `tick`, `execution`, `task` or `dead_letter`.
     kind: str
@@ -40,7 +40,7 @@ class ChangeCollector(RunObserver, ActivityObserver, LetterObserver, Protocol):
     """Collects the changes of one transaction."""
 
     def collected(self) -> Sequence[Change]:
-        """The changes that it was told of."""
+        """The changes that were collected."""
         ...
 
 
@@ -61,7 +61,7 @@ class ChangeLog(Protocol):
         ...
 
     async def unfollow(self, server: str) -> None:
-        """Take back what `follow` has asked for. If no server follows any more, nothing that entries tell is kept."""
+        """End the request of `follow`. The entries are removed once no server follows."""
         ...
 
     async def read(self, after: int, *, late: Collection[int], limit: int) -> Sequence[LoggedChanges]:

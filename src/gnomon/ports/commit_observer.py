@@ -75,7 +75,7 @@ CommitObserver = RunObserver | ActivityObserver | AnnouncementObserver
 
 
 class CommitJournal(RunObserver, ActivityObserver, Protocol):
-    """Told of the changes of one transaction before its commit, to be stored with it."""
+    """Collects the changes of one transaction before its commit, to be stored with it."""
 
     def encoded(self) -> bytes | None:
         """The changes as bytes; None if there is nothing to store."""

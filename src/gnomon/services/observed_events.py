@@ -69,7 +69,7 @@ class _EventKind(NamedTuple):
     facts: Mapping[str, object]
 
 
-#: How often an event of one kind is passed on, and how many kinds are told apart.
+#: How often an event of one kind is passed on, and how many kinds are distinguished.
 _THROTTLE_SECONDS = 1.0
 _MAX_EVENT_KINDS = 200
 

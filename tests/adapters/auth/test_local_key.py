@@ -195,7 +195,7 @@ def test_a_token_for_nobody_is_not_made(settings: Settings, tmp_path: Path, subj
     assert list(tmp_path.iterdir()) == []
 
 
-def test_with_an_issuer_elsewhere_there_are_tokens_of_our_own_only_if_a_file_is_named(tmp_path: Path) -> None:
+def test_with_an_external_issuer_own_tokens_exist_only_if_a_key_file_is_named(tmp_path: Path) -> None:
     database = DatabaseSettings(url=f"sqlite:///{tmp_path / 'gnomon.db'}")
     elsewhere = Settings(database=database, auth=AuthSettings(iam_url="https://iam.example"))
     both = Settings(
@@ -209,7 +209,7 @@ def test_with_an_issuer_elsewhere_there_are_tokens_of_our_own_only_if_a_file_is_
     assert key_path(both) == tmp_path / "own.key"
 
 
-async def test_beside_an_issuer_elsewhere_tokens_of_our_own_count(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_beside_an_external_issuer_own_tokens_are_accepted(tmp_path: Path, clock: VirtualClock) -> None:
     auth = AuthSettings(iam_url="http://127.0.0.1:1", key_file=str(tmp_path / "own.key"), audience=("gnomon",))
     settings = Settings(database=DatabaseSettings(url="postgresql://db/gnomon"), auth=auth)
     made = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=DAY_MS, clock=clock).token
@@ -217,7 +217,7 @@ async def test_beside_an_issuer_elsewhere_tokens_of_our_own_count(tmp_path: Path
     assert (await open_token_verifier(settings, clock=clock).caller(made)).subject == "ci"
 
 
-def test_what_a_token_says_can_be_looked_at(settings: Settings, clock: VirtualClock) -> None:
+def test_the_claims_of_a_token_can_be_inspected(settings: Settings, clock: VirtualClock) -> None:
     made = new_token(settings, Role.VIEWER, subject="ci", tenant="default", lasts_ms=DAY_MS, clock=clock).token
 
     found = inspect_token(settings, made, clock=clock)

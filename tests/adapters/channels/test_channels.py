@@ -493,7 +493,7 @@ async def test_the_answer_of_a_mail_server_says_whether_to_try_again(answer: str
             await made.send(message(made))
 
 
-async def test_refused_recipients_are_told_and_the_others_get_no_second_mail() -> None:
+async def test_refused_recipients_are_reported_and_the_others_get_no_second_mail() -> None:
     box = Mailbox()
     async with mail_server(box) as address:
         made = channel("email", f"smtp://{address}", tls="none", **MAIL)

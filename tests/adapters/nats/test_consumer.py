@@ -64,14 +64,14 @@ def clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("clocks_agree")
-async def test_what_is_given_out_in_the_usual_way_is_believed(client: Client) -> None:
+async def test_a_normal_delivery_is_trusted(client: Client) -> None:
     puller = PullConsumer(client, "S", "C")
     await sent(client, 3)
 
     assert [(await one_from(puller)).doubtful for _ in range(3)] == [False] * 3
 
 
-async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
+async def test_messages_from_before_a_lost_connection_are_doubtful(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
@@ -87,7 +87,7 @@ async def test_what_had_come_before_the_connection_was_lost_is_in_doubt(
     assert (await puller.pull(limit=1, wait_ms=0))[0].doubtful
 
 
-async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for(
+async def test_received_messages_are_returned_though_no_request_can_be_sent(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     puller = PullConsumer(client, "S", "C")
@@ -98,7 +98,7 @@ async def test_what_has_come_is_handed_over_though_nothing_more_can_be_asked_for
     monkeypatch.undo()
 
 
-async def test_whoever_has_something_already_can_know_that_the_consumer_was_made_again(client: Client) -> None:
+async def test_a_recreated_consumer_is_detected_by_its_delivery_numbers(client: Client) -> None:
     puller = PullConsumer(client, "S", "C")
     await sent(client, 1)
     await one_from(puller)
@@ -112,14 +112,14 @@ async def test_whoever_has_something_already_can_know_that_the_consumer_was_made
 
 
 @pytest.mark.usefixtures("clocks_agree")
-async def test_what_was_sent_once_more_is_in_doubt(client: Client) -> None:
+async def test_a_redelivered_message_is_doubtful(client: Client) -> None:
     puller = PullConsumer(client, "S", "C")
     await client.jetstream().publish("s.one", b"", headers={consumer.REDELIVERY_HEADER: "1"})
 
     assert (await one_from(puller)).doubtful
 
 
-async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
+async def test_messages_that_arrive_during_a_request_are_returned_at_once(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     puller = PullConsumer(client, "S", "C")
@@ -137,7 +137,7 @@ async def test_what_comes_while_it_is_being_asked_for_is_handed_over_at_once(
             assert await puller.pull(limit=1, wait_ms=60_000)
 
 
-async def test_whoever_waited_while_the_consumer_was_deleted_is_in_doubt(client: Client) -> None:
+async def test_messages_after_a_deleted_consumer_are_doubtful(client: Client) -> None:
     waiting = PullConsumer(client, "S", "C")
     assert await waiting.pull(limit=1, wait_ms=1) == []
     await client.flush()
@@ -149,7 +149,7 @@ async def test_whoever_waited_while_the_consumer_was_deleted_is_in_doubt(client:
 
 @pytest.mark.usefixtures("clocks_agree")
 @pytest.mark.parametrize("count", [1, 2])
-async def test_whoever_did_not_notice_finds_out_by_what_it_is_given(client: Client, count: int) -> None:
+async def test_an_unnoticed_recreation_is_detected_by_the_next_message(client: Client, count: int) -> None:
     busy = PullConsumer(client, "S", "C")
     await sent(client, count)
     assert [(await one_from(busy)).doubtful for _ in range(count)] == [False] * count

@@ -128,7 +128,7 @@ async def test_an_upload_that_is_completed_with_an_error_has_failed(storage: Obj
 
 @pytest.mark.req("H-11")
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"refuses": "AccessDenied"}, r"AccessDenied \(the credentials need"),
         ({"alters": True}, "does not read back"),
@@ -136,13 +136,13 @@ async def test_an_upload_that_is_completed_with_an_error_has_failed(storage: Obj
         ({"faults": [500] * 4}, "Whatever"),
     ],
 )
-async def test_what_is_not_surely_kept_is_an_error(
-    storage: ObjectStorage, change: dict[str, object], told: str
+async def test_an_uncertain_upload_is_an_error(
+    storage: ObjectStorage, change: dict[str, object], reported: str
 ) -> None:
     for name, value in change.items():
         setattr(storage, name, value)
 
-    with pytest.raises(ArchiveUnavailable, match=told) as refused:
+    with pytest.raises(ArchiveUnavailable, match=reported) as refused:
         await archive(storage).keep([record("run_a")])
 
     assert SECRET not in str(refused.value)
@@ -150,11 +150,11 @@ async def test_what_is_not_surely_kept_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("bucket", "region", "told"),
+    ("bucket", "region", "reported"),
     [("other", REGION, "there is no such bucket"), (BUCKET, "us-east-1", "set s3.region")],
 )
-async def test_a_wrong_setting_is_named(storage: ObjectStorage, bucket: str, region: str, told: str) -> None:
-    with pytest.raises(ArchiveUnavailable, match=told):
+async def test_a_wrong_setting_is_named(storage: ObjectStorage, bucket: str, region: str, reported: str) -> None:
+    with pytest.raises(ArchiveUnavailable, match=reported):
         await client(storage, bucket=bucket, region=region).put("a", b"1")
 
     assert len(storage.calls) == 1

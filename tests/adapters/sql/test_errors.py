@@ -124,7 +124,7 @@ def test_when_the_world_fails_the_store_is_unavailable(error: Exception) -> None
 
 
 @pytest.mark.parametrize("error", OURS.values(), ids=OURS)
-def test_what_is_not_the_worlds_fault_is_not_hidden(error: Exception) -> None:
+def test_errors_of_our_own_are_not_translated(error: Exception) -> None:
     assert translate_error(error) is error
 
 
@@ -157,7 +157,7 @@ FIT_FOR_SQLITE = {"text with NUL", "a name", "an actor", "an actor of many", "a 
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-async def test_postgres_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str) -> None:
+async def test_postgres_refuses_values_that_it_cannot_hold_and_stays_usable(unfit: str) -> None:
     async with postgres(18).database() as url:
         store = await open_postgres(url, pool_size=1)
         with pytest.raises(UsageError, match="a value that the database cannot hold"):
@@ -167,7 +167,7 @@ async def test_postgres_refuses_values_that_it_cannot_hold_and_goes_on(unfit: st
 
 
 @pytest.mark.parametrize("unfit", sorted(UNFIT.keys() - FIT_FOR_SQLITE))
-async def test_sqlite_refuses_values_that_it_cannot_hold_and_goes_on(unfit: str, tmp_path: Path) -> None:
+async def test_sqlite_refuses_values_that_it_cannot_hold_and_stays_usable(unfit: str, tmp_path: Path) -> None:
     store = await open_sqlite(str(tmp_path / "gnomon.db"))
     with pytest.raises(UsageError, match="a value that the database cannot hold"):
         await UNFIT[unfit](store)
@@ -203,9 +203,9 @@ async def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_database_that_cannot_be_reached_is_said_in_words() -> None:
-    told = translate_error(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
+    reported = translate_error(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 5432)"))
 
-    assert str(told) == "the database cannot be reached: Connect call failed ('127.0.0.1', 5432)"
+    assert str(reported) == "the database cannot be reached: Connect call failed ('127.0.0.1', 5432)"
 
 
 def test_a_server_that_is_about_to_hang_up_has_done_so() -> None:

@@ -90,10 +90,10 @@ class SeededGate(OpenGate):
         return self._ruled(request.waiting)
 
     def _ruled(self, one: ReadyTask) -> GateDecision:
-        mood = sha256(f"{one.task.task_id} {one.task.available_at}".encode()).digest()[0]
-        if mood < 10:
+        drawn = sha256(f"{one.task.task_id} {one.task.available_at}".encode()).digest()[0]
+        if drawn < 10:
             return GateDecision(GateVerdict.DENY, "no")
-        return GateDecision(GateVerdict.LATER, "not now", 500) if mood < 25 else GateDecision(GateVerdict.ALLOW)
+        return GateDecision(GateVerdict.LATER, "not now", 500) if drawn < 25 else GateDecision(GateVerdict.ALLOW)
 
 
 class GraphOperators:
@@ -114,7 +114,7 @@ class GraphOperators:
             id(store): ExecutionHarness(store=store, clock=self.clock, gate=SeededGate(), flags=flags)
             for store in (pair.memory, pair.sql)
         }
-        self.hands: list[ReadyTask] = []
+        self.assigned: list[ReadyTask] = []
 
     def job(self, name: str, **said: Any) -> Schedule:  # noqa: ANN401 - any field of a spec
         made = minutely(name, **{"trigger": OnDemand()} | said)
@@ -127,8 +127,8 @@ class GraphOperators:
         return self.clock.now()
 
     async def register(self) -> None:
-        wish = JobChangeset(workflows=list(self.workflows.values()), added=self.schedules)
-        assert await self.pair.call_both(lambda store: store.jobs.apply(wish, now=NOON, actor="ada", tzdata=""))
+        wanted = JobChangeset(workflows=list(self.workflows.values()), added=self.schedules)
+        assert await self.pair.call_both(lambda store: store.jobs.apply(wanted, now=NOON, actor="ada", tzdata=""))
         card = WorkerInfo(worker="w1", pool="default", functions=(FUNCTION,), slots=10, started_at=NOON)
         await self.pair.call_both(lambda store: store.workers.register(card, ttl_ms=DAY))
 
@@ -142,24 +142,24 @@ class GraphOperators:
         schedule = self.rng.choice(self.schedules)
         run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=RunSource.API, now=self.now)
         given = self.rng.choice((None, b'{"x":1}'))
-        wish = LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=given)
-        await self.pair.call_both(lambda store: store.runs.launch([wish], now=self.now))
+        wanted = LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=given)
+        await self.pair.call_both(lambda store: store.runs.launch([wanted], now=self.now))
 
     async def dispatch(self) -> None:
         await self.pair.call_both(lambda store: self.harnesses[id(store)].dispatcher.step())
 
     async def take(self) -> None:
         limit = self.rng.randint(1, 6)
-        self.hands += await self.pair.call_both(
+        self.assigned += await self.pair.call_both(
             lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now)
         )
 
     async def report(self) -> None:
-        self.rng.shuffle(self.hands)
-        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.rng.randint(1, 4)))]
+        self.rng.shuffle(self.assigned)
+        chosen = [self.assigned.pop() for _ in range(min(len(self.assigned), self.rng.randint(1, 4)))]
         if any(self.workflows[one.run.workflow_id].max_parallel for one in chosen):
             # Which of two steps goes first, if both could since the same instant, is for nobody to say.
-            self.hands += chosen[1:]
+            self.assigned += chosen[1:]
             del chosen[1:]
         endings = [self.ended(one) for one in [*chosen, *chosen[:1]]]
         await self.pair.call_both(lambda store: store.attempts.report(endings))

@@ -40,99 +40,101 @@ class HintRecorder:
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> AsyncIterator[HintRecorder]:
+async def reported(tmp_path: Path) -> AsyncIterator[HintRecorder]:
     clock = VirtualClock(NOON)
     store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
     yield HintRecorder(store, clock)
     await store.close()
 
 
-async def test_whatever_an_operator_does_is_told(told: HintRecorder) -> None:
-    assert await told.by(told.harness.job()) == {HintTopic.CHANGES}
-    job = await told.store.schedules.find("default", "report")
+async def test_every_change_of_an_operator_sends_a_hint(reported: HintRecorder) -> None:
+    assert await reported.by(reported.harness.job()) == {HintTopic.CHANGES}
+    job = await reported.store.schedules.find("default", "report")
     assert job is not None
-    assert await told.by(told.harness.run(job)) == {HintTopic.CHANGES}
-    [run] = await told.store.history.runs(job.uid, before=1 << 62, limit=10)
-    assert HintTopic.CHANGES in await told.by(
-        told.store.runs.cancel(run.run_id, reason="enough", now=NOON, actor="ada")
+    assert await reported.by(reported.harness.run(job)) == {HintTopic.CHANGES}
+    [run] = await reported.store.history.runs(job.uid, before=1 << 62, limit=10)
+    assert HintTopic.CHANGES in await reported.by(
+        reported.store.runs.cancel(run.run_id, reason="enough", now=NOON, actor="ada")
     )
-    assert HintTopic.CHANGES in await told.by(
-        EventService(told.store.events, told.clock, CountedIds()).emit("landed", actor="ada")
+    assert HintTopic.CHANGES in await reported.by(
+        EventService(reported.store.events, reported.clock, CountedIds()).emit("landed", actor="ada")
     )
 
 
-async def test_a_backfill_that_is_asked_for_is_told(told: HintRecorder) -> None:
-    await told.harness.job(trigger=Cron("0 * * * *"))
-    backfill_service = BackfillService(told.store.backfills, told.store.schedules, told.clock, CountedIds())
+async def test_a_requested_backfill_sends_a_hint(reported: HintRecorder) -> None:
+    await reported.harness.job(trigger=Cron("0 * * * *"))
+    backfill_service = BackfillService(reported.store.backfills, reported.store.schedules, reported.clock, CountedIds())
 
-    assert await told.by(backfill_service.start("report", NOON - 7_200_000, NOON, actor="ada")) == {HintTopic.CHANGES}
-
-
-async def test_a_task_that_has_passed_the_gate_is_told_to_workers(told: HintRecorder) -> None:
-    run = await told.harness.run(await told.harness.job())
-    [task] = await told.store.history.tasks([run])
-
-    assert await told.by(told.store.tasks.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
-    assert await told.by(told.store.tasks.admit([admission(task)], now=NOON)) == set()
+    assert await reported.by(backfill_service.start("report", NOON - 7_200_000, NOON, actor="ada")) == {
+        HintTopic.CHANGES
+    }
 
 
-async def test_a_worker_that_comes_or_can_do_something_else_is_told_and_no_other_heartbeat(told: HintRecorder) -> None:
+async def test_an_admitted_task_sends_a_hint_to_workers(reported: HintRecorder) -> None:
+    run = await reported.harness.run(await reported.harness.job())
+    [task] = await reported.store.history.tasks([run])
+
+    assert await reported.by(reported.store.tasks.admit([admission(task)], now=NOON)) == {HintTopic.WORK}
+    assert await reported.by(reported.store.tasks.admit([admission(task)], now=NOON)) == set()
+
+
+async def test_a_new_or_changed_worker_sends_a_hint_and_other_heartbeats_send_none(reported: HintRecorder) -> None:
     card = WorkerInfo(worker="w", functions=("a",), slots=1, started_at=NOON)
 
-    assert await told.by(told.store.workers.register(card, ttl_ms=1000)) == {HintTopic.WORKERS}
-    assert await told.by(told.store.workers.register(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
-    assert await told.by(told.store.workers.register(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {
+    assert await reported.by(reported.store.workers.register(card, ttl_ms=1000)) == {HintTopic.WORKERS}
+    assert await reported.by(reported.store.workers.register(replace(card, in_hand=1, slots=3), ttl_ms=1000)) == set()
+    assert await reported.by(reported.store.workers.register(replace(card, labels={"zone": "eu"}), ttl_ms=1000)) == {
         HintTopic.WORKERS
     }
 
 
-async def test_the_end_of_the_last_step_is_of_no_interest(told: HintRecorder) -> None:
-    run = await told.harness.run(await told.harness.job())
-    ours = await take_task(told.store, "w", run, now=NOON)
+async def test_the_end_of_the_last_step_is_of_no_interest(reported: HintRecorder) -> None:
+    run = await reported.harness.run(await reported.harness.job())
+    ours = await take_task(reported.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
+    assert await reported.by(reported.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == set()
 
 
-async def test_a_task_that_is_to_be_tried_again_is_told_to_dispatchers(told: HintRecorder) -> None:
+async def test_a_retry_sends_a_hint_to_dispatchers(reported: HintRecorder) -> None:
     definition = workflow(retry=RetryPolicy(max_attempts=3))
-    run = await told.harness.run(await told.harness.job(definition))
-    ours = await take_task(told.store, "w", run, now=NOON)
+    run = await reported.harness.run(await reported.harness.job(definition))
+    ours = await take_task(reported.store, "w", run, now=NOON)
 
     failed = completion_of(ours, Result.FAILED, now=NOON, definition=definition)
-    assert await told.by(told.store.attempts.report([failed])) == {HintTopic.READY}
+    assert await reported.by(reported.store.attempts.report([failed])) == {HintTopic.READY}
 
 
-async def test_the_next_step_of_a_graph_is_told_to_dispatchers(told: HintRecorder) -> None:
+async def test_the_next_step_of_a_graph_sends_a_hint_to_dispatchers(reported: HintRecorder) -> None:
     first = Step(name="first", function="reports.make")
     definition = Workflow(
         workflow_id="report",
         version=1,
         steps=(first, Step(name="second", function="reports.make", depends_on=("first",))),
     )
-    run = await told.harness.run(await told.harness.job(definition), first_steps=("first",))
-    ours = await take_task(told.store, "w", run, now=NOON)
+    run = await reported.harness.run(await reported.harness.job(definition), first_steps=("first",))
+    ours = await take_task(reported.store, "w", run, now=NOON)
 
     done = completion_of(ours, Result.SUCCEEDED, now=NOON, definition=definition)
-    assert await told.by(told.store.attempts.report([done])) == {HintTopic.READY}
+    assert await reported.by(reported.store.attempts.report([done])) == {HintTopic.READY}
 
 
-async def test_a_run_that_waited_for_its_turn_is_told_to_dispatchers(told: HintRecorder) -> None:
-    job = await told.harness.job(overlap=Overlap.QUEUE)
-    run = await told.harness.run(job, "a")
-    await told.harness.run(job, "b")
-    ours = await take_task(told.store, "w", run, now=NOON)
+async def test_a_promoted_run_sends_a_hint_to_dispatchers(reported: HintRecorder) -> None:
+    job = await reported.harness.job(overlap=Overlap.QUEUE)
+    run = await reported.harness.run(job, "a")
+    await reported.harness.run(job, "b")
+    ours = await take_task(reported.store, "w", run, now=NOON)
 
-    assert await told.by(told.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {
+    assert await reported.by(reported.store.attempts.report([completion_of(ours, Result.SUCCEEDED, now=NOON)])) == {
         HintTopic.READY
     }
 
 
 @pytest.mark.req("H-16")
-async def test_shards_that_are_given_up_are_told_to_electors(told: HintRecorder) -> None:
-    assert await told.by(told.store.shards.claim("a", ttl_ms=1000, limit=10)) == set()
-    assert await told.by(told.store.shards.renew("a", ttl_ms=1000)) == set()
-    assert await told.by(told.store.shards.release("a", [1, 2])) == {HintTopic.SHARDS}
-    assert await told.by(told.store.shards.leave("a")) == {HintTopic.SHARDS}
+async def test_released_shards_send_a_hint_to_electors(reported: HintRecorder) -> None:
+    assert await reported.by(reported.store.shards.claim("a", ttl_ms=1000, limit=10)) == set()
+    assert await reported.by(reported.store.shards.renew("a", ttl_ms=1000)) == set()
+    assert await reported.by(reported.store.shards.release("a", [1, 2])) == {HintTopic.SHARDS}
+    assert await reported.by(reported.store.shards.leave("a")) == {HintTopic.SHARDS}
 
 
 # ---- when it is told -----------------------------------------------------------------------------
@@ -149,12 +151,12 @@ def failing(conn: sa.Connection) -> str:
     raise ZeroDivisionError
 
 
-async def test_what_was_committed_is_told_once_and_what_was_taken_back_never(told: HintRecorder) -> None:
-    engine = told.store.transactions
+async def test_a_commit_sends_its_hints_once_and_a_rollback_sends_none(reported: HintRecorder) -> None:
+    engine = reported.store.transactions
     jobs = [hinting, failing, hinting] * 20
     done = await asyncio.gather(*(engine.write(job) for job in jobs), return_exceptions=True)
 
-    assert done.count("done") == len(told.topics) == 40
+    assert done.count("done") == len(reported.topics) == 40
 
 
 async def test_a_store_that_nobody_listens_to_hints_at_nothing(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ async def uncounted(store: SqlStore) -> int:
 
 
 @pytest.mark.req("H-14")
-async def test_what_a_worker_commits_is_counted_by_a_server_once(store: SqlStore, worker: SqlStore) -> None:
+async def test_commits_of_a_worker_are_counted_by_one_server_once(store: SqlStore, worker: SqlStore) -> None:
     bodies = [dead_letters("report", "mail"), dead_letters("report"), fails] * 5
     await asyncio.gather(*map(worker.transactions.write, bodies), return_exceptions=True)
     server = Server(store)

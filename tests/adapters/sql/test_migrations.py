@@ -182,7 +182,7 @@ async def test_an_unknown_kind_of_address_is_refused() -> None:
 
 
 @pytest.mark.parametrize("schema", ["0001", *map(thorough, ("0002", "0003", "0004", "0005", "0006")), "0007"])
-async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_upgrade(url: str, schema: str) -> None:
+async def test_rows_of_an_older_schema_exist_after_the_upgrade(url: str, schema: str) -> None:
     store = await unready(url)
     await store.transactions.write(partial(upgrade, to=schema))
     await store.transactions.write(written_under_the_first_schema)
@@ -199,7 +199,7 @@ async def test_what_a_program_of_an_older_schema_has_written_is_there_after_the_
     await store.close()
 
 
-async def test_work_that_was_under_way_under_the_second_schema_goes_on_after_the_upgrade(url: str) -> None:
+async def test_active_work_of_the_second_schema_continues_after_the_upgrade(url: str) -> None:
     store = await unready(url)
     await store.transactions.write(partial(upgrade, to="0002"))
     await store.transactions.write(written_under_the_first_schema)

@@ -39,13 +39,13 @@ def failing(conn: sa.Connection) -> str:
     raise ZeroDivisionError
 
 
-async def test_what_was_committed_is_told(store: SqlStore, meter: MetricsRecorder) -> None:
+async def test_a_commit_is_reported(store: SqlStore, meter: MetricsRecorder) -> None:
     assert await store.observed(observers=[meter]).transactions.write(noting) == "done"
 
     assert dead_lettered(meter) == 1
 
 
-async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
+async def test_each_of_two_observers_is_called_once(store: SqlStore, meter: MetricsRecorder) -> None:
     other = MetricsRecorder(max_jobs=10)
     both = store.observed(observers=[meter, other]).transactions
     await asyncio.gather(*(both.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)
@@ -53,14 +53,14 @@ async def test_of_two_who_count_each_is_told_once(store: SqlStore, meter: Metric
     assert (dead_lettered(meter), dead_lettered(other)) == (40, 40)
 
 
-async def test_what_was_taken_back_is_not_told(store: SqlStore, meter: MetricsRecorder) -> None:
+async def test_a_rollback_is_not_reported(store: SqlStore, meter: MetricsRecorder) -> None:
     with pytest.raises(ZeroDivisionError):
         await store.observed(observers=[meter]).transactions.write(failing)
 
     assert dead_lettered(meter) == 0
 
 
-async def test_of_jobs_that_share_a_commit_each_is_told_once(store: SqlStore, meter: MetricsRecorder) -> None:
+async def test_each_write_of_a_shared_commit_is_reported_once(store: SqlStore, meter: MetricsRecorder) -> None:
     engine = store.observed(observers=[meter]).transactions
 
     done = await asyncio.gather(*(engine.write(job) for job in [noting, failing, noting] * 20), return_exceptions=True)

@@ -11,16 +11,16 @@ from support.postgres_server import postgres
 pytestmark = pytest.mark.req("H-18")
 
 
-def test_what_stands_behind_the_question_mark_is_told_to_the_driver() -> None:
-    address, told = server_address(
+def test_query_parameters_of_the_address_are_passed_to_the_driver() -> None:
+    address, reported = server_address(
         "postgres://ada:a%20b@db:6543/gnomon?sslmode=require&application_name=me&connect_timeout=10&sslrootcert="
     )
 
     assert (address.host, address.port, address.password, dict(address.query)) == ("db", 6543, "a b", {})
-    assert told == {"dsn": "postgresql://?sslmode=require&application_name=me"}
+    assert reported == {"dsn": "postgresql://?sslmode=require&application_name=me"}
 
 
-def test_nothing_is_told_that_was_not_said() -> None:
+def test_no_parameter_is_passed_that_the_address_lacks() -> None:
     assert server_address("postgresql://db/gnomon")[1] == {}
 
 

@@ -107,14 +107,14 @@ async def blocked(url: str, count: int) -> None:
 async def test_of_two_steps_that_end_at_once_on_two_nodes_one_sees_that_it_was_the_last(
     url: str, stores: tuple[SqlStore, SqlStore]
 ) -> None:
-    wish = launch_of(FORK)
-    await stores[0].runs.launch([wish], now=NOON)
+    wanted = launch_of(FORK)
+    await stores[0].runs.launch([wanted], now=NOON)
     taken = await in_hand(stores[0])
     assert len(taken) == 2
 
     await at_once(url, [store.attempts.report([done(one, FORK)]) for store, one in zip(stores, taken, strict=True)])
 
-    tasks = await stores[0].history.tasks([wish.run])
+    tasks = await stores[0].history.tasks([wanted.run])
     assert [(task.step, task.state) for task in tasks] == [
         ("after", "PENDING"),
         ("left", "SUCCEEDED"),
@@ -125,8 +125,8 @@ async def test_of_two_steps_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
 async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_the_last(
     url: str, stores: tuple[SqlStore, SqlStore]
 ) -> None:
-    wish = launch_of(EACH)
-    await stores[0].runs.launch([wish], now=NOON)
+    wanted = launch_of(EACH)
+    await stores[0].runs.launch([wanted], now=NOON)
     [each] = await stores[0].tasks.waiting(NOON, limit=10)
     fan_out = FanOut(
         task_id=each.task.task_id,
@@ -141,7 +141,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
 
     await at_once(url, [store.attempts.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
 
-    tasks = {task.task_id: task for task in await stores[0].history.tasks([wish.run])}
+    tasks = {task.task_id: task for task in await stores[0].history.tasks([wanted.run])}
     assert (tasks[each.task.task_id].state, tasks[each.task.task_id].open_items) == ("SUCCEEDED", 0)
     assert [task.state for task in tasks.values() if task.step == "after"] == ["PENDING"]
 
@@ -155,7 +155,7 @@ def goes_on(conn: sa.Connection, one: ReadyTask) -> None:
     assert tasks_module.report(conn, [done(one, LINE)])
 
 
-def unfolds(conn: sa.Connection, one: ReadyTask) -> None:
+def fans_out(conn: sa.Connection, one: ReadyTask) -> None:
     """A run that the step waits for may begin."""
     request = AdmissionRequest(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
     made = prepare_task(request, {}, LEAF, now=NOON)
@@ -164,21 +164,21 @@ def unfolds(conn: sa.Connection, one: ReadyTask) -> None:
 
 
 @pytest.mark.req("H-26")
-@pytest.mark.parametrize(("definition", "happens"), [(LINE, goes_on), (WAITS, unfolds)], ids=["step", "run"])
-async def test_what_begins_while_its_run_is_being_cancelled_is_cancelled_too(
+@pytest.mark.parametrize(("definition", "happens"), [(LINE, goes_on), (WAITS, fans_out)], ids=["step", "run"])
+async def test_a_step_that_starts_while_its_run_is_cancelled_is_cancelled_too(
     url: str,
     stores: tuple[SqlStore, SqlStore],
     definition: Workflow,
     happens: Callable[[sa.Connection, ReadyTask], None],
 ) -> None:
     await stores[0].jobs.apply(JobChangeset(workflows=[LEAF, LINE, WAITS]), now=NOON, actor="ada", tzdata="")
-    wish = launch_of(definition)
-    await stores[0].runs.launch([wish], now=NOON)
+    wanted = launch_of(definition)
+    await stores[0].runs.launch([wanted], now=NOON)
     [one] = await (in_hand(stores[0]) if definition is LINE else stores[0].tasks.waiting(NOON, limit=10))
 
     def meanwhile(conn: sa.Connection) -> asyncio.Task[Any]:
         happens(conn, one)
-        cancelling = asyncio.ensure_future(stores[1].runs.cancel(wish.run.run_id, reason="no", now=NOON))
+        cancelling = asyncio.ensure_future(stores[1].runs.cancel(wanted.run.run_id, reason="no", now=NOON))
         await_only(blocked(url, 1))
         return cancelling
 
@@ -196,8 +196,8 @@ async def test_graphs_that_two_nodes_work_on_while_some_are_cancelled_all_come_t
     harnesses = [ExecutionHarness(store=store, clock=clock) for store in stores]
     harnesses[1].worker = harnesses[1].new_worker("w2", harnesses[1].runner)
     job = replace(minutely(trigger=OnDemand(), overlap=Overlap.ALLOW), next_fire_at=None)
-    wish = JobChangeset(workflows=[LEAF, ALL], added=[job])
-    assert await stores[0].jobs.apply(wish, now=NOON, actor="ada", tzdata="")
+    wanted = JobChangeset(workflows=[LEAF, ALL], added=[job])
+    assert await stores[0].jobs.apply(wanted, now=NOON, actor="ada", tzdata="")
     launches = [launch_of(ALL, f"{number}", job) for number in range(8)]
     await stores[0].runs.launch(launches, now=NOON)
 

@@ -31,7 +31,7 @@ async def test_every_transaction_has_another_session_and_each_has_one(pooler: Po
     assert together[0] == together[1]
 
 
-async def test_what_is_left_on_a_session_meets_somebody_else(pooler: Pooler) -> None:
+async def test_session_state_reaches_another_client_of_the_pooler(pooler: Pooler) -> None:
     async with postgres(18).database() as url:
         conn = await asyncpg.connect(pooler.through(url), statement_cache_size=0)
         await conn.execute("SET application_name = 'left'")

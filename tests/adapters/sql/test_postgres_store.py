@@ -75,7 +75,7 @@ async def somebody_writing(store: SqlStore) -> AsyncIterator[None]:
 
 
 @pytest.mark.guarantee("C8")
-async def test_whoever_asks_while_others_write_apart_waits_for_nobody_else_to_ask(store: SqlStore) -> None:
+async def test_a_write_during_separate_transactions_waits_for_no_other_write(store: SqlStore) -> None:
     begun, go = asyncio.Semaphore(0), asyncio.Event()
 
     def waits(conn: sa.Connection) -> None:
@@ -146,7 +146,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(store: S
     assert await store.schedules.add([minutely()], actor="ada", tzdata="") == frozenset()
 
 
-async def test_whoever_reads_while_the_server_hangs_up_need_not_know(store: SqlStore) -> None:
+async def test_a_read_survives_a_lost_connection(store: SqlStore) -> None:
     asked = ["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT 'an answer'"]
 
     assert await store.transactions.read(lambda conn: conn.exec_driver_sql(asked.pop(0)).scalar()) == "an answer"
@@ -171,12 +171,12 @@ async def test_jobs_that_pile_up_share_a_commit(store: SqlStore) -> None:
     assert engine.commits - before <= 2
 
 
-async def test_who_asks_while_another_writes_need_not_wait_for_it(store: SqlStore) -> None:
+async def test_a_read_does_not_wait_for_a_write(store: SqlStore) -> None:
     async with somebody_writing(store):
         assert await store.transactions.write(partial(seen, name="quick")) == "quick"
 
 
-async def test_what_is_done_apart_waits_for_nobody_who_asked_before(store: SqlStore) -> None:
+async def test_a_separate_transaction_waits_for_no_earlier_one(store: SqlStore) -> None:
     async with somebody_writing(store), somebody_writing(store):
         assert await store.transactions.write(partial(seen, name="apart"), apart=True) == "apart"
 
@@ -380,9 +380,9 @@ async def test_a_run_that_two_nodes_launch_at_once_is_launched_by_one(
     for turn in range(10):
         wanted = new_requested_run(RunId(f"run_{turn}"), schedule, source=RunSource.API, now=NOON)
         run = wanted if scheduled else replace(wanted, schedule_uid=None, schedule_id=None)
-        wish = LaunchRequest(run=run, first_steps=("main",), input=b"{}")
+        request = LaunchRequest(run=run, first_steps=("main",), input=b"{}")
 
-        became = await asyncio.gather(*(store.runs.launch([wish], now=NOON) for store in stores))
+        became = await asyncio.gather(*(store.runs.launch([request], now=NOON) for store in stores))
 
         assert sorted(one for [one] in became) == [LaunchOutcome.ALREADY, LaunchOutcome.STARTED]
 
@@ -395,7 +395,7 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
     await launched(stores[0], schedule, [f"{n:03}" for n in range(200)])
     tasks = await stores[0].history.tasks(await runs_of(stores[0], schedule))
     await stores[0].tasks.admit([admission(task) for task in tasks], now=NOON)
-    hands = [
+    workers = [
         await store.attempts.take(f"w{n}", limit=20, lease_ms=LEASE, now=NOON) for n in range(5) for store in stores
     ]
 
@@ -403,7 +403,7 @@ async def test_runs_of_one_schedule_that_end_on_two_nodes_at_once_are_all_counte
         for one in hand:
             assert await store.attempts.report([completion_of(one, Result.SUCCEEDED, now=NOON)])
 
-    await asyncio.gather(*(report(store, hand) for store, hand in zip(stores * 5, hands, strict=True)))
+    await asyncio.gather(*(report(store, hand) for store, hand in zip(stores * 5, workers, strict=True)))
 
     found = await stores[0].schedules.find("default", "report")
     assert found is not None
@@ -432,7 +432,7 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
     for schedule in schedules:
         await launched(stores[0], schedule, [f"{schedule.schedule_id}_{n:02}" for n in range(12)])
 
-    async def labour(store: SqlStore, worker: str) -> None:
+    async def work_for(store: SqlStore, worker: str) -> None:
         while waiting := await store.tasks.waiting(NOON, limit=10):
             await store.tasks.admit([admission(w.task, schedule_uid=w.run.schedule_uid) for w in waiting], now=NOON)
             taken = await store.attempts.take(worker, limit=10, lease_ms=LEASE, now=NOON)
@@ -444,11 +444,11 @@ async def test_runs_that_begin_end_and_are_cancelled_on_two_nodes_at_once_are_co
 
     names = [f"s{n}_{run:02}" for run in range(0, 12, 3) for n in range(4)]
     await asyncio.gather(
-        *(labour(store, f"w{number}") for number, store in enumerate(stores * 2)),
+        *(work_for(store, f"w{number}") for number, store in enumerate(stores * 2)),
         cancel(stores[0], names),
         cancel(stores[1], names[::-1]),
     )
-    await labour(stores[0], "last")
+    await work_for(stores[0], "last")
 
     for schedule in schedules:
         assert all(run.over for run in await runs_of(stores[0], schedule))

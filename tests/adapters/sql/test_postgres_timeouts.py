@@ -91,7 +91,7 @@ async def test_a_change_does_not_wait_for_ever_either(store: SqlStore, url: str)
     assert await store.schedules.change(verdict, changed, now=NOON, actor="ada", tzdata="")
 
 
-async def test_many_who_write_together_share_the_patience(store: SqlStore) -> None:
+async def test_coalesced_writes_share_one_timeout(store: SqlStore) -> None:
     def fails(conn: sa.Connection) -> list[str]:
         conn.exec_driver_sql("SELECT 1 / 0")
         return []
@@ -243,7 +243,7 @@ async def test_a_server_that_does_not_answer_is_unavailable_until_it_does(mortal
     await store.close()
 
 
-async def test_whoever_migrates_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_migration_has_no_statement_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnomon.adapters.sql import migrator
 
     upgrade = migrator.upgrade

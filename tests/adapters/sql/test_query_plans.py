@@ -201,11 +201,11 @@ def task_of(conn: sa.Connection, run: str) -> Any:  # noqa: ANN401 - a task
     return history.tasks(conn, [Run(**dict.fromkeys(Run.__struct_fields__, run))])[0]  # type: ignore[arg-type]
 
 
-def reported(conn: sa.Connection, run: str, result: Result, **told: Any) -> Any:  # noqa: ANN401
+def reported(conn: sa.Connection, run: str, result: Result, **shown: Any) -> Any:  # noqa: ANN401
     """The end of what is in hand of that run, alone of its schedule, so that another has its turn."""
     [held] = [one for one in tasks.open_attempts(conn, TaskId(""), 10, 0).attempts if one.run.run_id == run]
     given = ReadyTask(task=held.task, run=held.run)
-    assert tasks.report(conn, [completion_of(given, result, now=NOON, definition=workflow(dead_letter=True), **told)])
+    assert tasks.report(conn, [completion_of(given, result, now=NOON, definition=workflow(dead_letter=True), **shown)])
 
 
 def repair_runs(conn: sa.Connection) -> None:

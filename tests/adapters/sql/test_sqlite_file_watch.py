@@ -54,22 +54,22 @@ def test_a_commit_is_noticed_once(file: Path) -> None:
         assert (before, watch.changed(), watch.changed()) == (False, True, False)
 
 
-def test_what_cannot_be_told_counts_as_a_change(tmp_path: Path) -> None:
+def test_an_unreadable_file_state_counts_as_a_change(tmp_path: Path) -> None:
     with closing(CommitWatcher(str(tmp_path / "none.db"))) as watch:
         assert watch.changed()
 
 
-async def test_whoever_wants_to_know_is_told_at_first_and_of_every_commit_until_told_to_stop(file: Path) -> None:
+async def test_a_watcher_reports_the_start_and_every_commit_until_it_is_stopped(file: Path) -> None:
     write(file)
-    told, stop = asyncio.Queue[None](), asyncio.Event()
-    telling = asyncio.create_task(CommitWatcher(str(file)).watch(lambda: told.put_nowait(None), stop))
-    await told.get()
+    reported, stop = asyncio.Queue[None](), asyncio.Event()
+    telling = asyncio.create_task(CommitWatcher(str(file)).watch(lambda: reported.put_nowait(None), stop))
+    await reported.get()
     write(file)
-    await asyncio.wait_for(told.get(), 10)
+    await asyncio.wait_for(reported.get(), 10)
     stop.set()
     await telling
 
-    assert told.empty()
+    assert reported.empty()
 
 
 def taken_and_put_back(file: Path) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -184,7 +184,7 @@ async def test_one_who_stops_waiting_harms_nobody(engine: SqliteTransactions) ->
     assert await engine.write(partial(seen, name="b")) == "b"
 
 
-async def test_what_was_asked_for_before_closing_is_done(path: str, store: SqlStore) -> None:
+async def test_writes_requested_before_closing_are_committed(path: str, store: SqlStore) -> None:
     adding = [asyncio.create_task(store.schedules.add([minutely(f"s{i}")], actor="ada", tzdata="")) for i in range(20)]
     await asyncio.sleep(0)
     await store.close()

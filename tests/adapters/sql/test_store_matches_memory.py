@@ -61,7 +61,7 @@ class Operators:
 
     def __init__(self, pair: StorePair, rng: Random) -> None:
         self.pair, self.rng, self.now, self.names = pair, rng, NOON, 0
-        self.hands: list[Any] = []
+        self.assigned: list[Any] = []
 
     async def act(self) -> None:
         self.now += self.rng.randrange(MINUTE // 2)
@@ -85,10 +85,10 @@ class Operators:
         await self.pair.call_both(lambda store: store.ledger.decide(verdicts, now=self.now, terms=terms))
 
     async def launch(self) -> None:
-        wishes = [await self.wish() for _ in range(self.rng.randint(1, 3))]
-        await self.pair.call_both(lambda store: store.runs.launch(wishes, now=self.now))
+        requests = [await self.request_launch() for _ in range(self.rng.randint(1, 3))]
+        await self.pair.call_both(lambda store: store.runs.launch(requests, now=self.now))
 
-    async def wish(self) -> LaunchRequest:
+    async def request_launch(self) -> LaunchRequest:
         schedule = await self.schedule() or SCHEDULES[0]
         self.names += self.rng.random() < 0.9
         run = new_requested_run(RunId(f"run_{self.names}"), schedule, source=RunSource.API, now=self.now)
@@ -125,33 +125,36 @@ class Operators:
     async def take(self) -> None:
         begin = self.rng.random() < 0.8
         limit = self.rng.randint(1, 4)
-        self.hands += await self.pair.call_both(
+        self.assigned += await self.pair.call_both(
             lambda store: store.attempts.take("w1", limit=limit, lease_ms=LEASE, now=self.now, begin=begin)
         )
 
     async def begin(self) -> None:
-        held = [(one.task.task_id, one.task.fence) for one in self.hands]
+        held = [(one.task.task_id, one.task.fence) for one in self.assigned]
         await self.pair.call_both(lambda store: store.attempts.begin(held, now=self.now))
 
     async def renew(self) -> None:
-        held = [(one.task.task_id, one.task.fence) for one in self.hands]
+        held = [(one.task.task_id, one.task.fence) for one in self.assigned]
         await self.pair.call_both(lambda store: store.attempts.renew("w1", held, lease_ms=LEASE + 1))
         await self.pair.call_both(lambda store: store.attempts.cancel_requests("w1"))
 
     async def report(self) -> None:
-        self.rng.shuffle(self.hands)
-        chosen = [self.hands.pop() for _ in range(min(len(self.hands), self.rng.randint(1, 3)))]
+        self.rng.shuffle(self.assigned)
+        chosen = [self.assigned.pop() for _ in range(min(len(self.assigned), self.rng.randint(1, 3)))]
         endings = [self.ending(one) for one in [*chosen, *chosen[:1]]]
         await self.pair.call_both(lambda store: store.attempts.report(endings))
         # Some are told again, when it is too late.
-        self.hands += chosen[: self.rng.random() < 0.1]
+        self.assigned += chosen[: self.rng.random() < 0.1]
 
     def ending(self, one: Any) -> Any:  # noqa: ANN401 - a task in hand
         result = self.rng.choice((*[Result.SUCCEEDED] * 5, *Result))
-        told: dict[str, Any] = {"error": None if result is Result.SUCCEEDED else "it broke"}
+        reported: dict[str, Any] = {"error": None if result is Result.SUCCEEDED else "it broke"}
         if self.rng.random() < 0.5:
-            told |= {"output": b"1", "logs": (LogLine(self.now, "info", "here"), LogLine(self.now, "info", "there"))}
-        return completion_of(one, result, now=self.now, definition=self.rng.choice(DEFINITIONS), **told)
+            reported |= {
+                "output": b"1",
+                "logs": (LogLine(self.now, "info", "here"), LogLine(self.now, "info", "there")),
+            }
+        return completion_of(one, result, now=self.now, definition=self.rng.choice(DEFINITIONS), **reported)
 
     async def cancel(self) -> None:
         runs = await self.pair.call_both(lambda store: store.executions.list_runs(RunQuery(limit=5)))

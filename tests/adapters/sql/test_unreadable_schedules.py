@@ -115,7 +115,7 @@ async def test_more_of_them_than_can_be_remembered_still_kill_nobody(
     assert await due(store) == ["sound"]
 
 
-async def test_it_is_told_once_for_each_revision_that_cannot_be_read(store: SqlStore) -> None:
+async def test_an_unreadable_revision_is_reported_once(store: SqlStore) -> None:
     broken = minutely("broken")
     await store.schedules.add([broken], actor="ada", tzdata="")
     await said(store, [broken], UNKNOWN_ZONE)
@@ -193,7 +193,7 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_from_an_event(store: Sql
     assert [entry.schedule_id for entry in await store.events.emit(DRIFT, now=NOON)] == ["sound"]
 
 
-async def test_what_a_row_has_gathered_waits_until_it_can_be_read_again(store: SqlStore) -> None:
+async def test_batched_events_of_an_unreadable_row_wait_until_it_can_be_read(store: SqlStore) -> None:
     job = listener("gathers", debounce_ms=1000)
     await store.schedules.add([job], actor="ada", tzdata="")
     await store.events.emit(DRIFT, now=NOON)

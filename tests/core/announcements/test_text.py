@@ -53,7 +53,7 @@ ONE = Announcement(
 )
 
 
-def told(output: Any = None, template: str | None = None, **changes: Any) -> str | None:  # noqa: ANN401 - any JSON
+def reported(output: Any = None, template: str | None = None, **changes: Any) -> str | None:  # noqa: ANN401 - any JSON
     """The text of an announcement with these changes, of a run with this output."""
     steps = changes.pop("steps", {})
     given = changes.pop("input", None)
@@ -75,81 +75,81 @@ def told(output: Any = None, template: str | None = None, **changes: Any) -> str
         ({"status": 0, "stdout": "\n"}, None),
     ],
 )
-def test_a_success_is_told_with_its_output_and_blank_output_is_not_told(output: object, text: str | None) -> None:
-    assert told(output) == text
+def test_a_success_shows_its_output_unless_it_is_blank(output: object, text: str | None) -> None:
+    assert reported(output) == text
 
 
 @pytest.mark.parametrize(
     "output",
     ["NO_REPLY", " no_reply\n", "NO_REPLY: nothing new", "NO_REPLY[INFO]: a line\nand another", "No_Reply[info]"],
 )
-def test_an_output_that_asks_for_silence_is_not_told_whatever_the_text(output: str) -> None:
+def test_a_silent_output_is_not_announced_whatever_the_text(output: str) -> None:
     assert asks_for_silence(output)
-    assert told(output) is None
-    assert told(output, "Report: ${output}") is None
-    assert told({"status": 0, "stdout": output}) is None
+    assert reported(output) is None
+    assert reported(output, "Report: ${output}") is None
+    assert reported({"status": 0, "stdout": output}) is None
 
 
 @pytest.mark.parametrize(
     "output", ["NO_REPLY[FAIL]: disk full", "NO_REPLYING", "we got NO_REPLY", "NO REPLY", "NO_REPLY [INFO]"]
 )
-def test_every_other_output_is_told(output: str) -> None:
-    assert told(output) == output
+def test_every_other_output_is_announced(output: str) -> None:
+    assert reported(output) == output
 
 
 @pytest.mark.req("Z-07")
-def test_a_failure_is_told_with_its_error_and_never_silently() -> None:
+def test_a_failure_shows_its_error_and_is_never_silent() -> None:
     failure: dict[str, Any] = {"moment": AnnounceMoment.FAILURE}
 
-    assert told("NO_REPLY", facts=AnnouncementFacts(error="disk full", failures=1), **failure) == "disk full"
-    assert told(None, **failure) == "backup failed"
+    assert reported("NO_REPLY", facts=AnnouncementFacts(error="disk full", failures=1), **failure) == "disk full"
+    assert reported(None, **failure) == "backup failed"
     refused = "blocked by security policy: command not allowed: rm"
-    assert told(None, facts=AnnouncementFacts(error=refused), **failure) == refused
+    assert reported(None, facts=AnnouncementFacts(error=refused), **failure) == refused
 
 
 def test_a_recovery_says_after_how_many_failures_and_what_came_out() -> None:
     recovery: dict[str, Any] = {"moment": AnnounceMoment.RECOVERY}
     after = AnnouncementFacts(failures=3)
 
-    assert told("12 rows", facts=after, **recovery) == "backup succeeded again after 3 failures in a row\n\n12 rows"
-    assert told("NO_REPLY", facts=after, **recovery) == "backup succeeded again after 3 failures in a row"
-    assert told(None, facts=AnnouncementFacts(failures=1), **recovery) == "backup succeeded again after 1 failure"
+    assert reported("12 rows", facts=after, **recovery) == "backup succeeded again after 3 failures in a row\n\n12 rows"
+    assert reported("NO_REPLY", facts=after, **recovery) == "backup succeeded again after 3 failures in a row"
+    assert reported(None, facts=AnnouncementFacts(failures=1), **recovery) == "backup succeeded again after 1 failure"
 
 
-def test_missed_and_skipped_ticks_are_told_with_their_times() -> None:
+def test_missed_and_skipped_ticks_show_their_times() -> None:
     tick: dict[str, Any] = {"run_id": None}
     one = AnnouncementFacts(reason="overlap", last_at=NOON)
     many = AnnouncementFacts(reason="catchup_none", count=6, last_at=NOON + 300_000)
 
-    assert told(moment=AnnounceMoment.SKIPPED, facts=one, **tick) == (
+    assert reported(moment=AnnounceMoment.SKIPPED, facts=one, **tick) == (
         "backup skipped its run at 2026-03-02T12:00:00+00:00: an earlier run was active"
     )
-    assert told(moment=AnnounceMoment.MISSED, facts=many, **tick) == (
+    assert reported(moment=AnnounceMoment.MISSED, facts=many, **tick) == (
         "backup missed 6 runs from 2026-03-02T12:00:00+00:00 to 2026-03-02T12:05:00+00:00"
     )
 
 
 def test_references_are_filled_in_and_what_is_missing_is_empty() -> None:
     template = "${job.name} ${moment} ${run.id} ${run.duration_ms} ${run.trigger} ${output.rows} ${steps.a.output}"
-    text = told({"rows": 12}, template, steps={"a": [1, None]})
+    text = reported({"rows": 12}, template, steps={"a": [1, None]})
 
     assert text == "backup success run_1 1500 cron 12 [1,null]"
-    assert told(None, "rows: ${output.rows}; ${error}; ${input.day}", input={"day": "monday"}) == "rows: ; ; monday"
-    assert told("plain", "said: ${output}") == "said: plain"
+    assert reported(None, "rows: ${output.rows}; ${error}; ${input.day}", input={"day": "monday"}) == "rows: ; ; monday"
+    assert reported("plain", "said: ${output}") == "said: plain"
 
 
-def test_a_text_without_output_is_told_if_the_job_says_it() -> None:
-    assert told(None, "done") == "done"
-    assert told(None, "${output}") is None
+def test_a_text_without_output_is_announced_if_the_job_has_one() -> None:
+    assert reported(None, "done") == "done"
+    assert reported(None, "${output}") is None
 
 
-def test_what_a_reference_brings_is_not_read_again() -> None:
-    assert told("${run.id}", "said: ${output}") == "said: ${run.id}"
+def test_references_in_resolved_values_are_not_resolved() -> None:
+    assert reported("${run.id}", "said: ${output}") == "said: ${run.id}"
 
 
 def test_characters_that_no_channel_can_carry_are_replaced_and_long_texts_are_cut() -> None:
-    assert told("a\x00b\ud800c") == "a\ufffdb\ufffdc"
-    text = told("x" * (LONGEST_TEXT + 1))
+    assert reported("a\x00b\ud800c") == "a\ufffdb\ufffdc"
+    text = reported("x" * (LONGEST_TEXT + 1))
     assert text is not None
     assert len(text) == LONGEST_TEXT
     assert text.endswith("x\n...[truncated]")
@@ -157,7 +157,7 @@ def test_characters_that_no_channel_can_carry_are_replaced_and_long_texts_are_cu
 
 def test_the_marker_of_a_file_is_text() -> None:
     """Other programs upload the file that such a text names."""
-    assert told("[DOCUMENT:/home/u/.ssh/id_rsa]") == "[DOCUMENT:/home/u/.ssh/id_rsa]"
+    assert reported("[DOCUMENT:/home/u/.ssh/id_rsa]") == "[DOCUMENT:/home/u/.ssh/id_rsa]"
 
 
 def test_a_title_names_the_job_and_the_moment() -> None:

@@ -215,7 +215,7 @@ def test_a_reason_shows_no_value_of_a_variable() -> None:
 
 
 @pytest.mark.guarantee("S24")
-def test_a_pattern_tells_nothing_about_files_outside_of_the_workspace(tmp_path: Path) -> None:
+def test_a_pattern_reveals_nothing_about_files_outside_of_the_workspace(tmp_path: Path) -> None:
     class WatchedFiles(FolderFiles):
         listed: list[str] = []  # noqa: RUF012 - of one test
 
@@ -446,7 +446,7 @@ def test_a_server_which_has_not_the_files_takes_a_forbidden_path_for_one_that_is
 
 
 @pytest.mark.guarantee("S24")
-def test_a_pattern_behind_a_link_that_leads_out_tells_nothing(tmp_path: Path) -> None:
+def test_a_pattern_behind_a_link_that_leads_out_reveals_nothing(tmp_path: Path) -> None:
     for folder in ("ws/data", "ws/deep/data", "keys/below"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("keys/ada", "keys/below/x", "ws/data/x"):

@@ -252,7 +252,7 @@ def test_an_instant_without_a_zone_is_refused(ask: str) -> None:
 
 
 @pytest.mark.parametrize("ask", ["next_after", "previous_before", "matches"])
-def test_what_is_no_instant_is_refused(ask: str) -> None:
+def test_an_invalid_instant_is_refused(ask: str) -> None:
     with pytest.raises(TypeError, match="aware datetime"):
         getattr(Cron("* * * * *"), ask)("2026-01-01")
 

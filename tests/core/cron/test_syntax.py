@@ -68,7 +68,7 @@ def refusal(expression: str, dialect: Dialect = "standard") -> CronError:
         (f"{'9' * 400} * * * *", "minute", "has a number of 400 digits, which is out of range 0-59"),
     ],
 )
-def test_what_standard_cron_refuses(expression: str, field: str, reason: str) -> None:
+def test_standard_cron_refuses_invalid_expressions(expression: str, field: str, reason: str) -> None:
     error = refusal(expression)
 
     assert (error.field, error.reason) == (field, reason)
@@ -116,7 +116,7 @@ def test_what_standard_cron_refuses(expression: str, field: str, reason: str) ->
         ("0 0 31 2 *", "expression", "never fires: no such day exists in its months"),
     ],
 )
-def test_what_posix_cron_refuses(expression: str, field: str, reason: str) -> None:
+def test_posix_cron_refuses_extensions(expression: str, field: str, reason: str) -> None:
     error = refusal(expression, "posix")
 
     assert (error.field, error.reason) == (field, reason)
@@ -136,7 +136,7 @@ def test_what_posix_cron_refuses(expression: str, field: str, reason: str) -> No
         pytest.param("0 0 31 4 1", id="a day that April lacks, or a Monday"),
     ],
 )
-def test_what_posix_cron_accepts(expression: str) -> None:
+def test_posix_cron_accepts_its_syntax(expression: str) -> None:
     assert Cron(expression, dialect="posix").expression == expression
 
 
@@ -260,7 +260,7 @@ def test_an_error_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, ["*"], b"* * * * *"])
-def test_what_is_no_text_is_refused(value: object) -> None:
+def test_a_value_that_is_not_text_is_refused(value: object) -> None:
     with pytest.raises(CronError, match="must be a text"):
         Cron(value)  # type: ignore[arg-type]
 
@@ -274,7 +274,7 @@ def test_an_unknown_dialect_is_refused(dialect: object) -> None:
 
 
 @pytest.mark.parametrize("dst", ["skip", None, {"gap": "skip"}])
-def test_what_is_no_choice_about_clock_changes_is_refused(dst: object) -> None:
+def test_an_invalid_dst_policy_is_refused(dst: object) -> None:
     with pytest.raises(CronError) as refused:
         Cron("* * * * *", dst=dst)  # type: ignore[arg-type]
 

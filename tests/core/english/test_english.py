@@ -178,7 +178,7 @@ def test_a_promised_sentence_means_its_cron(sentence: str, expression: str) -> N
 
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "expression"), table(SPOKEN))
-def test_what_people_type_means_its_cron(sentence: str, expression: str) -> None:
+def test_typical_sentences_mean_their_cron_expressions(sentence: str, expression: str) -> None:
     assert parse_sentence(sentence) == CronResult(expression, zone=None)
 
 
@@ -519,7 +519,7 @@ DOCUMENTED = re.findall(
 
 @pytest.mark.req("H-03")
 @pytest.mark.parametrize(("sentence", "shown"), [pytest.param(*row, id=row[0]) for row in DOCUMENTED])
-def test_the_documentation_tells_the_truth(sentence: str, shown: str) -> None:
+def test_examples_of_the_documentation_are_true(sentence: str, shown: str) -> None:
     assert shown == documented(sentence)
 
 

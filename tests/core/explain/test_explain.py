@@ -44,11 +44,11 @@ def test_everything_that_can_become_of_an_event_has_a_sentence() -> None:
     assert {effect_of_launch(one) for one in LaunchOutcome} <= set(explain.EVENT_SENTENCES)
 
 
-def test_whatever_starts_a_run_has_a_sentence() -> None:
+def test_every_trigger_of_a_run_has_a_sentence() -> None:
     assert set(explain.START_SENTENCES) == set(RunSource)
 
 
-def test_whatever_a_task_waits_for_has_a_sentence() -> None:
+def test_every_reason_to_wait_has_a_sentence() -> None:
     assert set(waits.WAIT_SENTENCES) == set(WaitReason) | (set(TaskState) - TERMINAL - {TaskState.PENDING})
 
 
@@ -111,9 +111,9 @@ def test_a_tick_whose_entry_is_gone_is_said_to_be() -> None:
 
 
 def test_an_instant_is_written_as_exactly_as_it_is() -> None:
-    told = [instant_phrase(NOON + more, "Asia/Kolkata") for more in (0, 5000, 5250)]
+    reported = [instant_phrase(NOON + more, "Asia/Kolkata") for more in (0, 5000, 5250)]
 
-    assert told == [f"Mon 2026-03-02 {time} IST" for time in ("17:30", "17:30:05", "17:30:05.250")]
+    assert reported == [f"Mon 2026-03-02 {time} IST" for time in ("17:30", "17:30:05", "17:30:05.250")]
 
 
 def test_beside_another_instant_of_the_day_the_day_is_left_out() -> None:
@@ -129,12 +129,12 @@ def test_beside_another_offset_the_clocks_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"), [(1, "w0"), (2, "w0 and w1"), (3, "w0, w1 and w2"), (5, "w0, w1, w2 and 2 more")]
+    ("names", "reported"), [(1, "w0"), (2, "w0 and w1"), (3, "w0, w1 and w2"), (5, "w0, w1, w2 and 2 more")]
 )
-def test_of_many_names_the_first_are_told(names: int, told: str) -> None:
-    assert join_names([f"w{number}" for number in range(names)]) == told
+def test_of_many_names_the_first_are_listed(names: int, reported: str) -> None:
+    assert join_names([f"w{number}" for number in range(names)]) == reported
 
 
 @pytest.mark.parametrize(("lead", "end"), [("", ""), ("", "\nTraceback"), ("\n  ", "\nTraceback")])
-def test_of_an_error_its_first_line_is_told(lead: str, end: str) -> None:
+def test_of_an_error_its_first_line_is_shown(lead: str, end: str) -> None:
     assert one_line(f"{lead}disk full{end}") == "disk full"

@@ -79,7 +79,7 @@ def test_macros_stay_what_they_are(macro: str) -> None:
         ("* * * * * echo ${input.name}", "would make data a part of the program"),
     ],
 )
-def test_what_cannot_come_along_says_why(line: str, reason: str) -> None:
+def test_entries_that_are_not_imported_have_a_reason(line: str, reason: str) -> None:
     assert reason in why_left_out(line)
 
 
@@ -215,7 +215,7 @@ def test_a_dash_in_front_is_reported() -> None:
 # ---- comments, names, places ---------------------------------------------------------------------
 
 
-def test_comments_are_kept_where_they_stood() -> None:
+def test_comments_are_kept_in_place() -> None:
     found = crontab("# about\n#\n@daily one\n\n#about two\nA=1\n@daily two\n# the end")
 
     assert [entry.comments for entry in found.entries] == [("about", ""), ("about two",)]

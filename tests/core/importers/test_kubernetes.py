@@ -164,7 +164,7 @@ def test_all_that_stays_behind_is_named() -> None:
         (manifest(job={"template": {"spec": {"containers": "date"}}}), "must be a list"),
     ],
 )
-def test_what_cannot_come_along_says_why(document: object, reason: str) -> None:
+def test_entries_that_are_not_imported_have_a_reason(document: object, reason: str) -> None:
     found = entry(document)
 
     assert found.job is None

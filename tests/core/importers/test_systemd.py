@@ -122,7 +122,7 @@ def test_a_date_with_a_year_is_one_instant() -> None:
         ("x" * 1000, "is too long"),
     ],
 )
-def test_what_cron_cannot_say_is_refused(calendar: str, reason: str) -> None:
+def test_calendars_that_cron_cannot_express_are_refused(calendar: str, reason: str) -> None:
     with pytest.raises(FieldError) as refused:
         read_calendar(calendar)
 
@@ -149,7 +149,7 @@ def test_spans_are_read_as_systemd_reads_them(text: str, ms: int | None) -> None
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "-5", "5min,", "1" * 500])
-def test_what_is_no_span_is_refused(text: str) -> None:
+def test_an_invalid_time_span_is_refused(text: str) -> None:
     with pytest.raises(FieldError):
         span_ms("TimeoutSec", text)
 
@@ -172,7 +172,7 @@ def test_an_interval_from_the_end_of_a_run_is_reported() -> None:
 
 
 @pytest.mark.parametrize("key", ["OnBootSec", "OnStartupSec", "OnActiveSec"])
-def test_what_follows_a_start_of_the_machine_is_left_out(key: str) -> None:
+def test_timers_relative_to_boot_are_left_out(key: str) -> None:
     assert notes(entry(f"{key}=5min")) == [
         f"{key} counts from the start of the machine, which is no time of a schedule"
     ]
@@ -206,7 +206,7 @@ def test_several_times_are_several_jobs_and_an_empty_one_takes_them_back() -> No
     assert "several jobs" in notes(found[0])[0]
 
 
-def test_what_only_systemd_does_is_reported() -> None:
+def test_options_that_only_systemd_has_are_reported() -> None:
     found = entry("OnCalendar=daily\nWakeSystem=true\nOnClockChange=true\nAccuracySec=1h")
 
     assert "WakeSystem, OnClockChange: not supported" in notes(found)
@@ -318,7 +318,7 @@ def test_a_shell_does_what_systemd_would(line: str, printed: str) -> None:
         (("ExecStart=/bin/true", "Environment=1A=2"), "1A: no variable may be called that here"),
     ],
 )
-def test_what_a_job_cannot_do_is_reported(lines: tuple[str, ...], note: str) -> None:
+def test_options_that_a_job_cannot_express_are_reported(lines: tuple[str, ...], note: str) -> None:
     found = serving(*lines)
 
     assert found.job is not None
@@ -338,14 +338,14 @@ def test_what_a_job_cannot_do_is_reported(lines: tuple[str, ...], note: str) -> 
         (("ExecStart=/bin/true", "WorkingDirectory=../x"), "inside of the workspace"),
     ],
 )
-def test_what_no_shell_could_do_is_left_out(lines: tuple[str, ...], reason: str) -> None:
+def test_services_that_no_shell_could_run_are_left_out(lines: tuple[str, ...], reason: str) -> None:
     found = serving(*lines)
 
     assert found.job is None
     assert reason in found.notes[0].text
 
 
-def test_what_systemd_fills_in_from_the_name_is_filled_in() -> None:
+def test_specifiers_of_systemd_are_expanded() -> None:
     found = serving("ExecStart=/bin/echo %n %p 100%%")
 
     assert found.job is not None

@@ -60,7 +60,7 @@ def test_comments_cannot_become_anything_else(comment: str, note: str, original:
     assert yaml.safe_load(text) == {"jobs": [{"name": "a"}]}
 
 
-def test_what_is_left_out_leaves_a_comment(tmp_path: Path) -> None:
+def test_omitted_entries_leave_a_comment(tmp_path: Path) -> None:
     assert written(tmp_path, skipped_entry("x:3", "@reboot ls", "because", comments=("why",)), comments=("end",)) == []
     assert (tmp_path / "jobs.yaml").read_text() == (
         "# about all\njobs: []\n  # why\n  # left out: @reboot ls (x:3)\n  # note: because\n  # end\n"

@@ -46,7 +46,7 @@ def test_a_job_names_channels_recipients_moments_and_texts() -> None:
     )
 
 
-def test_success_and_failure_are_told_by_default_with_best_effort() -> None:
+def test_success_and_failure_are_announced_by_default_with_best_effort() -> None:
     [rule] = rules("ops")
 
     assert rule.on == (AnnounceMoment.SUCCESS, AnnounceMoment.FAILURE)

@@ -126,7 +126,7 @@ def test_the_policies_stand_in_the_spec() -> None:
     assert (spec.overlap, spec.catchup, spec.queue_limit, spec.user_id) == (Overlap.QUEUE, Catchup.ALL, 7, "ada")
 
 
-def test_what_a_job_does_not_say_the_defaults_say() -> None:
+def test_defaults_fill_the_missing_fields_of_a_job() -> None:
     defaults = Defaults(overlap=Overlap.QUEUE, catchup=Catchup.LATEST, jitter_ms=7, lookahead_ms=5000, catchup_cap=9)
 
     spec = job(defaults).spec
@@ -228,7 +228,7 @@ def test_an_input_that_its_schema_admits_is_taken() -> None:
 
 
 @pytest.mark.req("H-22")
-def test_a_schema_that_is_elsewhere_is_not_fetched(tmp_path: Path) -> None:
+def test_a_remote_schema_is_not_fetched(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text("{}")
 
     refused = refusal({**USUAL, "input_schema": {"$ref": (tmp_path / "schema.json").as_uri()}})
@@ -373,7 +373,7 @@ INPUT_REFUSALS: dict[str, Any] = {
         for name, case in cases.items()
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(said: dict[str, Any], field: str) -> None:
+def test_an_error_names_its_field(said: dict[str, Any], field: str) -> None:
     assert refusal({**USUAL, **said}).field == field
 
 
@@ -386,7 +386,7 @@ def test_a_name_that_does_not_fit_everywhere_is_refused(name: object) -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "function"])
-def test_what_is_missing_is_named(field: str) -> None:
+def test_an_error_names_the_missing_field(field: str) -> None:
     said = {key: value for key, value in USUAL.items() if key != field}
 
     assert (refusal(said).field, refusal(said).reason) == (field, "is missing")
@@ -535,7 +535,7 @@ def test_of_a_job_that_is_not_complete_the_fires_can_be_looked_at(said: dict[str
         ({"name": "a", "every": "often"}, "every"),
     ],
 )
-def test_fires_that_cannot_be_told_are_refused_by_their_field(said: dict[str, Any], field: str) -> None:
+def test_fire_times_that_cannot_be_computed_are_refused_by_their_field(said: dict[str, Any], field: str) -> None:
     with pytest.raises(FieldError) as refused:
         read_job_timing(said, Defaults(), now=NOW)
 
@@ -669,7 +669,7 @@ JOBS = st.builds(
 
 
 @given(JOBS)
-def test_what_is_shown_of_a_job_is_the_same_job(said: dict[str, Any]) -> None:
+def test_an_exported_job_reads_back_as_the_same_job(said: dict[str, Any]) -> None:
     if said.get("delivery") == "at_most_once":
         said["retry"] = {"max_attempts": 1}
     found = read_job(said, Defaults(), now=NOW)
@@ -681,7 +681,7 @@ def test_what_is_shown_of_a_job_is_the_same_job(said: dict[str, Any]) -> None:
 
 
 @given(JOBS)
-def test_what_is_shown_of_a_job_is_plain_data(said: dict[str, Any]) -> None:
+def test_an_exported_job_is_plain_data(said: dict[str, Any]) -> None:
     if said.get("delivery") == "at_most_once":
         said["retry"] = {"max_attempts": 1}
     shown = job_as_data(read_job(said, Defaults(), now=NOW))
@@ -696,7 +696,7 @@ def test_what_is_shown_of_a_job_is_plain_data(said: dict[str, Any]) -> None:
     | st.dictionaries(st.sampled_from([*STEP_FIELDS, *RETRY_FIELDS, "gap"]), inner, max_size=3),
     max_leaves=8,
 )))  # fmt: skip
-def test_whatever_is_said_is_a_job_or_a_refusal_by_field(said: dict[str, Any]) -> None:
+def test_random_input_is_a_job_or_an_error_by_field(said: dict[str, Any]) -> None:
     blamed = blamed_by(said)
 
     assert blamed is None or blamed.partition(".")[0].partition("[")[0] in JOB_FIELDS

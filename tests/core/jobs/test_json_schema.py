@@ -118,7 +118,9 @@ def test_it_refuses_what_is_no_file_of_jobs(said: Any, schema: jsonschema_rs.Dra
         pytest.param({"input": []}, id="an input that is a list"),
     ],
 )
-def test_what_it_refuses_the_reader_refuses(said: dict[str, Any], schema: jsonschema_rs.Draft202012Validator) -> None:
+def test_values_that_the_schema_refuses_are_refused_by_the_reader(
+    said: dict[str, Any], schema: jsonschema_rs.Draft202012Validator
+) -> None:
     job = {**USUAL, **said}
 
     assert schema.is_valid({"jobs": [USUAL]})

@@ -54,7 +54,7 @@ def test_a_definition_is_left_as_it_was() -> None:
     assert definition == {"name": "A B", "function": "f"}
 
 
-def test_not_more_than_some_are_told() -> None:
+def test_the_number_of_reported_mistakes_is_bounded() -> None:
     steps = [{"step": f"s{number}", "function": "f", "timeout": "no"} for number in range(100)]
 
     assert len(fields({"name": "a", "dag": steps})) == MOST_MISTAKES

@@ -32,7 +32,7 @@ def listening(on: Any, **said: Any) -> Job:  # noqa: ANN401 - whatever a job may
         ({"event": "drift", "batch": {"wait": "10s"}}, OnEvent("drift", batch_ms=10_000)),
     ],
 )
-def test_what_starts_a_job_may_be_an_event(said: dict[str, Any], trigger: OnEvent) -> None:
+def test_an_event_may_trigger_a_job(said: dict[str, Any], trigger: OnEvent) -> None:
     found = listening(said)
 
     assert found.spec.trigger == trigger
@@ -63,7 +63,7 @@ def test_the_order_in_which_a_condition_is_written_means_nothing() -> None:
         ({"event": "a", "batch": {"max": 0, "wait": "5s"}}, "on.batch.max", "from 1"),
     ],
 )
-def test_what_is_wrong_with_it_is_named_by_its_field(said: Any, field: str, reason: str) -> None:  # noqa: ANN401 - hostile
+def test_an_error_names_its_field(said: Any, field: str, reason: str) -> None:  # noqa: ANN401 - hostile
     with pytest.raises(FieldError) as refused:
         listening(said)
 
@@ -117,5 +117,5 @@ def test_values_are_compared_as_json_has_them(wanted: object, body: object, matc
     assert matches({"value": wanted}, {"value": body}) is matched
 
 
-def test_what_is_not_there_equals_nothing() -> None:
+def test_a_missing_field_equals_nothing() -> None:
     assert not matches({"a.b": None}, {"a": {}})

@@ -60,7 +60,7 @@ def test_so_may_a_step_which_takes_the_outputs_of_others_as_variables() -> None:
     assert tell.isolation is Isolation.NONE
 
 
-def test_what_shells_expand_is_left_to_them() -> None:
+def test_shell_expansions_are_left_to_the_shell() -> None:
     command = 'for f in "${HOME}"/*.sql; do psql -f "${f}" "${1:-x}" ${input} ${arr[0]}; done; echo $(date) $$'
 
     assert job(command=command).workflow.steps[0].command == command
@@ -120,7 +120,7 @@ def test_a_graph_with_commands_can_be_shown_and_read_again() -> None:
         ({"stdin": "x" * 70_000}, "stdin", "at most 65536"),
     ],
 )
-def test_what_could_never_run_is_refused(said: dict[str, Any], field: str, reason: str) -> None:
+def test_a_step_that_could_never_run_is_refused(said: dict[str, Any], field: str, reason: str) -> None:
     error = refusal({**USUAL, **said})
 
     assert error.field == field

@@ -108,7 +108,7 @@ def test_an_input_may_take_the_output_of_any_step_before_however_far() -> None:
         [step("a"), step("b", "a", foreach="${steps.a.output}", max_parallel=2, workflow="other")],
     ],
 )
-def test_what_is_shown_of_a_graph_is_the_same_graph(steps: list[dict[str, Any]]) -> None:
+def test_an_exported_graph_reads_back_as_the_same_graph(steps: list[dict[str, Any]]) -> None:
     found = graph(*steps, max_parallel=5)
 
     assert read_job(job_as_data(found), Defaults(), now=NOW) == found
@@ -155,7 +155,7 @@ REFUSALS: dict[str, Any] = {
 
 @pytest.mark.req("H-07")
 @pytest.mark.parametrize(("said", "field", "reason"), [pytest.param(*case, id=name) for name, case in REFUSALS.items()])
-def test_what_is_wrong_with_a_step_is_named_by_its_field(said: dict[str, Any], field: str, reason: str) -> None:
+def test_an_error_in_a_step_names_its_field(said: dict[str, Any], field: str, reason: str) -> None:
     refused = refusal(step("a"), said)
 
     assert refused.field == f"dag[1].{field}"

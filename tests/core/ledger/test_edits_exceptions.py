@@ -147,7 +147,7 @@ def test_there_are_only_so_many_and_those_that_are_over_are_forgotten() -> None:
     assert len(later.exceptions) == MAX_EXCEPTIONS - 50 + 1
 
 
-def test_what_was_said_about_a_tick_can_be_undone_before_its_time() -> None:
+def test_an_exception_of_a_tick_can_be_undone_before_its_time() -> None:
     schedule = hourly(TickException(NOON + HOUR, NOON + 90 * MINUTE))
 
     assert without_exception(schedule, NOON + HOUR, now=NOON).exceptions == ()
@@ -251,11 +251,11 @@ def test_every_tick_is_decided_once_and_every_skipped_one_as_such(
     assert covered == sorted(covered)
     assert all(ticks.count(after=low - 1, until=high) == count for low, high, count in covered)
     assert sum(count for _, _, count in covered) == ticks.count(after=first, until=schedule.mark_at)
-    told = {d.planned_at: d.reason for d in decisions if d.planned_at in ticks.skipped}
-    assert told == {at: why for at, why in ticks.skipped.items() if at <= schedule.mark_at}
+    reported = {d.planned_at: d.reason for d in decisions if d.planned_at in ticks.skipped}
+    assert reported == {at: why for at, why in ticks.skipped.items() if at <= schedule.mark_at}
 
 
-def test_an_edit_goes_on_from_the_exception_that_is_next() -> None:
+def test_an_edit_keeps_the_next_exception() -> None:
     schedule = hourly()
     verdict = verdict_before_edit(schedule, now=NOON)
 

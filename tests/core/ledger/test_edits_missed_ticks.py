@@ -28,7 +28,7 @@ def paused(*, overlap: Overlap = Overlap.SKIP, active: int = 0, queued: int = 0,
     return replace(resting, active_runs=active, queued_runs=queued)
 
 
-def told(verdict: TickVerdict) -> str:
+def reported(verdict: TickVerdict) -> str:
     """Each decision in short: hours, kind and reason."""
     words = [
         f"{(d.planned_at - NOON) // HOUR}{f'-{(d.last_at - NOON) // HOUR}' if d.count > 1 else ''} {d.kind}({d.reason})"
@@ -79,19 +79,19 @@ REPLACES = "queued(replaces_a_run)"
         (SINCE, Overlap.ALLOW, 1, f"{P12}, 3 {FIRED}, 4 {FIRED}"),
     ],
 )
-def test_what_was_chosen_runs_as_the_overlap_policy_lets_it(
+def test_chosen_missed_ticks_follow_the_overlap_policy(
     choice: ResumeChoice, overlap: Overlap, active: int, became: str
 ) -> None:
     verdict = resume_verdict(paused(overlap=overlap, active=active), choice, now=NOW)
 
-    assert told(verdict) == became
+    assert reported(verdict) == became
     assert verdict.mark_at == NOW
     assert verdict.replaces == (REPLACES in became)
     assert verdict.active_runs == active + became.count(FIRED)
     assert verdict.queued_runs == became.count("queued(")
 
 
-def test_what_a_pause_swallowed_is_known_before_anyone_chooses() -> None:
+def test_missed_ticks_of_a_pause_are_known_before_the_choice() -> None:
     assert missed_ticks(paused(), now=NOW) == MissedTicks(4, NOON + HOUR, NOON + 4 * HOUR)
     assert missed_ticks(paused(), now=NOON + MINUTE) == MissedTicks(0)
 
@@ -104,7 +104,7 @@ def test_the_limit_of_a_queue_does_not_hold_back_what_an_operator_wants() -> Non
     assert verdict.queued_runs == 4
 
 
-def test_what_replaces_a_run_replaces_those_that_wait_behind_it_too() -> None:
+def test_replacing_a_run_replaces_queued_ones_too() -> None:
     verdict = resume_verdict(
         paused(overlap=Overlap.REPLACE, active=1, queued=2), ResumeChoice(ResumePolicy.ALL), now=NOW
     )
@@ -123,7 +123,7 @@ def test_a_tick_that_was_skipped_by_itself_does_not_run_even_if_all_do() -> None
 
     verdict = resume_verdict(excepted, ResumeChoice(ResumePolicy.ALL), now=NOW)
 
-    assert told(verdict) == f"1 {FIRED}, 2 skipped(skipped_once), 3 {FIRED}, 4 {FIRED}"
+    assert reported(verdict) == f"1 {FIRED}, 2 skipped(skipped_once), 3 {FIRED}, 4 {FIRED}"
 
 
 def test_more_runs_than_anyone_can_have_meant_are_refused() -> None:

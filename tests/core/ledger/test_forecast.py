@@ -28,11 +28,11 @@ def job(*, now: int = NOON, **said: Any) -> Job:  # noqa: ANN401 - any field of 
     return read_job(BACKUP | said, Defaults(), now=now)
 
 
-def told(before: Job | None, after: Job | None) -> Forecast:
+def reported(before: Job | None, after: Job | None) -> Forecast:
     return forecast(before, after, now=NOON, until=NOON + 14 * DAY_MS)
 
 
-def test_a_field_is_told_with_what_it_said_and_what_it_says() -> None:
+def test_a_changed_field_is_shown_with_its_old_and_new_value() -> None:
     found = changed_fields(job(), job(schedule="30 3 * * *", overlap="queue"))
 
     assert found == (
@@ -80,7 +80,7 @@ def test_a_field_of_a_step_is_named_by_the_step() -> None:
         ),
     ],
 )
-def test_the_address_of_a_ping_is_told_without_what_makes_it_ones_own(
+def test_the_address_of_a_ping_is_shown_without_its_secret_part(
     before: object, after: object, change: FieldChange
 ) -> None:
     said: dict[str, Any] = {} if before is None else {"ping": before}
@@ -88,7 +88,7 @@ def test_the_address_of_a_ping_is_told_without_what_makes_it_ones_own(
     assert changed_fields(job(**said), job(ping=after)) == (change,)
 
 
-def test_a_setting_that_changes_a_job_is_told_as_one() -> None:
+def test_a_setting_that_changes_a_job_is_shown_as_a_setting() -> None:
     after = read_job(BACKUP, Defaults(lookahead_ms=120_000), now=NOON)
 
     assert changed_fields(job(), after) == (FieldChange("settings.lookahead", "1m", "2m"),)
@@ -99,13 +99,13 @@ def test_saying_an_interval_again_moves_no_fire() -> None:
     plain = {field: value for field, value in BACKUP.items() if field not in said}
     before, after = (read_job(plain | {"every": "7m"}, Defaults(), now=now) for now in (NOON, NOON + 60_000))
 
-    found = told(before, after)
+    found = reported(before, after)
 
     assert (found.fields, found.fires.changes) == ((), ())
 
 
-def test_who_is_paused_stays_paused_and_fires_at_no_time() -> None:
-    found = told(job(enabled=False), job(schedule="30 4 * * *"))
+def test_a_paused_job_stays_paused_and_has_no_fires() -> None:
+    found = reported(job(enabled=False), job(schedule="30 4 * * *"))
 
     assert found.stays_paused
     assert [one.field for one in found.fields] == ["schedule"]
@@ -113,14 +113,14 @@ def test_who_is_paused_stays_paused_and_fires_at_no_time() -> None:
 
 
 def test_a_file_that_pauses_a_job_takes_its_fires_away() -> None:
-    found = told(job(), job(enabled=False))
+    found = reported(job(), job(enabled=False))
 
     assert found.fields == (FieldChange("enabled", True, False),)
     assert (found.stays_paused, found.fires.count(FireChangeKind.REMOVED)) == (False, 14)
 
 
 def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
-    found = told(job(), job(schedule="15 2 * * *"))
+    found = reported(job(), job(schedule="15 2 * * *"))
 
     [day] = found.odd_days
     assert day.what == "clocks go forward from 02:00 to 03:00: skipped times fire once, at 03:00"
@@ -130,7 +130,7 @@ def test_the_day_on_which_clocks_are_changed_is_marked() -> None:
 
 
 def test_a_fire_of_that_day_is_known_as_one() -> None:
-    found = told(None, job())
+    found = reported(None, job())
 
     [day] = found.odd_days
     [odd] = [one for one in found.fires.changes if is_on_clock_change_day(one, day)]

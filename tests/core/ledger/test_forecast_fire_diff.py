@@ -70,11 +70,11 @@ def test_each_moved_fire_is_paired_with_the_nearest() -> None:
     assert {(one.after_at or 0) - (one.before_at or 0) for one in moved} == {-HOUR // 2}
 
 
-def test_who_is_left_between_pairs_is_paired_around_them() -> None:
+def test_unpaired_fires_between_pairs_are_paired_around_them() -> None:
     assert counts(diff("0,11 6 * * *", "10,25 6 * * *", days=1)) == (0, 0, 0, 2)
 
 
-def test_what_is_farther_away_than_a_week_is_another_fire() -> None:
+def test_a_fire_more_than_a_week_away_is_another_fire() -> None:
     assert counts(diff("0 0 20 11 *", "0 0 29 11 *")) == (0, 1, 1, 0)
 
 

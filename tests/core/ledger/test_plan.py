@@ -47,14 +47,14 @@ def minutely(*, active: int = 0, queued: int = 0, mark: int = NOON, **spec: Any)
     )
 
 
-def told(decision: Decision) -> tuple[str, str, int, int, int]:
+def reported(decision: Decision) -> tuple[str, str, int, int, int]:
     """Kind, reason, first and last minute after noon, count."""
     first, last = ((at - NOON) / MINUTE for at in (decision.planned_at, decision.last_at))
     return decision.kind, decision.reason, int(first), int(last), decision.count
 
 
 def decisions(schedule: Schedule, minutes: float) -> list[tuple[str, str, int, int, int]]:
-    return [told(decision) for decision in plan(schedule, now=NOON + int(minutes * MINUTE)).decisions]
+    return [reported(decision) for decision in plan(schedule, now=NOON + int(minutes * MINUTE)).decisions]
 
 
 # ---- when nothing or one thing is due ------------------------------------------------------------
@@ -69,12 +69,12 @@ def test_nothing_is_decided_before_its_time() -> None:
 def test_a_tick_fires_when_its_time_has_come() -> None:
     verdict = plan(minutely(), now=NOON + MINUTE)
 
-    assert [told(d) for d in verdict.decisions] == [("fired", "on_time", 1, 1, 1)]
+    assert [reported(d) for d in verdict.decisions] == [("fired", "on_time", 1, 1, 1)]
     assert (verdict.mark_at, verdict.next_fire_at, verdict.active_runs) == (NOON + MINUTE, NOON + 2 * MINUTE, 1)
 
 
 @pytest.mark.guarantee("S2")
-def test_what_was_decided_is_not_decided_again() -> None:
+def test_a_decided_tick_is_not_decided_again() -> None:
     once = schedule_after(plan(minutely(), now=NOON + MINUTE))
 
     assert plan(once, now=NOON + MINUTE).decisions == ()
@@ -184,7 +184,7 @@ def test_all_fires_no_more_than_the_cap_in_one_pass() -> None:
     assert (verdict.mark_at, verdict.next_fire_at) == (NOON + 100 * MINUTE, NOON + 250 * MINUTE + SECOND)
 
 
-def test_what_the_cap_left_is_decided_in_the_passes_that_follow() -> None:
+def test_ticks_beyond_the_cap_are_decided_in_the_next_passes() -> None:
     schedule, fired = minutely(catchup=Catchup.ALL, overlap=Overlap.ALLOW), 0
     for _ in range(3):
         verdict = plan(schedule, now=NOON + 250 * MINUTE)
@@ -264,7 +264,7 @@ def test_a_year_of_missed_seconds_is_decided_at_once(catchup: Catchup) -> None:
         pytest.param("replace", 1, 0, ("queued", "replaces_a_run"), id="replace: waits for the end of the other"),
     ],
 )
-def test_the_policy_says_what_happens_while_an_earlier_run_goes_on(
+def test_the_overlap_policy_decides_while_an_earlier_run_is_active(
     overlap: str, active: int, queued: int, expected: tuple[str, str]
 ) -> None:
     [decision] = plan(minutely(overlap=Overlap(overlap), active=active, queued=queued), now=NOON + MINUTE).decisions
@@ -289,7 +289,7 @@ def test_of_several_ticks_that_replace_each_other_only_the_newest_waits() -> Non
 
     verdict = plan(schedule, now=NOON + 5 * MINUTE)
 
-    assert [(*told(d)[:2], d.count) for d in verdict.decisions] == [
+    assert [(*reported(d)[:2], d.count) for d in verdict.decisions] == [
         ("coalesced", "newer_tick", 4),
         ("queued", "replaces_a_run", 1),
     ]
@@ -316,14 +316,14 @@ def test_a_tick_before_the_start_is_none() -> None:
 def test_a_tick_at_the_end_is_none() -> None:
     verdict = plan(minutely(end_at=NOON + 2 * MINUTE), now=NOON + 5 * MINUTE)
 
-    assert [told(d) for d in verdict.decisions] == [("missed", "catchup_none", 1, 1, 1)]
+    assert [reported(d) for d in verdict.decisions] == [("missed", "catchup_none", 1, 1, 1)]
     assert verdict.next_fire_at is None
 
 
 def test_ticks_of_a_pause_are_one_range() -> None:
     [decision] = paused_range(minutely(), until=NOON + 90 * MINUTE)
 
-    assert told(decision) == ("skipped", "paused", 1, 90, 90)
+    assert reported(decision) == ("skipped", "paused", 1, 90, 90)
 
 
 # ---- jitter --------------------------------------------------------------------------------------

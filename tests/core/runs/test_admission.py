@@ -31,7 +31,7 @@ def request(assignment: Assignment | None = None, *, given: bytes | None = None)
     return AdmissionRequest(waiting=waiting, workflow=one.workflow, step=one.step, input=given_input)
 
 
-def test_what_is_allowed_and_can_be_run_is_scheduled() -> None:
+def test_an_allowed_and_routable_task_is_scheduled() -> None:
     assert (
         admission_for(request(), GateDecision(GateVerdict.ALLOW), None, now=NOW, limits=GiveUpLimits()).state
         is TaskState.SCHEDULED
@@ -117,7 +117,7 @@ def test_the_more_wait_at_the_limit_the_later_each_asks_again(ahead: int, after_
     assert tenant_limit_reached("acme", 10, ahead=ahead).after_ms == after_ms
 
 
-def test_what_is_placed_says_where() -> None:
+def test_an_admission_names_its_placement() -> None:
     where = Placement("gpu", -1)
 
     made = admission_for(request(), GateDecision(GateVerdict.ALLOW), where, now=NOW, limits=GiveUpLimits())
@@ -197,7 +197,7 @@ def opened(*, lease_until: int, started_at: int | None, dispatched_at: int = NOW
         (1, 330_001, 330_001, Result.TIMED_OUT),
     ],
 )
-def test_an_attempt_is_over_once_patience_is(
+def test_an_attempt_is_given_up_after_its_timeout(
     lease_left: int, started_ago: int | None, dispatched_ago: int, result: Result | None
 ) -> None:
     started = None if started_ago is None else NOW - started_ago

@@ -24,8 +24,8 @@ from support.running_assignments import NOW, running_assignment
 TRY_THRICE = RetryPolicy(max_attempts=3, initial_delay_ms=10_000, multiplier=2, max_delay_ms=300_000, jitter=0)
 
 
-def after(assignment: Assignment, result: Result, **told: Any) -> TaskCompletion:  # noqa: ANN401
-    return complete_attempt(assignment, AttemptOutcome(result=result, **told), now=NOW, limits=GiveUpLimits())
+def after(assignment: Assignment, result: Result, **reported: Any) -> TaskCompletion:  # noqa: ANN401
+    return complete_attempt(assignment, AttemptOutcome(result=result, **reported), now=NOW, limits=GiveUpLimits())
 
 
 # ---- delays --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_a_dead_letter_is_left_by_those_who_ask_for_it(asked_for: bool, letter: 
 
 
 @pytest.mark.guarantee("S4")
-def test_what_is_lost_is_tried_again_even_if_the_job_says_nothing_of_retries() -> None:
+def test_a_lost_attempt_is_retried_even_without_a_retry_policy() -> None:
     ended = after(running_assignment(), Result.LOST)
 
     assert (ended.state, ended.wait_reason) == (TaskState.PENDING, WaitReason.RETRY)
@@ -160,7 +160,7 @@ def test_a_lost_attempt_counts_among_those_that_a_job_allows() -> None:
 
 
 @pytest.mark.guarantee("S18")
-def test_what_takes_three_workers_down_is_given_up_and_leaves_a_dead_letter() -> None:
+def test_a_task_that_kills_three_workers_is_given_up_with_a_dead_letter() -> None:
     ended = after(running_assignment(attempts=2, losses=2, retry=replace(TRY_THRICE, max_attempts=10)), Result.LOST)
 
     assert (ended.state, ended.dead_letter) == (TaskState.FAILED, "worker_lost")
@@ -183,7 +183,7 @@ def test_at_most_once_cannot_ask_to_be_called_again() -> None:
 
 
 @pytest.mark.parametrize("delivery", list(Delivery))
-def test_what_never_started_is_handed_out_again_and_has_not_failed(delivery: Delivery) -> None:
+def test_a_task_that_never_started_is_dispatched_again_and_has_not_failed(delivery: Delivery) -> None:
     ended = after(running_assignment(delivery=delivery), Result.NEVER_STARTED)
 
     assert (ended.state, ended.wait_reason) == (TaskState.PENDING, WaitReason.ROUTE)
@@ -204,7 +204,7 @@ def test_a_wait_for_a_slot_of_the_worker_is_no_failed_dispatch(delivery: Deliver
 
 
 @pytest.mark.req("R-04")
-def test_what_nobody_starts_fifty_times_is_given_up_and_leaves_a_dead_letter() -> None:
+def test_a_task_not_started_fifty_times_is_given_up_with_a_dead_letter() -> None:
     ended = after(running_assignment(routings=49), Result.NEVER_STARTED)
 
     assert (ended.state, ended.dead_letter) == (TaskState.FAILED, "dispatch_failed")

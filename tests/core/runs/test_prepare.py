@@ -90,7 +90,7 @@ def test_a_step_may_take_the_output_of_the_one_before_it() -> None:
     ],
     ids=["two", "none", "failed", "condition", "foreach", "delay", "delay until", "workflow", "another output"],
 )
-def test_what_depends_on_anything_else_does_not_surely_follow(step: Step) -> None:
+def test_a_step_with_other_dependencies_is_no_sure_successor(step: Step) -> None:
     assert following(step, Step(name="second", function="f")) == []
 
 

@@ -47,20 +47,20 @@ def admission_cache() -> AdmissionCache:
     return AdmissionCache(most=8)
 
 
-def test_what_is_expected_is_known_until_it_is_taken(admission_cache: AdmissionCache) -> None:
+def test_an_expected_admission_is_cached_until_it_is_taken(admission_cache: AdmissionCache) -> None:
     admission_cache.add_pending([request("a")])
 
     assert admission_cache.taken(TaskId("a"), 1) == request("a")
     assert admission_cache.taken(TaskId("a"), 1) is None
 
 
-def test_what_was_tried_since_is_not_known(admission_cache: AdmissionCache) -> None:
+def test_an_admission_of_an_earlier_attempt_is_not_cached(admission_cache: AdmissionCache) -> None:
     admission_cache.add_pending([request("a")])
 
     assert admission_cache.taken(TaskId("a"), 3) is None
 
 
-def test_what_could_not_be_let_through_is_forgotten(admission_cache: AdmissionCache) -> None:
+def test_a_refused_admission_is_removed_from_the_cache(admission_cache: AdmissionCache) -> None:
     admission_cache.add_pending([request("a"), request("b")])
     admission_cache.confirm_written(void=[TaskId("a")])
 
@@ -77,7 +77,7 @@ def test_if_nothing_is_left_to_take_others_have_taken_it(admission_cache: Admiss
     assert list(admission_cache) == ["b"]
 
 
-def test_what_was_taken_last_is_known_until_it_is_begun(admission_cache: AdmissionCache) -> None:
+def test_the_last_taken_task_is_cached_until_it_is_started(admission_cache: AdmissionCache) -> None:
     admission_cache.add_pending([request("a"), request("b")])
     admission_cache.confirm_written()
     admission_cache.mark_empty(admission_cache.admission_number(), [request("b").waiting])
@@ -85,14 +85,14 @@ def test_what_was_taken_last_is_known_until_it_is_begun(admission_cache: Admissi
     assert list(admission_cache) == ["b"]
 
 
-def test_what_is_still_being_written_is_not_given_up(admission_cache: AdmissionCache) -> None:
+def test_an_admission_in_flight_is_not_evicted(admission_cache: AdmissionCache) -> None:
     admission_cache.add_pending([request("a")])
     admission_cache.mark_empty(admission_cache.admission_number())
 
     assert list(admission_cache) == ["a"]
 
 
-def test_what_is_taken_along_with_an_admission_finds_it_written() -> None:
+def test_a_take_with_an_admission_finds_it_written() -> None:
     admission_cache = AdmissionCache(most=8, sole_dispatcher=True)
     admission_cache.add_pending([request("a")])
     admission_cache.mark_empty(admission_cache.admission_number(along=True))
@@ -101,7 +101,7 @@ def test_what_is_taken_along_with_an_admission_finds_it_written() -> None:
     assert admission_cache.known_empty(admission_cache.admission_number())
 
 
-def test_what_is_taken_along_with_one_admission_says_nothing_of_another() -> None:
+def test_a_take_with_one_admission_says_nothing_of_another() -> None:
     admission_cache = AdmissionCache(most=8, sole_dispatcher=True)
     admission_cache.add_pending([request("a")])
     admission_cache.add_pending([request("b")])

@@ -80,7 +80,7 @@ class CommandHarness(ExecutionHarness):
 
 @pytest.mark.req("Z-04")
 @pytest.mark.parametrize("origin", ["api", "cron", "mcp", ""])
-async def test_a_command_that_comes_from_elsewhere_is_under_the_policy(origin: str) -> None:
+async def test_a_command_of_unknown_origin_is_under_the_policy(origin: str) -> None:
     harness = CommandHarness()
 
     run = await harness.launched(command("rm -rf x", origin=origin))

@@ -49,7 +49,7 @@ async def away(*_: object, **__: object) -> frozenset[TaskId]:
     raise StoreUnavailable("away")
 
 
-async def test_what_had_to_wait_for_a_slot_is_given_what_its_references_lead_to(harness: ExecutionHarness) -> None:
+async def test_references_are_resolved_for_a_task_that_waited_for_a_slot(harness: ExecutionHarness) -> None:
     definition = graph(step("left"), step("right"), step("last", "left", "right", path="${steps.left.output}"))
     job = await harness.job(definition)
     await harness.run(job, "a", first_steps=definition.first_steps)
@@ -69,7 +69,7 @@ async def test_what_had_to_wait_for_a_slot_is_given_what_its_references_lead_to(
 
 
 @pytest.mark.guarantee("S13")
-async def test_what_a_lost_attempt_returned_is_not_given_to_the_next_step(harness: ExecutionHarness) -> None:
+async def test_the_output_of_a_lost_attempt_is_not_given_to_the_next_step(harness: ExecutionHarness) -> None:
     definition = graph(step("first"), step("second", "first", path="${steps.first.output}"))
     await harness.run(await harness.job(definition), first_steps=("first",))
     await harness.run_until_idle()
@@ -152,7 +152,7 @@ async def test_a_refused_request_does_not_run_in_place_of_the_accepted_one(
     assert (started.input["n"], started.run.user_id, started.run.planned_at) == (1, "caller 1", harness.clock.now() - 7)
 
 
-async def test_nobody_goes_on_while_a_report_is_under_way(
+async def test_no_successor_starts_while_a_report_is_in_flight(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = graph(step("first"), step("second", "first"))
@@ -182,7 +182,7 @@ async def test_nobody_goes_on_while_a_report_is_under_way(
     assert (await harness.now(run)).status is RunStatus.COMPLETED
 
 
-async def test_whoever_looks_for_what_is_left_is_told_if_it_could_not_be_passed_on(
+async def test_the_dispatcher_is_woken_if_successors_could_not_be_handed_over(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = graph(step("first"), step("second", "first"))
@@ -218,7 +218,7 @@ def asked(harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch) -> list[in
     return asked
 
 
-async def test_a_worker_that_is_alone_does_not_ask_again_until_something_was_let_through(
+async def test_a_sole_worker_does_not_query_until_something_was_admitted(
     harness: ExecutionHarness, asked: list[int]
 ) -> None:
     await harness.worker.step()
@@ -231,7 +231,7 @@ async def test_a_worker_that_is_alone_does_not_ask_again_until_something_was_let
     assert (asked, len(harness.runner.started)) == ([2, 2], 1)
 
 
-async def test_a_worker_that_is_alone_takes_what_was_let_through_while_it_had_no_room(
+async def test_a_sole_worker_takes_tasks_admitted_while_it_had_no_slots(
     harness: ExecutionHarness, asked: list[int]
 ) -> None:
     job = await harness.job()

@@ -287,8 +287,8 @@ async def test_workflows_for_which_the_gate_hangs_hold_up_no_healthy_one(workflo
 
 def reasons_of(harness: ExecutionHarness, job: str) -> list[str]:
     """Why tasks of the job were not scheduled."""
-    told = [facts for name, facts in harness.events.seen if name == "task_not_scheduled"]
-    return [str(facts["reason"]) for facts in told if facts["job"] == job]
+    reported = [facts for name, facts in harness.events.seen if name == "task_not_scheduled"]
+    return [str(facts["reason"]) for facts in reported if facts["job"] == job]
 
 
 @many_hung
@@ -356,9 +356,9 @@ async def test_a_stop_waits_for_a_slow_gate_no_longer_than_it_may() -> None:
 
     assert clock.elapsed() - began == pytest.approx(10 + 5 + 2 * LIMIT_MS / 1000, abs=1)
     assert {(await harness.now(run)).status for run in runs} == {RunStatus.COMPLETED}
-    told = [str(facts["reason"]) for name, facts in harness.events.seen if name == "output_unchecked"]
-    assert 0 < len(told) <= 200 - 6 * 16
-    assert set(told) == {
+    reported = [str(facts["reason"]) for name, facts in harness.events.seen if name == "output_unchecked"]
+    assert 0 < len(reported) <= 200 - 6 * 16
+    assert set(reported) == {
         "the gate had no free call before the process stopped",
         "the gate has not answered in time for the stop",
     }
@@ -749,11 +749,11 @@ async def test_an_output_without_a_decision_is_stored_as_it_is_and_says_so(fault
     assert line.level == "warning"
     assert line.text.startswith("the output was stored unchecked: the gate has")
     assert said in line.text
-    [told] = [facts for name, facts in harness.events.seen if name == "output_unchecked"]
-    assert (told["task"], told["run"]) == (task.task_id, bad.run_id)
+    [reported] = [facts for name, facts in harness.events.seen if name == "output_unchecked"]
+    assert (reported["task"], reported["run"]) == (task.task_id, bad.run_id)
 
 
-async def test_what_failed_is_no_business_of_the_gate() -> None:
+async def test_the_gate_does_not_check_failures() -> None:
     gate = FaultyOutputs(hang)
     harness = ExecutionHarness(gate=gate)
     run = await run_of(harness, "bad")

@@ -41,7 +41,7 @@ class HarnessFactory:
 
 
 @pytest.fixture(params=["memory", thorough("sqlite"), "sqlite handed over", 18], ids=str)
-async def hired(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HarnessFactory]:
+async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HarnessFactory]:
     clock = VirtualClock(NOON)
     if request.param == "memory":
         yield HarnessFactory(MemoryStore(clock.now), clock)
@@ -86,11 +86,11 @@ class ScriptedGraphRun:
         [found] = [one.input for one in self.harness.runner.started.values() if one.task.step == name]
         return found
 
-    async def end(self, name: str, result: Result = Result.SUCCEEDED, **told: Any) -> None:  # noqa: ANN401
+    async def end(self, name: str, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
         for held, one in list(self.harness.runner.started.items()):
             label = one.task.step if one.task.item is None else f"{one.task.step}[{one.task.item}]"
             if label == name:
-                self.harness.runner.end(held, result, **told)
+                self.harness.runner.end(held, result, **reported)
                 break
         else:
             raise AssertionError(f"{name} is not running, but {self.running()}")
@@ -101,12 +101,12 @@ class ScriptedGraphRun:
 
 
 async def acted(
-    hired: HarnessFactory,
+    backend: HarnessFactory,
     *steps: Step,
     flags: Mapping[str, object] | None = None,
     **said: Any,  # noqa: ANN401
 ) -> ScriptedGraphRun:
-    harness = hired.harness(flags=flags)
+    harness = backend.harness(flags=flags)
     definition = graph(*steps, **said)
     job = await harness.job(definition)
     # As the book of jobs registers it: with the steps that wait for no other.
@@ -117,8 +117,8 @@ async def acted(
 
 @pytest.mark.req("H-07")
 @pytest.mark.guarantee("S13")
-async def test_a_step_starts_when_all_that_it_depends_on_have_succeeded(hired: HarnessFactory) -> None:
-    play = await acted(hired, *DIAMOND)
+async def test_a_step_starts_when_all_that_it_depends_on_have_succeeded(backend: HarnessFactory) -> None:
+    play = await acted(backend, *DIAMOND)
     assert play.running() == ["extract"]
     await play.end("extract")
     assert play.running() == ["left", "right"]
@@ -133,8 +133,10 @@ async def test_a_step_starts_when_all_that_it_depends_on_have_succeeded(hired: H
 
 @pytest.mark.req("H-07")
 @pytest.mark.guarantee("S13")
-async def test_a_step_that_fails_for_good_cancels_everything_behind_it_and_fails_the_run(hired: HarnessFactory) -> None:
-    play = await acted(hired, *DIAMOND)
+async def test_a_step_that_fails_for_good_cancels_everything_behind_it_and_fails_the_run(
+    backend: HarnessFactory,
+) -> None:
+    play = await acted(backend, *DIAMOND)
     await play.end("extract")
     await play.end("left", Result.FAILED, error="no disk")
     assert await play.status() is RunStatus.RUNNING
@@ -147,9 +149,9 @@ async def test_a_step_that_fails_for_good_cancels_everything_behind_it_and_fails
     assert (load.note, load.upstream_failed) == ("left did not succeed", True)
 
 
-async def test_a_step_has_its_own_retries(hired: HarnessFactory) -> None:
+async def test_a_step_has_its_own_retries(backend: HarnessFactory) -> None:
     retry = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
-    play = await acted(hired, step("one", retry=retry), step("two", "one"))
+    play = await acted(backend, step("one", retry=retry), step("two", "one"))
     await play.end("one", Result.FAILED)
     play.harness.clock.advance(1000)
     await play.harness.run_until_idle()
@@ -158,8 +160,8 @@ async def test_a_step_has_its_own_retries(hired: HarnessFactory) -> None:
     assert play.running() == ["two"]
 
 
-async def test_cleaning_up_happens_however_it_ended(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("work"), step("clean", "work", when=When.ALL_DONE))
+async def test_cleaning_up_happens_however_it_ended(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("work"), step("clean", "work", when=When.ALL_DONE))
     await play.end("work", Result.FAILED)
     assert play.running() == ["clean"]
     await play.end("clean")
@@ -168,8 +170,8 @@ async def test_cleaning_up_happens_however_it_ended(hired: HarnessFactory) -> No
 
 
 @pytest.mark.parametrize("result", [Result.SUCCEEDED, Result.FAILED])
-async def test_someone_is_told_only_if_something_failed(hired: HarnessFactory, result: Result) -> None:
-    play = await acted(hired, step("work"), step("tell", "work", when=When.ANY_FAILED))
+async def test_a_step_for_failures_runs_only_if_another_failed(backend: HarnessFactory, result: Result) -> None:
+    play = await acted(backend, step("work"), step("tell", "work", when=When.ANY_FAILED))
     await play.end("work", result)
 
     assert play.running() == (["tell"] if result is Result.FAILED else [])
@@ -179,26 +181,28 @@ async def test_someone_is_told_only_if_something_failed(hired: HarnessFactory, r
         assert (tell.state, tell.skipped) == (TaskState.CANCELLED, True)
 
 
-async def test_outputs_are_taken_over_as_values_and_inside_texts(hired: HarnessFactory) -> None:
+async def test_outputs_are_taken_over_as_values_and_inside_texts(backend: HarnessFactory) -> None:
     taking = step(
         "load",
         "extract",
         input={"rows": "${steps.extract.output.rows}", "text": "from ${steps.extract.output.path}, ${input.mode}"},
     )
-    play = await acted(hired, step("extract"), taking, input={"mode": "full"})
+    play = await acted(backend, step("extract"), taking, input={"mode": "full"})
     await play.end("extract", output=b'{"rows":[1,2],"path":"/x"}')
 
     assert play.given("load") == {"mode": "full", "rows": [1, 2], "text": "from /x, full"}
 
 
-async def test_the_only_step_of_a_graph_takes_from_the_input_of_its_run(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("load", input={"path": "${input.event.path}"}), input={"event": {"path": "/x"}})
+async def test_the_only_step_of_a_graph_takes_from_the_input_of_its_run(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("load", input={"path": "${input.event.path}"}), input={"event": {"path": "/x"}})
 
     assert play.given("load")["path"] == "/x"
 
 
-async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("extract"), step("load", "extract", input={"rows": "${steps.extract.output.rows}"}))
+async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(backend: HarnessFactory) -> None:
+    play = await acted(
+        backend, step("extract"), step("load", "extract", input={"rows": "${steps.extract.output.rows}"})
+    )
     await play.end("extract", output=b'{"lines":1}')
 
     ended = await play.harness.now(play.run)
@@ -209,14 +213,14 @@ async def test_a_reference_that_leads_nowhere_fails_the_step_with_its_name(hired
 @pytest.mark.req("H-22")
 @pytest.mark.guarantee("S24")
 @pytest.mark.parametrize("after", ["input", "foreach", "if"])
-async def test_what_no_step_can_be_given_fails_that_step_and_holds_up_nobody(hired: HarnessFactory, after: str) -> None:
+async def test_an_unresolvable_input_fails_its_step_and_blocks_no_other(backend: HarnessFactory, after: str) -> None:
     """Deeper than the dispatcher can read."""
     said: dict[str, Any] = {
         "input": {"input": {"all": "${steps.first.output}"}},
         "foreach": {"foreach": "${steps.first.output}"},
         "if": {"condition": "steps.first.output == 1"},
     }
-    play = await acted(hired, step("first"), step("second", "first", **said[after]), step("beside", "first"))
+    play = await acted(backend, step("first"), step("second", "first", **said[after]), step("beside", "first"))
     depth = sys.getrecursionlimit()
 
     await play.end("first", output=b"[" * depth + b"]" * depth)
@@ -225,8 +229,8 @@ async def test_what_no_step_can_be_given_fails_that_step_and_holds_up_nobody(hir
     assert play.running() == ["beside"]
 
 
-async def test_what_a_step_returns_cannot_name_secrets(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("fetch"), step("use", "fetch", input={"text": "${steps.fetch.output.page}"}))
+async def test_an_output_cannot_reference_secrets(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("fetch"), step("use", "fetch", input={"text": "${steps.fetch.output.page}"}))
     await play.end("fetch", output=b'{"page":["hello ${secret:TOKEN}"]}')
 
     allowed = SecretSource(SecretsSettings(allow=("TOKEN",)), {"TOKEN": "hunter22"})
@@ -234,9 +238,9 @@ async def test_what_a_step_returns_cannot_name_secrets(hired: HarnessFactory) ->
     assert given == ({"text": ["hello ${secret:TOKEN}"]}, {})
 
 
-async def test_halves_from_two_steps_make_no_secret(hired: HarnessFactory) -> None:
+async def test_halves_from_two_steps_make_no_secret(backend: HarnessFactory) -> None:
     joined = {"text": "${steps.a.output}${steps.b.output}", "mine": "${secret:TOKEN}"}
-    play = await acted(hired, step("a"), step("b", "a"), step("use", "b", input=joined))
+    play = await acted(backend, step("a"), step("b", "a"), step("use", "b", input=joined))
     await play.end("a", output=b'"${sec"')
     await play.end("b", output=b'"ret:TOKEN}"')
 
@@ -247,9 +251,9 @@ async def test_halves_from_two_steps_make_no_secret(hired: HarnessFactory) -> No
 
 
 @pytest.mark.parametrize(("rows", "runs"), [(5, True), (0, False)])
-async def test_a_step_whose_condition_does_not_hold_is_skipped(hired: HarnessFactory, rows: int, runs: bool) -> None:  # noqa: FBT001
+async def test_a_step_whose_condition_does_not_hold_is_skipped(backend: HarnessFactory, rows: int, runs: bool) -> None:  # noqa: FBT001
     play = await acted(
-        hired, step("count"), step("load", "count", condition="steps.count.output.rows > 0"), step("after", "load")
+        backend, step("count"), step("load", "count", condition="steps.count.output.rows > 0"), step("after", "load")
     )
     await play.end("count", output=b'{"rows":%d}' % rows)
 
@@ -260,9 +264,9 @@ async def test_a_step_whose_condition_does_not_hold_is_skipped(hired: HarnessFac
 
 
 @pytest.mark.req("R-16")
-async def test_a_step_waits_for_its_delay_and_needs_no_worker_for_it(hired: HarnessFactory) -> None:
+async def test_a_step_waits_for_its_delay_and_needs_no_worker_for_it(backend: HarnessFactory) -> None:
     play = await acted(
-        hired,
+        backend,
         step("one"),
         step("pause", "one", function="", delay_ms=5000),
         step("two", "pause"),
@@ -279,8 +283,8 @@ async def test_a_step_waits_for_its_delay_and_needs_no_worker_for_it(hired: Harn
     assert play.running() == ["two"]
 
 
-async def test_a_step_waits_until_an_instant_that_another_gave(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("one"), step("two", "one", delay_until="${steps.one.output}"))
+async def test_a_step_waits_until_an_instant_that_another_gave(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("one"), step("two", "one", delay_until="${steps.one.output}"))
     await play.end("one", output=b'"2026-03-02T12:00:30Z"')
     assert play.running() == []
     play.harness.clock.advance(30_000)
@@ -289,11 +293,11 @@ async def test_a_step_waits_until_an_instant_that_another_gave(hired: HarnessFac
     assert play.running() == ["two"]
 
 
-async def test_a_step_is_done_for_each_item_so_many_at_once(hired: HarnessFactory) -> None:
+async def test_a_step_is_done_for_each_item_so_many_at_once(backend: HarnessFactory) -> None:
     each = step(
         "each", "list", foreach="${steps.list.output}", input={"n": "${item.n}", "i": "${index}"}, max_parallel=2
     )
-    play = await acted(hired, step("list"), each, step("sum", "each", input={"all": "${steps.each.output}"}))
+    play = await acted(backend, step("list"), each, step("sum", "each", input={"all": "${steps.each.output}"}))
     await play.end("list", output=b'[{"n":10},{"n":20},{"n":30}]')
     assert play.running() == ["each[0]", "each[1]"]
     given = [one.input for one in play.harness.runner.started.values()]
@@ -308,16 +312,16 @@ async def test_a_step_is_done_for_each_item_so_many_at_once(hired: HarnessFactor
     assert await play.status() is RunStatus.COMPLETED
 
 
-async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("each", foreach="${input.all}"), input={"all": [7]})
+async def test_an_item_is_given_what_the_step_says_and_nothing_of_the_run(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("each", foreach="${input.all}"), input={"all": [7]})
 
     assert play.given("each") == {"item": 7, "index": 0}
 
 
-async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
-    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+async def test_the_list_of_items_is_not_read_again_for_each_item(
+    backend: HarnessFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = await acted(hired, step("list"), step("each", "list", foreach="${steps.list.output}"))
+    play = await acted(backend, step("list"), step("each", "list", foreach="${steps.list.output}"))
     reads: list[Sequence[str]] = []
     payloads = play.harness.store.executions.payloads
 
@@ -332,11 +336,11 @@ async def test_what_the_items_were_made_from_is_not_read_again_for_each_of_them(
     assert len(reads) == 1
 
 
-async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
-    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+async def test_outputs_of_items_are_joined_only_within_the_limit(
+    backend: HarnessFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gnomon.core.runs.dag.LARGEST_OUTPUT", 100)
-    play = await acted(hired, step("each", foreach=[1, 2, 3]))
+    play = await acted(backend, step("each", foreach=[1, 2, 3]))
     for number in range(3):
         await play.end(f"each[{number}]", output=b"1" * 50)
 
@@ -346,11 +350,11 @@ async def test_what_items_return_is_joined_only_if_it_is_not_too_much(
 
 
 async def test_items_that_are_given_too_much_in_all_fail_their_step(
-    hired: HarnessFactory, monkeypatch: pytest.MonkeyPatch
+    backend: HarnessFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gnomon.core.runs.prepare.LARGEST_ITEMS", 100)
     given = {"all": "${steps.first.output}"}
-    play = await acted(hired, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
+    play = await acted(backend, step("first"), step("each", "first", foreach=[1, 2, 3], input=given))
     await play.end("first", output=b'"' + b"x" * 50 + b'"')
 
     [failed] = [task for task in await play.harness.store.history.tasks([play.run]) if task.step == "each"]
@@ -361,8 +365,8 @@ async def test_items_that_are_given_too_much_in_all_fail_their_step(
     )
 
 
-async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("each", foreach=[1, 2, 3]), step("after", "each"))
+async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("each", foreach=[1, 2, 3]), step("after", "each"))
     await play.end("each[1]", Result.FAILED, error="bad")
     await play.end("each[0]")
     await play.end("each[2]")
@@ -371,22 +375,22 @@ async def test_one_item_that_fails_fails_the_step_after_all_others_are_done(hire
     assert (ended.status, ended.error) == (RunStatus.FAILED, "step each: 1 of 3 items did not succeed")
 
 
-async def test_nothing_to_do_for_each_is_done_at_once(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("each", foreach=[]), step("after", "each", input={"all": "${steps.each.output}"}))
+async def test_nothing_to_do_for_each_is_done_at_once(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("each", foreach=[]), step("after", "each", input={"all": "${steps.each.output}"}))
 
     assert play.given("after") == {"all": []}
 
 
-async def test_no_more_steps_are_under_way_than_the_workflow_allows(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("first"), *(step(name, "first") for name in "abc"), max_parallel=2)
+async def test_no_more_steps_are_under_way_than_the_workflow_allows(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("first"), *(step(name, "first") for name in "abc"), max_parallel=2)
     await play.end("first")
     assert play.running() == ["a", "b"]
     await play.end("b")
     assert play.running() == ["a", "c"]
 
 
-async def with_sub(hired: HarnessFactory, play_steps: tuple[Step, ...], **said: Any) -> tuple[ExecutionHarness, Run]:  # noqa: ANN401
-    harness = hired.harness()
+async def with_sub(backend: HarnessFactory, play_steps: tuple[Step, ...], **said: Any) -> tuple[ExecutionHarness, Run]:  # noqa: ANN401
+    harness = backend.harness()
     other = Workflow(workflow_id="other", version=1, steps=(step("inner"),), input={"base": 1})
     await harness.store.jobs.apply(JobChangeset(workflows=[other]), now=NOON, actor="ada", tzdata="")
     definition = graph(*play_steps, **said)
@@ -395,9 +399,9 @@ async def with_sub(hired: HarnessFactory, play_steps: tuple[Step, ...], **said: 
     return harness, run
 
 
-async def test_a_step_runs_another_workflow_and_waits_for_it(hired: HarnessFactory) -> None:
+async def test_a_step_runs_another_workflow_and_waits_for_it(backend: HarnessFactory) -> None:
     harness, run = await with_sub(
-        hired,
+        backend,
         (
             step("sub", function="", workflow="other", input={"x": 2}),
             step("after", "sub", input={"y": "${steps.sub.output}"}),
@@ -414,8 +418,8 @@ async def test_a_step_runs_another_workflow_and_waits_for_it(hired: HarnessFacto
     assert await play.status() is RunStatus.COMPLETED
 
 
-async def test_a_workflow_that_fails_fails_the_step_that_ran_it(hired: HarnessFactory) -> None:
-    harness, run = await with_sub(hired, (step("sub", function="", workflow="other"), step("after", "sub")))
+async def test_a_workflow_that_fails_fails_the_step_that_ran_it(backend: HarnessFactory) -> None:
+    harness, run = await with_sub(backend, (step("sub", function="", workflow="other"), step("after", "sub")))
     await ScriptedGraphRun(harness, run).end("inner", Result.FAILED, error="broken")
 
     ended = await harness.now(run)
@@ -424,8 +428,8 @@ async def test_a_workflow_that_fails_fails_the_step_that_ran_it(hired: HarnessFa
 
 
 @pytest.mark.req("H-26")
-async def test_cancelling_a_run_cancels_what_it_waits_for(hired: HarnessFactory) -> None:
-    harness, run = await with_sub(hired, (step("sub", function="", workflow="other"), step("after", "sub")))
+async def test_cancelling_a_run_cancels_what_it_waits_for(backend: HarnessFactory) -> None:
+    harness, run = await with_sub(backend, (step("sub", function="", workflow="other"), step("after", "sub")))
     await harness.store.runs.cancel(run.run_id, reason="enough", now=NOON)
     harness.worker.check_soon()
     await harness.run_until_idle()
@@ -436,8 +440,8 @@ async def test_cancelling_a_run_cancels_what_it_waits_for(hired: HarnessFactory)
 
 
 @pytest.mark.req("H-26")
-async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(hired: HarnessFactory) -> None:
-    play = await acted(hired, step("each", foreach=[1, 2, 3], max_parallel=1), step("after", "each"))
+async def test_cancelling_ends_what_waits_at_once_and_what_runs_when_it_stops(backend: HarnessFactory) -> None:
+    play = await acted(backend, step("each", foreach=[1, 2, 3], max_parallel=1), step("after", "each"))
     await play.harness.store.runs.cancel(play.run.run_id, reason="enough", now=NOON)
     assert await play.status() is RunStatus.RUNNING
     play.harness.worker.check_soon()
@@ -469,7 +473,7 @@ async def test_beside_a_dispatcher_a_step_begins_in_the_commit_that_ends_the_one
     assert not (await harness.now(run)).over
 
 
-async def test_what_would_follow_is_not_begun_if_the_run_is_to_be_cancelled() -> None:
+async def test_successors_do_not_start_in_a_run_that_is_being_cancelled() -> None:
     harness = ExecutionHarness()
     harness.share_process()
     run = await harness.run(await harness.job(graph(step("first"), step("second", "first"))), first_steps=("first",))

@@ -79,7 +79,7 @@ async def test_the_worker_with_the_lower_score_comes_first() -> None:
     assert (warm.tasks, cold.tasks) == (0, 40)
 
 
-async def test_what_the_less_busy_worker_has_no_room_for_is_taken_by_the_other() -> None:
+async def test_tasks_beyond_the_slots_of_the_less_busy_worker_are_taken_by_the_other() -> None:
     fleet = await joined(10, 99, 1)
     busy, idle = fleet.hosts
     await fleet.admit(15)

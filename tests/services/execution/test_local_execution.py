@@ -51,7 +51,7 @@ async def test_a_run_goes_all_the_way(harness: ExecutionHarness) -> None:
     assert "task_succeeded" in harness.events.names()
 
 
-async def test_what_was_taken_begins_before_what_has_ended_is_written_down(
+async def test_taken_tasks_start_before_ended_ones_are_written(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await harness.job()
@@ -106,7 +106,7 @@ async def test_no_more_is_taken_than_there_are_slots() -> None:
     assert len(harness.runner.started) == 3
 
 
-async def test_what_ended_makes_room_in_the_same_step() -> None:
+async def test_an_ended_attempt_frees_its_slot_in_the_same_step() -> None:
     harness = ExecutionHarness(flags={"worker.slots": 1})
     job = await harness.job()
     runs = [await harness.run(job, name) for name in "ab"]
@@ -154,7 +154,7 @@ async def test_a_function_that_no_worker_has_is_a_reason_on_the_task_and_runs_on
 
 
 @pytest.mark.req("R-04")
-async def test_what_nobody_could_take_begins_as_soon_as_somebody_comes_who_can() -> None:
+async def test_a_task_without_a_worker_starts_as_soon_as_a_capable_one_registers() -> None:
     harness = ExecutionHarness(flags={"execution.batch": 2})
     job = await harness.job(workflow(function="unheard/of"))
     other = await harness.job(workflow("other", function="never"), name="other", workflow_id="other")
@@ -239,7 +239,7 @@ async def test_the_gate_sees_all_that_will_be_done() -> None:
     assert (request.step.function, request.input, len(request_digest(request))) == ("reports.make", {"n": 1}, 32)
 
 
-async def test_what_the_gate_denies_never_runs() -> None:
+async def test_a_denied_task_never_runs() -> None:
     harness, run = await gated(StrictGate(GateVerdict.DENY))
 
     [task] = await harness.store.history.tasks([run])
@@ -248,7 +248,7 @@ async def test_what_the_gate_denies_never_runs() -> None:
     assert not harness.runner.started
 
 
-async def test_what_needs_an_approval_waits_for_it() -> None:
+async def test_a_task_that_needs_an_approval_waits_for_it() -> None:
     harness, run = await gated(StrictGate(GateVerdict.ASK))
 
     [task] = await harness.store.history.tasks([run])
@@ -306,7 +306,7 @@ async def test_a_failure_is_tried_again_when_its_delay_is_over() -> None:
 
 
 @pytest.mark.req("H-09")
-async def test_what_fails_for_good_leaves_its_history(harness: ExecutionHarness) -> None:
+async def test_a_task_that_fails_permanently_leaves_its_history(harness: ExecutionHarness) -> None:
     retry = RetryPolicy(max_attempts=2, initial_delay_ms=1000, jitter=0)
     run = await harness.run(await harness.job(workflow(retry=retry, dead_letter=True)))
     for number in range(2):
@@ -413,7 +413,7 @@ async def test_a_worker_stops_what_it_has_lost(harness: ExecutionHarness) -> Non
 
 
 @pytest.mark.guarantee("S9")
-async def test_a_worker_that_stood_still_after_taking_something_does_not_begin_it(
+async def test_a_worker_that_froze_after_taking_a_task_does_not_start_it(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await harness.run(await harness.job())
@@ -449,7 +449,7 @@ async def test_at_most_once_fails_when_its_worker_is_gone(harness: ExecutionHarn
 
 
 @pytest.mark.guarantee("S18")
-async def test_what_takes_three_workers_down_is_set_aside(harness: ExecutionHarness) -> None:
+async def test_a_task_that_kills_three_workers_is_quarantined(harness: ExecutionHarness) -> None:
     run = await harness.run(await harness.job())
     for number in range(3):
         runner = FakeRunner()
@@ -467,7 +467,7 @@ async def test_what_takes_three_workers_down_is_set_aside(harness: ExecutionHarn
     assert letter.reason == "worker_lost"
 
 
-async def test_who_knows_that_others_are_dead_does_not_wait_for_their_leases(harness: ExecutionHarness) -> None:
+async def test_a_sole_process_does_not_wait_for_the_leases_of_dead_ones(harness: ExecutionHarness) -> None:
     run = await harness.run(await harness.job())
     await harness.run_until_idle()
 
@@ -478,7 +478,7 @@ async def test_who_knows_that_others_are_dead_does_not_wait_for_their_leases(har
 
 
 @pytest.mark.req("R-07")
-async def test_what_was_handed_out_and_never_started_is_handed_out_again(harness: ExecutionHarness) -> None:
+async def test_a_task_dispatched_but_never_started_is_dispatched_again(harness: ExecutionHarness) -> None:
     run = await harness.run(await harness.job())
     await harness.worker.step()
     await harness.dispatcher.step()
@@ -518,7 +518,7 @@ async def test_tasks_that_are_ready_for_too_long_are_offered_again_and_counted(h
 
 
 @pytest.mark.req("R-08")
-async def test_what_waits_for_a_retry_is_not_offered_again(harness: ExecutionHarness) -> None:
+async def test_a_task_that_waits_for_a_retry_is_not_offered(harness: ExecutionHarness) -> None:
     retry = RetryPolicy(max_attempts=3, initial_delay_ms=1, jitter=0)
     await harness.run(await harness.job(workflow(retry=retry)))
     await harness.run_until_idle()
@@ -573,7 +573,7 @@ async def test_results_are_kept_until_the_store_takes_them(
     assert (await harness.now(run)).status is RunStatus.COMPLETED
 
 
-async def test_what_was_taken_is_begun_though_reporting_failed(
+async def test_taken_tasks_start_though_reporting_failed(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await harness.job()
@@ -626,8 +626,8 @@ async def test_slots_that_are_taken_by_what_does_not_stop_are_announced(harness:
     await harness.worker.step()
     await harness.worker.step()
 
-    told = [facts["count"] for name, facts in harness.events.seen if name == "slots_overrun"]
-    assert told == [2]
+    reported = [facts["count"] for name, facts in harness.events.seen if name == "slots_overrun"]
+    assert reported == [2]
 
 
 async def test_a_reconciler_never_takes_its_own_worker_for_lost(harness: ExecutionHarness) -> None:
@@ -656,7 +656,7 @@ async def test_a_worker_that_stops_lets_go_of_what_it_could_not_finish(harness: 
 
 
 @at_once
-async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(harness: ExecutionHarness) -> None:
+async def test_a_retry_wakes_the_dispatcher(harness: ExecutionHarness) -> None:
     job = await harness.job(workflow(retry=RetryPolicy(max_attempts=2)))
     for name, result in (("a", Result.SUCCEEDED), ("b", Result.FAILED)):
         await harness.run(job, name)
@@ -669,7 +669,7 @@ async def test_what_is_to_be_tried_again_is_announced_to_whoever_waits_for_it(ha
 
 @pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
 @at_once
-async def test_what_is_triggered_beside_a_worker_is_taken_with_the_launch_unless_it_may_have_to_wait(
+async def test_a_trigger_beside_a_worker_is_taken_with_the_launch_unless_it_may_have_to_wait(
     harness: ExecutionHarness, overlap: Overlap
 ) -> None:
     job = await harness.job(overlap=overlap)

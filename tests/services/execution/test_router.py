@@ -54,7 +54,7 @@ async def note(harness: ExecutionHarness, run: Run) -> str | None:
 # ---- without a table of pools --------------------------------------------------------------------
 
 
-async def test_what_asks_for_nothing_is_placed_nowhere_in_particular_and_costs_no_question(
+async def test_a_task_without_requirements_has_no_placement_and_costs_no_query(
     harness: ExecutionHarness,
 ) -> None:
     await harness.worker.step()
@@ -110,7 +110,7 @@ async def test_labels_direct_a_task_to_the_worker_that_has_them(harness: Executi
     assert (len(runner.started), len(harness.runner.started)) == (1, 0)
 
 
-async def test_what_waits_for_a_worker_that_has_died_goes_to_another(harness: ExecutionHarness) -> None:
+async def test_a_task_placed_on_a_dead_worker_goes_to_another(harness: ExecutionHarness) -> None:
     first, _ = another(harness, "w2", **{"worker.labels": {"node.zone": "eu"}})
     await first.step()
     run = await harness.run(await harness.job(asking(labels={"node.zone": "eu"})))
@@ -235,7 +235,7 @@ async def test_a_machine_that_is_too_busy_is_given_nothing(harness: ExecutionHar
 
 
 @pytest.mark.req("R-04")
-async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_the_last_reason(
+async def test_an_unroutable_task_fails_after_fifty_tries_with_the_last_reason(
     harness: ExecutionHarness,
 ) -> None:
     harness.dispatcher.router.use_pools(Pools(topics={"other": ("default",)}))
@@ -249,7 +249,7 @@ async def test_what_can_never_be_placed_has_failed_after_fifty_tries_and_leaves_
     assert (task.state, task.routings, letter.reason) == (TaskState.FAILED, 50, "no_pool_mapping")
 
 
-async def test_what_was_in_a_pool_before_is_in_none_once_there_is_no_table(harness: ExecutionHarness) -> None:
+async def test_tasks_leave_their_pools_once_there_is_no_pools_file(harness: ExecutionHarness) -> None:
     harness.dispatcher.router.use_pools(Pools(topics={"reports.make": ("gpu",)}))
     other, runner = another(harness, "w2", **{"worker.pool": "gpu"})
     await other.step()
@@ -328,7 +328,7 @@ async def test_a_worker_that_cannot_say_that_it_is_alive_stops_what_it_has(harne
     assert harness.events.names().count("lease_given_up") == 1
 
 
-async def test_a_worker_that_is_alone_goes_on_whatever_the_store_does(harness: ExecutionHarness) -> None:
+async def test_a_sole_worker_continues_whatever_the_store_does(harness: ExecutionHarness) -> None:
     harness.worker = harness.new_worker("w1", harness.runner, alone=True)
     await harness.run(await harness.job())
     await harness.run_until_idle()

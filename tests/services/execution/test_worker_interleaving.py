@@ -24,7 +24,7 @@ def harness() -> ExecutionHarness:
 
 
 @pytest.mark.guarantee("S4", "S5")
-async def test_what_is_given_back_while_something_else_is_being_reported_is_reported_too(
+async def test_a_task_given_back_during_a_report_is_reported_too(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await harness.job(workflow(delivery=Delivery.AT_MOST_ONCE))
@@ -58,7 +58,7 @@ async def test_what_is_given_back_while_something_else_is_being_reported_is_repo
 
 
 @pytest.mark.guarantee("S9", "C4")
-async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_too_long(
+async def test_a_taken_task_is_not_started_if_starting_others_took_too_long(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await harness.job()
@@ -89,7 +89,7 @@ async def test_what_was_taken_is_not_begun_if_what_else_was_taken_kept_us_for_to
 
 @pytest.mark.guarantee("C7", "S4")
 @pytest.mark.parametrize("delivery", Delivery)
-async def test_what_ended_while_the_store_was_away_is_no_loss(
+async def test_an_end_during_an_outage_of_the_store_is_no_loss(
     harness: ExecutionHarness, monkeypatch: pytest.MonkeyPatch, delivery: Delivery
 ) -> None:
     run = await harness.run(await harness.job(workflow(delivery=delivery)))

@@ -42,7 +42,7 @@ class LoadedWorker(ExecutionHarness):
         self.runner = self.interrupting_runner = InterruptingRunner()
         self.worker = self.new_worker("w1", self.interrupting_runner)
 
-    async def wait_for_hands(self, job: Schedule, count: int = MANY) -> None:
+    async def wait_for_assignments(self, job: Schedule, count: int = MANY) -> None:
         await self.worker.step()
         for number in range(count):
             await self.run(job, f"{number:03}")
@@ -58,7 +58,7 @@ class LoadedWorker(ExecutionHarness):
 @pytest.fixture
 async def busy() -> LoadedWorker:
     busy = LoadedWorker()
-    await busy.wait_for_hands(await busy.job())
+    await busy.wait_for_assignments(await busy.job())
     return busy
 
 
@@ -76,7 +76,7 @@ async def test_others_have_a_turn_before_all_is_begun(busy: LoadedWorker) -> Non
 
 @pytest.mark.guarantee("C4", "S9")
 @pytest.mark.parametrize(("before", "between"), [(0, 90), (30, 60)], ids=["since taken", "since heard of"])
-async def test_what_has_not_begun_when_others_may_think_that_we_are_lost_never_does(
+async def test_a_task_not_started_before_the_lease_may_expire_never_starts(
     busy: LoadedWorker, before: int, between: int
 ) -> None:
     percent = busy.settings.worker.lease_ms // 100
@@ -99,7 +99,7 @@ async def test_what_has_not_begun_when_others_may_think_that_we_are_lost_never_d
 
 
 @pytest.mark.guarantee("S26")
-async def test_what_has_not_begun_when_a_worker_is_to_stop_never_does(busy: LoadedWorker) -> None:
+async def test_a_task_not_started_before_a_worker_stops_never_starts(busy: LoadedWorker) -> None:
     step = asyncio.create_task(busy.worker.step())
 
     async def stop() -> None:
@@ -115,10 +115,10 @@ async def test_what_has_not_begun_when_a_worker_is_to_stop_never_does(busy: Load
     assert busy.worker.in_hand == 0
 
 
-async def test_what_is_taken_in_between_needs_a_slot_of_its_own() -> None:
+async def test_a_task_taken_in_between_needs_a_slot_of_its_own() -> None:
     busy = LoadedWorker(slots=MANY + 10)
     job = await busy.job()
-    await busy.wait_for_hands(job)
+    await busy.wait_for_assignments(job)
     for number in range(50):
         await busy.run(job, f"late_{number}")
     await busy.dispatcher.step()
@@ -150,7 +150,7 @@ async def test_a_run_that_is_cancelled_in_between_is_stopped_when_its_worker_loo
     assert [why for _, why in busy.interrupting_runner.stopped] == [Result.CANCELLED]
 
 
-async def test_what_could_not_begin_while_something_else_was_reported_is_reported_too(
+async def test_a_failed_start_during_a_report_is_reported_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness = ExecutionHarness()

@@ -45,7 +45,7 @@ class CountingJobs(MemoryJobs):
         return Workflow(tenant=tenant, workflow_id=workflow_id, version=version or 1, steps=())
 
 
-async def test_what_is_asked_for_is_kept_when_others_are_forgotten() -> None:
+async def test_recently_used_workflows_stay_in_the_cache() -> None:
     library = CountingJobs()
     workflow_cache = WorkflowCache(library, most=2)
 
@@ -115,7 +115,7 @@ async def test_several_are_read_at_once_an_older_version_by_itself_and_what_nobo
     assert store.asked == [("a", "b", "none"), ("b", "v1")]
 
 
-async def test_what_was_read_once_is_not_read_again() -> None:
+async def test_a_cached_workflow_is_not_read_again() -> None:
     store = await deployed(workflow("a"), workflow("b"))
     keys = [("default", "a", 1), ("default", "b", 1)]
     workflow_cache = WorkflowCache(store)

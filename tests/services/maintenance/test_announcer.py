@@ -89,7 +89,7 @@ class AnnouncerHarness:
                 return
             await asyncio.wait(under_way)
 
-    async def told(self, run: Run | None = None) -> list[Announcement]:
+    async def reported(self, run: Run | None = None) -> list[Announcement]:
         """All announcements, or those of a run, oldest first."""
         found = await self.store.announcements.page(AnnouncementQuery())
         return [one for one in reversed(found) if run is None or one.run_id == run.run_id]
@@ -107,7 +107,7 @@ async def service() -> AsyncIterator[ChannelServer]:
 
 
 @pytest.fixture
-def desk(service: ChannelServer) -> AnnouncerHarness:
+def harness(service: ChannelServer) -> AnnouncerHarness:
     return AnnouncerHarness(service)
 
 
@@ -115,45 +115,54 @@ def desk(service: ChannelServer) -> AnnouncerHarness:
 
 
 @pytest.mark.req("Z-07")
-async def test_output_and_error_are_told_and_the_announcement_is_sent(desk: AnnouncerHarness) -> None:
-    job = await desk.job(AnnounceRule(channel="ops", on=ALL))
-    good = await desk.ran(job, "a")
-    bad = await desk.ran(job, "b", None, error="disk full")
-    back = await desk.ran(job, "c", b'{"rows": 3}')
+async def test_output_and_error_are_in_the_text_and_the_announcement_is_sent(harness: AnnouncerHarness) -> None:
+    job = await harness.job(AnnounceRule(channel="ops", on=ALL))
+    good = await harness.ran(job, "a")
+    bad = await harness.ran(job, "b", None, error="disk full")
+    back = await harness.ran(job, "c", b'{"rows": 3}')
 
-    await desk.settle()
+    await harness.settle()
 
-    assert desk.service.texts == ["12 rows", "disk full", 'backup succeeded again after 1 failure\n\n{\n  "rows": 3\n}']
+    assert harness.service.texts == [
+        "12 rows",
+        "disk full",
+        'backup succeeded again after 1 failure\n\n{\n  "rows": 3\n}',
+    ]
     for run in (good, bad, back):
-        [told] = await desk.told(run)
-        assert (told.state, told.parts_sent, told.tries, told.note) == (AnnouncementState.SENT, 1, 0, None)
-    assert desk.events.names() == ["announced"] * 3
-    assert desk.counts == [("ops", "sent")] * 3
-    assert desk.announcer.status.condition is HealthCondition.OK
+        [reported] = await harness.reported(run)
+        assert (reported.state, reported.parts_sent, reported.tries, reported.note) == (
+            AnnouncementState.SENT,
+            1,
+            0,
+            None,
+        )
+    assert harness.events.names() == ["announced"] * 3
+    assert harness.counts == [("ops", "sent")] * 3
+    assert harness.announcer.status.condition is HealthCondition.OK
 
 
-async def test_the_output_of_a_graph_and_of_its_steps_can_be_told(desk: AnnouncerHarness) -> None:
+async def test_the_text_can_show_the_output_of_a_graph_and_of_its_steps(harness: AnnouncerHarness) -> None:
     text = "${job.name} ${run.id}: ${steps.main.output.rows} rows of ${input.day}, ${output.rows}"
-    job = await desk.job(AnnounceRule(channel="ops", text=text))
-    await desk.ran(job, "a", b'{"rows": 3}')
+    job = await harness.job(AnnounceRule(channel="ops", text=text))
+    await harness.ran(job, "a", b'{"rows": 3}')
 
-    await desk.settle()
+    await harness.settle()
 
-    assert desk.service.texts == ["backup run_a: 3 rows of , 3"]
+    assert harness.service.texts == ["backup run_a: 3 rows of , 3"]
 
 
 @pytest.mark.req("Z-07")
 @pytest.mark.parametrize("output", [b'" \\n"', b"null", b'"NO_REPLY"', b'"no_reply: nothing new"'])
-async def test_blank_output_and_no_reply_send_nothing(desk: AnnouncerHarness, output: bytes) -> None:
-    run = await desk.ran(await desk.job(AnnounceRule(channel="ops", best_effort=False)), "a", output)
+async def test_blank_output_and_no_reply_send_nothing(harness: AnnouncerHarness, output: bytes) -> None:
+    run = await harness.ran(await harness.job(AnnounceRule(channel="ops", best_effort=False)), "a", output)
 
-    await desk.settle()
+    await harness.settle()
 
-    [told] = await desk.told(run)
-    assert (told.state, told.note) == (AnnouncementState.SILENT, "there was nothing to say")
-    assert desk.service.requests == []
-    assert await desk.status(run) == (RunStatus.COMPLETED, None)
-    assert desk.counts == [("ops", "silent")]
+    [reported] = await harness.reported(run)
+    assert (reported.state, reported.note) == (AnnouncementState.SILENT, "there was nothing to say")
+    assert harness.service.requests == []
+    assert await harness.status(run) == (RunStatus.COMPLETED, None)
+    assert harness.counts == [("ops", "silent")]
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -168,26 +177,31 @@ def bodies(service: ChannelServer) -> str:
 
 
 @pytest.mark.req("Z-07")
-async def test_a_long_text_is_sent_in_parts_and_goes_on_where_it_stopped(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service, **telegram(service))
+async def test_a_long_text_is_sent_in_parts_and_resumes_where_it_stopped(service: ChannelServer) -> None:
+    harness = AnnouncerHarness(service, **telegram(service))
     text = " ".join(str(number) for number in range(3000))
-    run = await desk.ran(await desk.job(), "a", f'"{text}"'.encode())
+    run = await harness.ran(await harness.job(), "a", f'"{text}"'.encode())
     good = ScriptedAnswer(json={"ok": True})
     # The second part fails, with and without Markdown.
     service.answers = [good, BUSY, BUSY]
 
-    await desk.settle()
+    await harness.settle()
 
-    [told] = await desk.told(run)
-    assert (told.state, told.parts_sent, told.tries, told.next_at) == (AnnouncementState.PENDING, 1, 1, NOON + 1100)
-    assert told.note == "answered 500 (with Markdown: answered 500)"
+    [reported] = await harness.reported(run)
+    assert (reported.state, reported.parts_sent, reported.tries, reported.next_at) == (
+        AnnouncementState.PENDING,
+        1,
+        1,
+        NOON + 1100,
+    )
+    assert reported.note == "answered 500 (with Markdown: answered 500)"
     first, *failed = service.requests
     service.requests[:] = [first]
-    desk.clock.advance(1000)
-    await desk.settle(desk.new_announcer("b"))
+    harness.clock.advance(1000)
+    await harness.settle(harness.new_announcer("b"))
 
-    [told] = await desk.told(run)
-    assert (told.state, told.parts_sent) == (AnnouncementState.SENT, len(service.requests))
+    [reported] = await harness.reported(run)
+    assert (reported.state, reported.parts_sent) == (AnnouncementState.SENT, len(service.requests))
     assert bodies(service) == text
     assert failed[0].json["text"] == service.texts[1]
 
@@ -196,177 +210,179 @@ async def test_a_long_text_is_sent_in_parts_and_goes_on_where_it_stopped(service
 
 
 async def test_a_failure_is_tried_again_ever_later_and_then_given_up(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service, give_up="1m")
-    run = await desk.ran(await desk.job(), "a")
+    harness = AnnouncerHarness(service, give_up="1m")
+    run = await harness.ran(await harness.job(), "a")
     service.usual = BUSY
     waits = []
     while True:
-        await desk.settle()
-        [told] = await desk.told(run)
-        if told.over:
+        await harness.settle()
+        [reported] = await harness.reported(run)
+        if reported.over:
             break
-        waits.append(told.next_at - desk.clock.now())
-        desk.clock.advance(told.next_at - desk.clock.now())
+        waits.append(reported.next_at - harness.clock.now())
+        harness.clock.advance(reported.next_at - harness.clock.now())
 
     assert waits == [1000, 2000, 4000, 8000, 16_000, 29_000]
-    assert (told.state, told.tries, told.note) == (AnnouncementState.GIVEN_UP, 7, "answered 500")
-    assert told.ended_at == NOON + MINUTE
-    assert await desk.status(run) == (RunStatus.COMPLETED, None)
-    assert desk.events.names() == ["announcement_delayed"] * 6 + ["announcement_given_up"]
-    assert desk.counts == [("ops", "delayed")] * 6 + [("ops", "given_up")]
-    assert desk.announcer.status.condition is HealthCondition.ERROR
-    assert desk.announcer.status.message == "channel ops: answered 500"
+    assert (reported.state, reported.tries, reported.note) == (AnnouncementState.GIVEN_UP, 7, "answered 500")
+    assert reported.ended_at == NOON + MINUTE
+    assert await harness.status(run) == (RunStatus.COMPLETED, None)
+    assert harness.events.names() == ["announcement_delayed"] * 6 + ["announcement_given_up"]
+    assert harness.counts == [("ops", "delayed")] * 6 + [("ops", "given_up")]
+    assert harness.announcer.status.condition is HealthCondition.ERROR
+    assert harness.announcer.status.message == "channel ops: answered 500"
 
 
 @pytest.mark.req("Z-07")
 async def test_a_channel_that_asks_for_a_pause_gets_it_and_other_channels_go_on(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service)
+    harness = AnnouncerHarness(service)
     async with channel_server() as other:
         hook = {"kind": "webhook", "url": other.url, "secret": "s"}
-        desk.announcer = desk.new_announcer(hook=hook)
-        job = await desk.job(AnnounceRule(channel="ops"))
-        second = await desk.job(AnnounceRule(channel="ops"), AnnounceRule(channel="hook"), name="second")
+        harness.announcer = harness.new_announcer(hook=hook)
+        job = await harness.job(AnnounceRule(channel="ops"))
+        second = await harness.job(AnnounceRule(channel="ops"), AnnounceRule(channel="hook"), name="second")
         service.answers = [ScriptedAnswer(429, None, {"Retry-After": "30"})]
-        await desk.ran(job, "a")
-        await desk.settle()
-        await desk.ran(second, "b")
-        await desk.settle()
+        await harness.ran(job, "a")
+        await harness.settle()
+        await harness.ran(second, "b")
+        await harness.settle()
 
         assert len(service.requests) == 1
         assert len(other.requests) == 1
-        desk.clock.advance(29_999)
-        await desk.settle()
+        harness.clock.advance(29_999)
+        await harness.settle()
         assert len(service.requests) == 1
-        desk.clock.advance(1)
-        await desk.settle()
+        harness.clock.advance(1)
+        await harness.settle()
         assert len(service.requests) == 3
 
 
 @pytest.mark.req("Z-07")
-async def test_a_refusal_is_given_up_at_once_and_can_be_tried_again(desk: AnnouncerHarness) -> None:
-    run = await desk.ran(await desk.job(), "a")
-    desk.service.answers = [ScriptedAnswer(json={"ok": False, "error": "channel_not_found"})]
-    await desk.settle()
-    [told] = await desk.told(run)
-    assert (told.state, told.note) == (AnnouncementState.GIVEN_UP, "answered with the error channel_not_found")
+async def test_a_refusal_is_given_up_at_once_and_can_be_tried_again(harness: AnnouncerHarness) -> None:
+    run = await harness.ran(await harness.job(), "a")
+    harness.service.answers = [ScriptedAnswer(json={"ok": False, "error": "channel_not_found"})]
+    await harness.settle()
+    [reported] = await harness.reported(run)
+    assert (reported.state, reported.note) == (AnnouncementState.GIVEN_UP, "answered with the error channel_not_found")
 
-    assert await desk.store.announcements.retry("default", told.announcement_id, actor="ada", now=desk.clock.now())
-    await desk.settle()
+    assert await harness.store.announcements.retry(
+        "default", reported.announcement_id, actor="ada", now=harness.clock.now()
+    )
+    await harness.settle()
 
-    assert [one.state for one in await desk.told(run)] == [AnnouncementState.SENT]
-    assert len(desk.service.requests) == 2
+    assert [one.state for one in await harness.reported(run)] == [AnnouncementState.SENT]
+    assert len(harness.service.requests) == 2
 
 
 @pytest.mark.req("Z-07")
-async def test_a_run_that_is_not_announced_fails_and_its_work_is_not_repeated(desk: AnnouncerHarness) -> None:
-    run = await desk.ran(await desk.job(AnnounceRule(channel="ops", best_effort=False)), "a")
-    desk.service.usual = ScriptedAnswer(403)
-    assert await desk.status(run) == (RunStatus.RUNNING, None)
+async def test_a_run_that_is_not_announced_fails_and_its_work_is_not_repeated(harness: AnnouncerHarness) -> None:
+    run = await harness.ran(await harness.job(AnnounceRule(channel="ops", best_effort=False)), "a")
+    harness.service.usual = ScriptedAnswer(403)
+    assert await harness.status(run) == (RunStatus.RUNNING, None)
 
-    await desk.settle()
+    await harness.settle()
 
-    assert await desk.status(run) == (RunStatus.FAILED, "not announced to ops: answered 403")
-    [task] = await desk.store.history.tasks([run])
+    assert await harness.status(run) == (RunStatus.FAILED, "not announced to ops: answered 403")
+    [task] = await harness.store.history.tasks([run])
     assert task.fence == 1
 
 
-async def test_a_channel_that_the_settings_lack_by_now_is_waited_for(desk: AnnouncerHarness) -> None:
-    job = await desk.job(AnnounceRule(channel="gone"))
-    run = await desk.ran(job, "a")
-    await desk.settle()
-    [told] = await desk.told(run)
-    assert (told.state, told.note) == (AnnouncementState.PENDING, "no channel of this name is configured")
-    assert desk.counts == [("other", "delayed")]
+async def test_a_channel_that_the_settings_lack_by_now_is_waited_for(harness: AnnouncerHarness) -> None:
+    job = await harness.job(AnnounceRule(channel="gone"))
+    run = await harness.ran(job, "a")
+    await harness.settle()
+    [reported] = await harness.reported(run)
+    assert (reported.state, reported.note) == (AnnouncementState.PENDING, "no channel of this name is configured")
+    assert harness.counts == [("other", "delayed")]
 
-    desk.clock.advance(HOUR)
-    await desk.settle(desk.new_announcer("b", gone=desk.channels["ops"]))
+    harness.clock.advance(HOUR)
+    await harness.settle(harness.new_announcer("b", gone=harness.channels["ops"]))
 
-    assert [one.state for one in await desk.told(run)] == [AnnouncementState.SENT]
+    assert [one.state for one in await harness.reported(run)] == [AnnouncementState.SENT]
 
 
-async def test_what_was_never_tried_while_its_channel_failed_is_given_up_with_it(service: ChannelServer) -> None:
+async def test_announcements_that_waited_for_a_failing_channel_are_given_up_with_it(service: ChannelServer) -> None:
     """Otherwise a channel that is down for a day would tell a day of old news when it is back."""
-    desk = AnnouncerHarness(service, give_up="1m")
-    job = await desk.job()
+    harness = AnnouncerHarness(service, give_up="1m")
+    job = await harness.job()
     service.usual = BUSY
     for number in range(3):
-        await desk.ran(job, f"{number}")
-    desk.clock.advance(MINUTE)
-    await desk.settle()
+        await harness.ran(job, f"{number}")
+    harness.clock.advance(MINUTE)
+    await harness.settle()
 
-    assert {one.state for one in await desk.told()} == {AnnouncementState.GIVEN_UP}
+    assert {one.state for one in await harness.reported()} == {AnnouncementState.GIVEN_UP}
     assert len(service.requests) == 1
-    assert [one.note for one in await desk.told()] == ["answered 500", *["not tried in time: answered 500"] * 2]
+    assert [one.note for one in await harness.reported()] == ["answered 500", *["not tried in time: answered 500"] * 2]
 
 
-async def test_after_an_outage_of_the_scheduler_what_is_old_is_still_told(desk: AnnouncerHarness) -> None:
-    run = await desk.ran(await desk.job(), "a")
-    desk.clock.advance(24 * HOUR)
+async def test_after_an_outage_of_the_scheduler_old_announcements_are_still_sent(harness: AnnouncerHarness) -> None:
+    run = await harness.ran(await harness.job(), "a")
+    harness.clock.advance(24 * HOUR)
 
-    await desk.settle()
+    await harness.settle()
 
-    assert [one.state for one in await desk.told(run)] == [AnnouncementState.SENT]
+    assert [one.state for one in await harness.reported(run)] == [AnnouncementState.SENT]
 
 
 # ---- order and shares ----------------------------------------------------------------------------
 
 
-async def test_a_recovery_is_not_told_before_the_failure(desk: AnnouncerHarness) -> None:
-    job = await desk.job(AnnounceRule(channel="ops", on=ALL))
-    other = await desk.job(AnnounceRule(channel="ops", on=ALL), name="other")
-    await desk.ran(job, "a", error="disk full")
-    await desk.ran(job, "b")
-    await desk.ran(other, "c", b'"of another job"')
-    desk.service.answers = [BUSY]
+async def test_a_recovery_is_not_announced_before_the_failure(harness: AnnouncerHarness) -> None:
+    job = await harness.job(AnnounceRule(channel="ops", on=ALL))
+    other = await harness.job(AnnounceRule(channel="ops", on=ALL), name="other")
+    await harness.ran(job, "a", error="disk full")
+    await harness.ran(job, "b")
+    await harness.ran(other, "c", b'"of another job"')
+    harness.service.answers = [BUSY]
 
-    await desk.settle()
-    assert desk.service.texts == ["disk full", "of another job"]
-    desk.clock.advance(1000)
-    await desk.settle()
+    await harness.settle()
+    assert harness.service.texts == ["disk full", "of another job"]
+    harness.clock.advance(1000)
+    await harness.settle()
 
-    assert desk.service.texts[2] == "disk full"
-    assert desk.service.texts[3].startswith("backup succeeded again")
+    assert harness.service.texts[2] == "disk full"
+    assert harness.service.texts[3].startswith("backup succeeded again")
 
 
 async def test_a_channel_that_never_answers_delays_no_other(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service)
+    harness = AnnouncerHarness(service)
     service.usual = SILENT
     async with channel_server() as other:
         good = {"kind": "slack", "url": other.url, "token": "t", "to": "C1"}
-        desk.announcer = desk.new_announcer(good=good)
+        harness.announcer = harness.new_announcer(good=good)
         for number in range(100):
-            job = await desk.job(AnnounceRule(channel="ops", to=f"C{number}"), name=f"dead{number}")
-            await desk.ran(job, f"dead{number}")
-        await desk.ran(await desk.job(AnnounceRule(channel="good"), name="good"), "good")
+            job = await harness.job(AnnounceRule(channel="ops", to=f"C{number}"), name=f"dead{number}")
+            await harness.ran(job, f"dead{number}")
+        await harness.ran(await harness.job(AnnounceRule(channel="good"), name="good"), "good")
 
-        await desk.announcer.step()
+        await harness.announcer.step()
         async with asyncio.timeout(20):
             await other.until(1)
-            await desk.announcer.drain()
+            await harness.announcer.drain()
 
     assert len(service.requests) < 100
 
 
 async def test_a_backlog_of_one_tenant_delays_another_by_its_turn(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service)
-    first, second = await desk.job(name="a"), await desk.job(name="b", tenant="second")
+    harness = AnnouncerHarness(service)
+    first, second = await harness.job(name="a"), await harness.job(name="b", tenant="second")
     for number in range(200):
-        await desk.ran(first, f"a{number}", f'"first {number}"'.encode())
-    await desk.ran(second, "b", b'"second"')
+        await harness.ran(first, f"a{number}", f'"first {number}"'.encode())
+    await harness.ran(second, "b", b'"second"')
 
-    await desk.settle()
+    await harness.settle()
 
-    assert desk.service.texts.index("second") < 60
-    assert len(desk.service.texts) == 201
+    assert harness.service.texts.index("second") < 60
+    assert len(harness.service.texts) == 201
 
 
 async def test_texts_for_one_chat_are_sent_one_after_the_other(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service)
+    harness = AnnouncerHarness(service)
     service.delay = 0.01
     for number in range(5):
-        await desk.ran(await desk.job(name=f"j{number}"), f"{number}", f'"{number}"'.encode())
+        await harness.ran(await harness.job(name=f"j{number}"), f"{number}", f'"{number}"'.encode())
 
-    await desk.settle()
+    await harness.settle()
 
     assert service.most_under_way == 1
     assert service.texts == [str(number) for number in range(5)]
@@ -377,39 +393,39 @@ async def test_texts_for_one_chat_are_sent_one_after_the_other(service: ChannelS
 
 @pytest.mark.req("Z-07")
 async def test_two_announcers_on_one_store_send_each_part_once(service: ChannelServer) -> None:
-    desk = AnnouncerHarness(service, **telegram(service))
+    harness = AnnouncerHarness(service, **telegram(service))
     texts = {}
     for number in range(6):
         texts[f"r{number}"] = f"{number} " * 3000
-        job = await desk.job(AnnounceRule(channel="ops", to=str(number)), name=f"j{number}")
-        await desk.ran(job, f"r{number}", f'"{texts[f"r{number}"]}"'.encode())
-    announcers: Sequence[Announcer] = [desk.announcer, desk.new_announcer("b")]
+        job = await harness.job(AnnounceRule(channel="ops", to=str(number)), name=f"j{number}")
+        await harness.ran(job, f"r{number}", f'"{texts[f"r{number}"]}"'.encode())
+    announcers: Sequence[Announcer] = [harness.announcer, harness.new_announcer("b")]
 
-    await asyncio.gather(*(desk.settle(one) for one in announcers))
+    await asyncio.gather(*(harness.settle(one) for one in announcers))
 
     sent = [(one.json["chat_id"], one.json["text"]) for one in service.requests]
     assert len(sent) == len(set(sent)) == 6 * 2
-    assert {one.state for one in await desk.told()} == {AnnouncementState.SENT}
+    assert {one.state for one in await harness.reported()} == {AnnouncementState.SENT}
 
 
 async def test_a_sender_that_has_lost_its_claim_stops(service: ChannelServer) -> None:
     """Another node has waited for the end of the claim of a node that was stopped for too long."""
-    desk = AnnouncerHarness(service, **telegram(service))
-    await desk.ran(await desk.job(), "a", f'"{"x" * 9000}"'.encode())
+    harness = AnnouncerHarness(service, **telegram(service))
+    await harness.ran(await harness.job(), "a", f'"{"x" * 9000}"'.encode())
     service.usual = SILENT
-    await desk.announcer.step()
+    await harness.announcer.step()
     await service.until(1)
-    desk.clock.advance(HOUR)
+    harness.clock.advance(HOUR)
     claim = AnnouncementClaim(holder="b", limit=1, per_channel=1, claim_ms=MINUTE)
-    [theirs] = await desk.store.announcement_queue.claim(claim)
+    [theirs] = await harness.store.announcement_queue.claim(claim)
     assert theirs.fence == 2
 
     service.usual = ScriptedAnswer(json={"ok": True})
     async with asyncio.timeout(20):
-        await desk.announcer.drain()
+        await harness.announcer.drain()
 
-    [told] = await desk.told()
-    assert (told.fence, told.parts_sent, told.state) == (2, 0, AnnouncementState.PENDING)
+    [reported] = await harness.reported()
+    assert (reported.fence, reported.parts_sent, reported.state) == (2, 0, AnnouncementState.PENDING)
 
 
 # ---- secrets -------------------------------------------------------------------------------------
@@ -418,29 +434,29 @@ async def test_a_sender_that_has_lost_its_claim_stops(service: ChannelServer) ->
 @pytest.mark.req("Z-07")
 async def test_no_token_is_in_a_row_an_event_or_the_health(service: ChannelServer) -> None:
     token = "123456:AAF-very_secret"  # noqa: S105 - of a test
-    desk = AnnouncerHarness(service, **telegram(service, token=token, give_up="1s"))
-    run = await desk.ran(await desk.job(AnnounceRule(channel="ops", best_effort=False)), "a")
+    harness = AnnouncerHarness(service, **telegram(service, token=token, give_up="1s"))
+    run = await harness.ran(await harness.job(AnnounceRule(channel="ops", best_effort=False)), "a")
     service.usual = ScriptedAnswer(500, {"description": f"cannot serve /bot{token}/sendMessage"})
     for _ in range(2):
-        await desk.settle()
-        desk.clock.advance(1000)
+        await harness.settle()
+        harness.clock.advance(1000)
 
-    assert (await desk.status(run))[0] is RunStatus.FAILED
+    assert (await harness.status(run))[0] is RunStatus.FAILED
     shown = [
-        repr(desk.events.seen),
-        desk.announcer.status.message,
-        repr(await desk.told()),
-        repr(await desk.status(run)),
+        repr(harness.events.seen),
+        harness.announcer.status.message,
+        repr(await harness.reported()),
+        repr(await harness.status(run)),
     ]
     assert all("answered 500" in text for text in shown)
     assert not any(token in text or "AAF-very" in text for text in shown)
 
 
 async def test_an_announcement_that_cannot_be_composed_is_tried_again_and_stops_no_other(
-    desk: AnnouncerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: AnnouncerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await desk.job()
-    broken, good = await desk.ran(job, "a"), await desk.ran(await desk.job(name="other"), "b")
+    job = await harness.job()
+    broken, good = await harness.ran(job, "a"), await harness.ran(await harness.job(name="other"), "b")
     compose = MessageComposer.text
 
     async def text(self: MessageComposer, one: Announcement) -> str | None:
@@ -449,9 +465,9 @@ async def test_an_announcement_that_cannot_be_composed_is_tried_again_and_stops_
         return await compose(self, one)
 
     monkeypatch.setattr(MessageComposer, "text", text)
-    await desk.settle()
+    await harness.settle()
 
-    [held] = await desk.told(broken)
+    [held] = await harness.reported(broken)
     assert (held.state, held.note) == (AnnouncementState.PENDING, "an unexpected error: RuntimeError")
-    assert [one.state for one in await desk.told(good)] == [AnnouncementState.SENT]
-    assert "step_failed" in desk.events.names()
+    assert [one.state for one in await harness.reported(good)] == [AnnouncementState.SENT]
+    assert "step_failed" in harness.events.names()

@@ -81,9 +81,9 @@ async def test_planned_times_run_one_after_the_other_in_their_order(at: Backfill
     assert await at.go() == HOURS[:1]
     assert await at.ran() == HOURS
 
-    told = await at.backfill_service.get(asked.backfill_id)
-    assert (asked.planned, told.fired, told.skipped, told.under_way) == (5, 5, 0, 0)
-    assert told.backfill.ended_at == NOON
+    reported = await at.backfill_service.get(asked.backfill_id)
+    assert (asked.planned, reported.fired, reported.skipped, reported.under_way) == (5, 5, 0, 0)
+    assert reported.backfill.ended_at == NOON
     assert "backfill_ended" in at.events.names()
 
 
@@ -110,7 +110,7 @@ async def test_runs_of_the_past_start_beside_others_and_are_in_flight(at: Backfi
     assert {run.source for run in await at.under_way()} == {RunSource.BACKFILL}
 
 
-async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
+async def test_a_tick_that_had_a_run_is_not_backfilled(at: BackfillFixture) -> None:
     schedule = await at.job(mark=HOURS[2] - MINUTE)
     terms = await at.store.shards.claim("node", ttl_ms=1000, limit=SHARDS)
     await at.store.ledger.decide([plan(schedule, now=HOURS[2])], now=HOURS[2], terms=terms)
@@ -123,18 +123,18 @@ async def test_what_has_had_a_run_has_none_again(at: BackfillFixture) -> None:
     asked = (await at.backfill_service.start("report", HOURS[0], HOURS[2], actor="ada")).backfill
 
     assert await at.ran() == []
-    told = await at.backfill_service.get(asked.backfill_id)
-    assert (told.fired, told.skipped) == (0, 3)
+    reported = await at.backfill_service.get(asked.backfill_id)
+    assert (reported.fired, reported.skipped) == (0, 3)
 
 
-async def test_what_has_had_a_run_runs_again_if_that_is_wanted(at: BackfillFixture) -> None:
+async def test_a_tick_that_had_a_run_is_backfilled_on_request(at: BackfillFixture) -> None:
     await at.job()
     for again in (False, True, True):
         await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada", again=again)
         assert await at.ran() == HOURS[:2]
 
 
-async def test_another_goes_on_where_the_first_left_off(at: BackfillFixture) -> None:
+async def test_another_node_continues_a_backfill(at: BackfillFixture) -> None:
     await at.job()
     await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")
     await at.go()
@@ -153,14 +153,14 @@ async def test_an_edit_does_not_change_what_was_asked_for(at: BackfillFixture) -
     assert await at.ran() == HOURS
 
 
-async def test_what_was_cancelled_starts_nothing_more_and_what_is_under_way_goes_on(at: BackfillFixture) -> None:
+async def test_a_cancelled_backfill_starts_no_more_runs_and_its_active_ones_continue(at: BackfillFixture) -> None:
     await at.job()
     asked = (await at.backfill_service.start("report", HOURS[0], HOURS[-1], actor="ada")).backfill
     await at.go()
 
-    told = await at.backfill_service.cancel(asked.backfill_id, actor="ada")
+    reported = await at.backfill_service.cancel(asked.backfill_id, actor="ada")
 
-    assert (told.backfill.cancelled, told.under_way) == (True, 1)
+    assert (reported.backfill.cancelled, reported.under_way) == (True, 1)
     assert await at.ran() == HOURS[:1]
 
 
@@ -233,7 +233,7 @@ async def test_a_stretch_that_makes_no_sense_is_refused(
     assert await at.backfill_service.page() == []
 
 
-async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: BackfillFixture) -> None:
+async def test_ticks_of_a_pause_that_has_not_ended_are_not_backfilled(at: BackfillFixture) -> None:
     await at.job()
     await at.schedules.pause("report", actor="ada")
     at.clock.advance(2 * HOUR)
@@ -246,7 +246,7 @@ async def test_ticks_of_a_pause_that_goes_on_are_not_for_a_backfill(at: Backfill
     assert await at.ran() == [NOON + HOUR, NOON + 2 * HOUR]
 
 
-async def test_what_is_not_there_is_said(at: BackfillFixture) -> None:
+async def test_a_missing_backfill_is_reported(at: BackfillFixture) -> None:
     with pytest.raises(NotFound):
         await at.backfill_service.start("report", HOURS[0], HOURS[1], actor="ada")
     with pytest.raises(NotFound):

@@ -64,8 +64,8 @@ class CleanerFixture:
         self.store = MemoryStore(self.clock.now)
         self.store.retention = self.retention = CountingRetention(self.store.state, self.store.rules)
         self.events = Recorder()
-        self.shelf = FillableArchive()
-        self.archive = archive or self.shelf
+        self.fillable_archive = FillableArchive()
+        self.archive = archive or self.fillable_archive
         self.settings = load(flags={"cleaner.dedupe": "1d", "cleaner.portion": portion})
         self.cleaner = self.another("a")
 
@@ -85,8 +85,8 @@ class CleanerFixture:
     async def job(self, name: str = "report", **changes: Any) -> Schedule:  # noqa: ANN401
         made = minutely(name, trigger=OnDemand())
         made = replace(made, spec=replace(made.spec, workflow_id=name), next_fire_at=None)
-        wish = JobChangeset(workflows=[workflow(name, **changes)], added=[made])
-        assert await self.store.jobs.apply(wish, now=self.clock.now(), actor="ada", tzdata="")
+        request = JobChangeset(workflows=[workflow(name, **changes)], added=[made])
+        assert await self.store.jobs.apply(request, now=self.clock.now(), actor="ada", tzdata="")
         return made
 
     async def run(self, job: Schedule, name: str) -> Run:
@@ -155,7 +155,7 @@ async def test_a_job_may_keep_its_newest_runs_only() -> None:
 
     await home.pass_()
     assert await home.left(*runs, *theirs) == ["run_s2", "run_s3", "run_u0", "run_u1", "run_u2", "run_u3"]
-    assert {record.table for record in home.shelf.kept} == {"run", "task", "attempt"}
+    assert {record.table for record in home.fillable_archive.kept} == {"run", "task", "attempt"}
     home.clock.advance(8 * DAY_MS)
     await home.pass_()
     assert await home.left(*runs) == [], "the days count besides"
@@ -180,18 +180,18 @@ async def test_nothing_is_removed_that_could_not_be_archived() -> None:
     home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
-    home.shelf.full = True
+    home.fillable_archive.full = True
 
     assert await home.cleaner.step() < 1
     assert await home.left(run) == ["run_a"]
     assert home.events.names() == ["store_unavailable"]
-    home.shelf.full = False
+    home.fillable_archive.full = False
     await home.pass_()
     assert await home.left(run) == []
-    assert {record.table for record in home.shelf.kept} == {"run", "task", "attempt"}
+    assert {record.table for record in home.fillable_archive.kept} == {"run", "task", "attempt"}
 
 
-async def test_what_was_archived_and_not_removed_is_archived_again_and_read_once(tmp_path: Path) -> None:
+async def test_records_archived_but_not_removed_are_archived_again_and_read_once(tmp_path: Path) -> None:
     home = CleanerFixture(FolderArchive(tmp_path))
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
@@ -219,7 +219,7 @@ async def test_a_dry_pass_says_what_would_go_and_lets_nothing_go() -> None:
     done = await home.cleaner.clean(dry=True)
 
     assert (done.gone, done.rows) == ({RetentionKind.RUNS: 1}, {"run": 1, "task": 1, "attempt": 1})
-    assert (await home.left(run), home.shelf.kept) == (["run_a"], [])
+    assert (await home.left(run), home.fillable_archive.kept) == (["run_a"], [])
 
 
 async def test_a_pass_announces_what_it_let_go() -> None:
@@ -251,14 +251,14 @@ async def test_a_node_that_lost_its_right_while_it_archived_removes_nothing() ->
     home = CleanerFixture()
     run = await home.run(await home.job(), "a")
     home.clock.advance(91 * DAY_MS)
-    original = home.shelf.keep
+    original = home.fillable_archive.keep
 
     async def slow(records: Sequence[ArchiveRecord]) -> None:
         home.clock.advance(10 * 60_000)
         assert await home.store.singletons.acquire_singleton("cleaner", "b", ttl_ms=160_000)
         await original(records)
 
-    home.shelf.keep = slow  # type: ignore[method-assign]
+    home.fillable_archive.keep = slow  # type: ignore[method-assign]
     await home.cleaner.step()
 
     assert await home.left(run) == ["run_a"]
@@ -285,7 +285,7 @@ async def test_a_version_of_a_workflow_goes_after_its_last_run_and_the_newest_st
     home.clock.advance(2 * DAY_MS)
     await home.pass_()
     assert (await home.left(run, last), await left()) == ([], [2])
-    assert {record.table for record in home.shelf.kept} >= {"workflow"}
+    assert {record.table for record in home.fillable_archive.kept} >= {"workflow"}
 
 
 async def test_a_tick_goes_in_the_same_pass_as_its_run() -> None:

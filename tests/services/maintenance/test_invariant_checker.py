@@ -34,7 +34,7 @@ class InvariantFixture:
         self.store = MemoryStore(self.clock.now)
         self.plant = memory_row_editor(self.store)
         self.events = Recorder()
-        self.warden = InvariantChecker(
+        self.checker = InvariantChecker(
             self.store.invariants, self.clock, self.events, SETTINGS, lease=lease(self.store, self.clock, "a")
         )
 
@@ -45,115 +45,119 @@ class InvariantFixture:
 
 
 async def test_all_is_well_while_nothing_is_wrong() -> None:
-    ward = InvariantFixture()
-    await ward.schedule()
+    fixture = InvariantFixture()
+    await fixture.schedule()
 
-    assert await ward.warden.step() == 30
-    assert ward.events.seen == []
-    assert sum(ward.warden.failures.values()) == 0
+    assert await fixture.checker.step() == 30
+    assert fixture.events.seen == []
+    assert sum(fixture.checker.failures.values()) == 0
 
 
 async def test_a_schedule_that_is_neither_paused_nor_finished_gets_its_next_fire() -> None:
-    ward = InvariantFixture()
-    lost, _ = await ward.schedule(), await ward.schedule("over", end_at=NOON - MINUTE)
-    await ward.plant("schedule", "uid", lost.uid, "next_fire_at", None)
+    fixture = InvariantFixture()
+    lost, _ = await fixture.schedule(), await fixture.schedule("over", end_at=NOON - MINUTE)
+    await fixture.plant("schedule", "uid", lost.uid, "next_fire_at", None)
 
-    await ward.warden.step()
+    await fixture.checker.step()
 
-    assert await ward.store.schedules.find("default", "report") == lost
+    assert await fixture.store.schedules.find("default", "report") == lost
     facts = {"vital": Invariant.NEXT_FIRE, "schedule": "report", "next_fire_at": NOON + MINUTE}
-    assert ward.events.seen == [("vital_repaired", facts)]
-    assert (ward.warden.failures[Invariant.NEXT_FIRE], ward.warden.repairs[Invariant.NEXT_FIRE]) == (1, 1)
-    await ward.warden.step()
-    assert len(ward.events.seen) == 1
+    assert fixture.events.seen == [("vital_repaired", facts)]
+    assert (fixture.checker.failures[Invariant.NEXT_FIRE], fixture.checker.repairs[Invariant.NEXT_FIRE]) == (1, 1)
+    await fixture.checker.step()
+    assert len(fixture.events.seen) == 1
 
 
 async def test_many_schedules_are_looked_at_some_in_each_look() -> None:
-    ward = InvariantFixture()
+    fixture = InvariantFixture()
     for name in "abcde":
-        made = await ward.schedule(name)
-        await ward.plant("schedule", "uid", made.uid, "active_runs", 3)
+        made = await fixture.schedule(name)
+        await fixture.plant("schedule", "uid", made.uid, "active_runs", 3)
 
-    await ward.warden.step()
-    assert ward.warden.repairs[Invariant.COUNTS] == 2
-    await ward.warden.step()
-    await ward.warden.step()
-    assert ward.warden.repairs[Invariant.COUNTS] == 5
-    await ward.warden.step()
-    assert ward.warden.repairs[Invariant.COUNTS] == 5
+    await fixture.checker.step()
+    assert fixture.checker.repairs[Invariant.COUNTS] == 2
+    await fixture.checker.step()
+    await fixture.checker.step()
+    assert fixture.checker.repairs[Invariant.COUNTS] == 5
+    await fixture.checker.step()
+    assert fixture.checker.repairs[Invariant.COUNTS] == 5
 
 
 @pytest.mark.guarantee("S21")
 async def test_counts_that_are_wrong_are_put_right_and_shown() -> None:
-    ward = InvariantFixture()
-    made = await ward.schedule()
-    await ward.plant("schedule", "uid", made.uid, "queued_runs", 1)
+    fixture = InvariantFixture()
+    made = await fixture.schedule()
+    await fixture.plant("schedule", "uid", made.uid, "queued_runs", 1)
 
-    await ward.warden.step()
+    await fixture.checker.step()
 
     facts = {"vital": Invariant.COUNTS, "schedule": "report", "counted": (0, 1), "found": (0, 0)}
-    assert ward.events.seen == [("vital_repaired", facts)]
+    assert fixture.events.seen == [("vital_repaired", facts)]
 
 
 async def test_an_attempt_that_nobody_ends_is_announced_once_and_so_is_its_end() -> None:
-    ward = InvariantFixture()
-    made = replace(await ward.schedule(trigger=Cron("0 0 1 1 *")))
+    fixture = InvariantFixture()
+    made = replace(await fixture.schedule(trigger=Cron("0 0 1 1 *")))
     run = new_requested_run(RunId("run_a"), made, source=RunSource.MANUAL, now=NOON)
-    await ward.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
-    taken = await take_task(ward.store, "w1", run, now=NOON)
-    ward.clock.advance(5 * MINUTE)
+    await fixture.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+    taken = await take_task(fixture.store, "w1", run, now=NOON)
+    fixture.clock.advance(5 * MINUTE)
 
-    await ward.warden.step()
-    await ward.warden.step()
+    await fixture.checker.step()
+    await fixture.checker.step()
 
     facts = {"vital": Invariant.OWNERS, "tasks": [taken.task.task_id], "workers": ["w1"]}
-    assert ward.events.seen == [("vital_failed", facts)]
-    assert ward.warden.failing == {Invariant.OWNERS}
-    await ward.store.attempts.renew("w1", [(taken.task.task_id, 1)], lease_ms=MINUTE)
-    await ward.warden.step()
-    assert ward.events.seen[1:] == [("vital_recovered", {"vital": Invariant.OWNERS})]
-    assert ward.warden.failing == set()
+    assert fixture.events.seen == [("vital_failed", facts)]
+    assert fixture.checker.failing == {Invariant.OWNERS}
+    await fixture.store.attempts.renew("w1", [(taken.task.task_id, 1)], lease_ms=MINUTE)
+    await fixture.checker.step()
+    assert fixture.events.seen[1:] == [("vital_recovered", {"vital": Invariant.OWNERS})]
+    assert fixture.checker.failing == set()
 
 
 @pytest.mark.guarantee("S21")
 @pytest.mark.parametrize("led", [True, False])
 async def test_a_mark_that_does_not_move_is_announced_at_the_second_look(*, led: bool) -> None:
-    ward = InvariantFixture()
-    await ward.schedule()
-    ward.clock.advance(MINUTE + 30_001)
+    fixture = InvariantFixture()
+    await fixture.schedule()
+    fixture.clock.advance(MINUTE + 30_001)
     if led:
-        await ward.store.shards.claim("node", ttl_ms=TTL, limit=SHARDS)
+        await fixture.store.shards.claim("node", ttl_ms=TTL, limit=SHARDS)
 
-    await ward.warden.step()
-    assert ward.events.seen == []
-    await ward.warden.step()
+    await fixture.checker.step()
+    assert fixture.events.seen == []
+    await fixture.checker.step()
 
     facts = {"vital": Invariant.MARKS, "schedule": "report", "due_at": NOON + MINUTE, "led": led}
-    assert ward.events.seen == [("vital_failed", facts)]
+    assert fixture.events.seen == [("vital_failed", facts)]
 
 
 async def test_a_tick_that_has_just_come_due_is_no_reason_for_alarm() -> None:
-    ward = InvariantFixture()
-    await ward.schedule()
-    ward.clock.advance(MINUTE + 30_000)
+    fixture = InvariantFixture()
+    await fixture.schedule()
+    fixture.clock.advance(MINUTE + 30_000)
 
-    await ward.warden.step()
-    await ward.warden.step()
+    await fixture.checker.step()
+    await fixture.checker.step()
 
-    assert ward.events.seen == []
+    assert fixture.events.seen == []
 
 
-async def test_one_node_is_the_warden_until_it_is_silent() -> None:
-    ward = InvariantFixture()
+async def test_one_node_checks_invariants_until_it_is_silent() -> None:
+    fixture = InvariantFixture()
     other = InvariantChecker(
-        ward.store.invariants, ward.clock, ward.events, SETTINGS, lease=lease(ward.store, ward.clock, "b")
+        fixture.store.invariants,
+        fixture.clock,
+        fixture.events,
+        SETTINGS,
+        lease=lease(fixture.store, fixture.clock, "b"),
     )
-    await ward.warden.step()
-    made = await ward.schedule()
-    await ward.plant("schedule", "uid", made.uid, "active_runs", 3)
+    await fixture.checker.step()
+    made = await fixture.schedule()
+    await fixture.plant("schedule", "uid", made.uid, "active_runs", 3)
 
     await other.step()
-    assert ward.events.seen == []
-    ward.clock.advance(MINUTE)
+    assert fixture.events.seen == []
+    fixture.clock.advance(MINUTE)
     await other.step()
-    assert ward.events.names() == ["vital_repaired"]
+    assert fixture.events.names() == ["vital_repaired"]

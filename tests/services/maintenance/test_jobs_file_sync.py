@@ -78,7 +78,7 @@ def heard() -> AnnouncedChanges:
 
 
 @pytest.fixture
-def book() -> FailingJobService:
+def job_service() -> FailingJobService:
     clock = VirtualClock(NOON)
     store = MemoryStore(clock.now)
     made = FailingJobService(store.jobs, store.schedules, store.history, clock, CountedIds())
@@ -87,127 +87,131 @@ def book() -> FailingJobService:
 
 
 @pytest.fixture
-def paper() -> InMemoryJobsFile:
+def jobs_file() -> InMemoryJobsFile:
     return InMemoryJobsFile("a", "b")
 
 
 @pytest.fixture
-def keeper(paper: InMemoryJobsFile, book: FailingJobService, heard: AnnouncedChanges) -> JobsFileSync:
-    return JobsFileSync(paper.watched(), book, heard, actor="ada")
+def file_sync(jobs_file: InMemoryJobsFile, job_service: FailingJobService, heard: AnnouncedChanges) -> JobsFileSync:
+    return JobsFileSync(jobs_file.watched(), job_service, heard, actor="ada")
 
 
-async def test_a_file_is_applied_and_what_became_of_it_is_said(keeper: JobsFileSync, heard: AnnouncedChanges) -> None:
-    await keeper.step()
+async def test_a_file_is_applied_and_what_became_of_it_is_said(
+    file_sync: JobsFileSync, heard: AnnouncedChanges
+) -> None:
+    await file_sync.step()
 
     assert heard.events == [("jobs_applied", {"file": "jobs.yaml", "created": 2, "changed": 0, "unchanged": 0})]
 
 
-async def test_a_file_is_read_on_a_thread_of_its_own(keeper: JobsFileSync, paper: InMemoryJobsFile) -> None:
-    await keeper.step()
+async def test_a_file_is_read_on_a_thread_of_its_own(file_sync: JobsFileSync, jobs_file: InMemoryJobsFile) -> None:
+    await file_sync.step()
 
-    assert threading.current_thread().name not in paper.readers
-    assert len(paper.readers) == 1
+    assert threading.current_thread().name not in jobs_file.readers
+    assert len(jobs_file.readers) == 1
 
 
-async def test_a_file_that_was_only_touched_is_not_read(keeper: JobsFileSync, paper: InMemoryJobsFile) -> None:
-    await keeper.step()
-    paper.write("a", "b")
-    await keeper.step()
+async def test_a_file_that_was_only_touched_is_not_read(file_sync: JobsFileSync, jobs_file: InMemoryJobsFile) -> None:
+    await file_sync.step()
+    jobs_file.write("a", "b")
+    await file_sync.step()
 
-    assert len(paper.readers) == 1
+    assert len(jobs_file.readers) == 1
 
 
 async def test_a_file_that_says_something_else_is_applied(
-    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+    file_sync: JobsFileSync, jobs_file: InMemoryJobsFile, heard: AnnouncedChanges
 ) -> None:
-    await keeper.step()
-    paper.write("a", "b", "c")
-    await keeper.step()
+    await file_sync.step()
+    jobs_file.write("a", "b", "c")
+    await file_sync.step()
 
     assert heard.events[-1][1] == {"file": "jobs.yaml", "created": 1, "changed": 0, "unchanged": 2}
 
 
 @pytest.mark.parametrize(("prune", "event"), [(False, "jobs_orphaned"), (True, "jobs_pruned")])
 async def test_a_job_that_a_file_no_longer_has_is_named_or_deleted(
-    paper: InMemoryJobsFile, book: FailingJobService, heard: AnnouncedChanges, *, prune: bool, event: str
+    jobs_file: InMemoryJobsFile, job_service: FailingJobService, heard: AnnouncedChanges, *, prune: bool, event: str
 ) -> None:
     origin = "file:/etc/jobs.yaml"
     watched = WatchedFile(
         "jobs.yaml",
-        stamp=lambda: paper.writes,
-        digest=lambda: paper.names,
-        read=lambda: with_origin(paper.read(), origin),
+        stamp=lambda: jobs_file.writes,
+        digest=lambda: jobs_file.names,
+        read=lambda: with_origin(jobs_file.read(), origin),
     )
-    keeper = JobsFileSync(watched, book, heard, actor="ada", declaration=Declaration(frozenset([origin]), prune=prune))
-    await keeper.step()
-    paper.write("b")
-    await keeper.step()
+    file_sync = JobsFileSync(
+        watched, job_service, heard, actor="ada", declaration=Declaration(frozenset([origin]), prune=prune)
+    )
+    await file_sync.step()
+    jobs_file.write("b")
+    await file_sync.step()
 
     assert heard.events[-1] == (event, {"origin": "file /etc/jobs.yaml", "count": 1, "jobs": "a"})
 
 
 async def test_a_file_that_is_written_while_it_is_read_is_read_again(
-    keeper: JobsFileSync, paper: InMemoryJobsFile
+    file_sync: JobsFileSync, jobs_file: InMemoryJobsFile
 ) -> None:
-    paper.while_read = lambda: paper.write("a", "b")
-    await keeper.step()
-    paper.while_read = lambda: None
-    await keeper.step()
+    jobs_file.while_read = lambda: jobs_file.write("a", "b")
+    await file_sync.step()
+    jobs_file.while_read = lambda: None
+    await file_sync.step()
 
-    assert len(paper.readers) == 2
+    assert len(jobs_file.readers) == 2
 
 
 async def test_a_broken_file_is_reported_once(
-    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+    file_sync: JobsFileSync, jobs_file: InMemoryJobsFile, heard: AnnouncedChanges
 ) -> None:
-    paper.write("broken")
-    await keeper.step()
-    await keeper.step()
+    jobs_file.write("broken")
+    await file_sync.step()
+    await file_sync.step()
 
     assert heard.names == ["jobs_refused"]
 
 
 async def test_a_change_while_everything_is_read_only_is_reported_once(
-    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+    file_sync: JobsFileSync, job_service: FailingJobService, heard: AnnouncedChanges
 ) -> None:
-    book.failures = [ChangesRefused()]
-    await keeper.step()
-    await keeper.step()
+    job_service.failures = [ChangesRefused()]
+    await file_sync.step()
+    await file_sync.step()
 
     assert heard.names == ["jobs_refused"]
     assert "autonomy is read-only" in str(heard.events[0][1]["error"])
 
 
 async def test_a_file_is_applied_once_it_is_mended(
-    keeper: JobsFileSync, paper: InMemoryJobsFile, heard: AnnouncedChanges
+    file_sync: JobsFileSync, jobs_file: InMemoryJobsFile, heard: AnnouncedChanges
 ) -> None:
-    await keeper.step()
-    paper.write("broken")
-    await keeper.step()
-    paper.write("a", "b")
-    await keeper.step()
+    await file_sync.step()
+    jobs_file.write("broken")
+    await file_sync.step()
+    jobs_file.write("a", "b")
+    await file_sync.step()
 
     assert heard.names == ["jobs_applied", "jobs_refused", "jobs_applied"]
 
 
-async def test_what_the_store_did_not_take_is_tried_again(
-    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+async def test_an_apply_that_the_store_refused_is_retried(
+    file_sync: JobsFileSync, job_service: FailingJobService, heard: AnnouncedChanges
 ) -> None:
-    book.failures = [StoreUnavailable("away")]
+    job_service.failures = [StoreUnavailable("away")]
 
-    assert await keeper.step() < 1
-    await keeper.step()
+    assert await file_sync.step() < 1
+    await file_sync.step()
 
     assert heard.names == ["store_unavailable", "jobs_applied"]
 
 
-async def test_what_others_were_too_quick_for_is_tried_again(
-    keeper: JobsFileSync, book: FailingJobService, heard: AnnouncedChanges
+async def test_an_apply_that_conflicted_with_another_is_retried(
+    file_sync: JobsFileSync, job_service: FailingJobService, heard: AnnouncedChanges
 ) -> None:
-    book.failures = [Contended("job", "a")]
+    job_service.failures = [Contended("job", "a")]
     with pytest.raises(Contended):
-        await keeper.step()
-    await keeper.step()
+        await file_sync.step()
+    await file_sync.step()
 
     assert heard.names == ["jobs_applied"]
 

@@ -111,7 +111,7 @@ async def test_a_lock_is_written_again_before_it_expires_and_not_in_every_step()
     assert publishing.locks.writes == 4
 
 
-async def test_while_the_keeper_is_away_work_goes_on_and_the_lock_is_shown_when_it_is_back() -> None:
+async def test_during_an_outage_of_the_lock_server_work_continues_and_the_lock_is_published_afterwards() -> None:
     publishing = Publishing()
     publishing.locks.away = True
     await publishing.start("report")
@@ -141,7 +141,7 @@ async def test_a_lock_that_could_not_be_withdrawn_is_withdrawn_later() -> None:
     assert publishing.locks.shown == {}
 
 
-async def test_only_the_holder_of_the_lease_publishes_and_the_next_one_goes_on() -> None:
+async def test_only_the_holder_of_the_lease_publishes_and_its_successor_continues() -> None:
     publishing = Publishing(NotOurs())
     await publishing.start("report")
     assert await publishing.publisher.step() == 2.5

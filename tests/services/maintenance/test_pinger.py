@@ -126,7 +126,7 @@ async def heard() -> AsyncIterator[HttpListener]:
         (Result.CANCELLED, (PingMoment.SUCCESS, PingMoment.FAILURE), set()),
     ],
 )
-async def test_what_was_asked_for_is_called_and_nothing_else(
+async def test_only_the_configured_addresses_are_called(
     heard: HttpListener, result: Result, on: tuple[PingMoment, ...], calls: set[str]
 ) -> None:
     setup = PingFixture(heard)
@@ -138,7 +138,7 @@ async def test_what_was_asked_for_is_called_and_nothing_else(
     assert len(heard.calls) == len(calls)
 
 
-async def test_a_run_is_told_once_however_often_it_is_heard_of(heard: HttpListener) -> None:
+async def test_a_run_is_pinged_once_however_often_its_end_is_reported(heard: HttpListener) -> None:
     setup = PingFixture(heard)
     await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
     await setup.settle()
@@ -162,7 +162,7 @@ class BusyExecutions(MemoryExecutions):
         return found
 
 
-async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: HttpListener) -> None:
+async def test_a_run_that_ends_during_the_lookup_is_pinged(heard: HttpListener) -> None:
     clock = VirtualClock(NOON)
     store = MemoryStore(clock.now)
     store.executions = busy = BusyExecutions(store.state)
@@ -178,7 +178,7 @@ async def test_a_run_that_ends_while_it_is_looked_at_is_told(heard: HttpListener
     assert heard.calls == ["/p"]
 
 
-async def test_the_end_of_a_run_that_was_not_started_here_is_told_too(heard: HttpListener) -> None:
+async def test_the_end_of_a_run_that_another_node_started_is_pinged_too(heard: HttpListener) -> None:
     setup = PingFixture(heard)
     setup.runner.pinger = None
     await setup.run("a", "/p", result=Result.FAILED)
@@ -320,7 +320,7 @@ async def test_the_monitor_is_called_while_addresses_of_jobs_hang(heard: HttpLis
     await stopped(setup.pinger)
 
 
-async def test_the_scheduler_is_told_of_while_it_decides(heard: HttpListener) -> None:
+async def test_the_ping_of_the_scheduler_is_sent_while_it_decides(heard: HttpListener) -> None:
     setup = PingFixture(heard, ping_url=heard.url("/alive"), ping_every_ms=60_000)
     await setup.settle()
     assert heard.calls == []
@@ -335,7 +335,7 @@ async def test_the_scheduler_is_told_of_while_it_decides(heard: HttpListener) ->
     assert heard.calls == ["/alive"] * 2
 
 
-async def test_what_ends_while_the_process_stops_is_still_told(heard: HttpListener) -> None:
+async def test_runs_that_end_while_the_process_stops_are_still_pinged(heard: HttpListener) -> None:
     setup = PingFixture(heard)
     await setup.run("a", "/p", on=(PingMoment.SUCCESS,))
 

@@ -31,47 +31,47 @@ class EditableFile:
         return WatchedFile("pools.yaml", stamp=lambda: self.number, digest=lambda: self.number, read=self.read)
 
 
-async def test_what_the_file_says_counts_and_counts_anew_when_it_changes() -> None:
+async def test_pools_of_the_file_apply_and_apply_again_when_it_changes() -> None:
     harness, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
-    await keeper.read()
+    file_sync = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
+    await file_sync.read()
     assert harness.dispatcher.router.pools == FIRST
-    await keeper.step()
+    await file_sync.step()
     assert harness.events.names() == ["pools_read"]
 
     file.write(SECOND)
-    await keeper.step()
+    await file_sync.step()
 
     assert harness.dispatcher.router.pools == SECOND
 
 
-async def test_whoever_waits_for_a_pool_hears_that_the_table_has_changed() -> None:
-    harness, file, told = ExecutionHarness(), EditableFile(), list[str]()
-    keeper = PoolsFileSync(
-        file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: told.append("changed")
+async def test_a_changed_file_wakes_the_dispatcher() -> None:
+    harness, file, reported = ExecutionHarness(), EditableFile(), list[str]()
+    file_sync = PoolsFileSync(
+        file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: reported.append("changed")
     )
-    await keeper.read()
+    await file_sync.read()
     file.write("line 3 is wrong")
-    await keeper.step()
+    await file_sync.step()
     file.write(SECOND)
-    await keeper.step()
+    await file_sync.step()
 
-    assert told == ["changed"] * 2
+    assert reported == ["changed"] * 2
 
 
-async def test_a_broken_file_is_reported_once_and_what_it_said_goes_on_counting() -> None:
+async def test_a_broken_file_is_reported_once_and_its_last_content_stays_in_force() -> None:
     harness, file = ExecutionHarness(), EditableFile()
-    keeper = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
-    await keeper.read()
+    file_sync = PoolsFileSync(file.watched(), harness.dispatcher.router, harness.events, on_change=lambda: None)
+    await file_sync.read()
 
     file.write("line 3 is wrong")
-    await keeper.step()
-    await keeper.step()
+    await file_sync.step()
+    await file_sync.step()
 
     assert harness.dispatcher.router.pools == FIRST
     assert harness.events.names() == ["pools_read", "pools_refused"]
     file.write(SECOND)
-    await keeper.step()
+    await file_sync.step()
     assert harness.dispatcher.router.pools == SECOND
 
 

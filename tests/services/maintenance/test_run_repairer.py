@@ -43,7 +43,7 @@ class RepairFixture:
         self.plant = memory_row_editor(self.store)
         self.harness = ExecutionHarness(store=self.store, clock=self.clock)
         self.woken: list[bool] = []
-        self.mender = self.another("a")
+        self.repairer = self.another("a")
 
     def another(self, holder: str) -> RunRepairer:
         return RunRepairer(
@@ -68,64 +68,64 @@ class RepairFixture:
 
 
 @pytest.mark.req("R-07")
-async def test_a_run_that_waits_in_vain_goes_on_and_that_is_announced_and_counted() -> None:
-    ward = RepairFixture()
-    await ward.broken("a")
-    ward.clock.advance(2 * MINUTE)
+async def test_a_stuck_run_is_repaired_and_that_is_reported_and_counted() -> None:
+    fixture = RepairFixture()
+    await fixture.broken("a")
+    fixture.clock.advance(2 * MINUTE)
 
-    assert await ward.mender.step() == 30
+    assert await fixture.repairer.step() == 30
 
-    run = await ward.store.executions.find_run(RunId("run_a"))
+    run = await fixture.store.executions.find_run(RunId("run_a"))
     assert run is not None
     assert run.status is RunStatus.COMPLETED
-    assert ward.harness.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
-    assert (ward.mender.repaired[StuckReason.NOT_ENDED], ward.woken) == (1, [True])
+    assert fixture.harness.events.seen == [("run_mended", {"run": "run_a", "ailment": StuckReason.NOT_ENDED})]
+    assert (fixture.repairer.repaired[StuckReason.NOT_ENDED], fixture.woken) == (1, [True])
 
 
 async def test_a_run_that_was_just_made_is_left_alone() -> None:
-    ward = RepairFixture()
-    await ward.broken("a")
+    fixture = RepairFixture()
+    await fixture.broken("a")
 
-    await ward.mender.step()
+    await fixture.repairer.step()
 
-    assert await ward.open() == ["run_a"]
+    assert await fixture.open() == ["run_a"]
 
 
 @pytest.mark.req("R-07")
-async def test_a_look_goes_only_so_far_and_the_next_one_goes_on_from_there() -> None:
-    ward = RepairFixture()
+async def test_a_check_covers_a_page_and_the_next_one_continues_there() -> None:
+    fixture = RepairFixture()
     for name in "abcdef":
-        await ward.broken(name)
-        ward.clock.advance(1)
-    ward.clock.advance(2 * MINUTE)
+        await fixture.broken(name)
+        fixture.clock.advance(1)
+    fixture.clock.advance(2 * MINUTE)
 
-    await ward.mender.step()
-    assert (ward.weak.asked, await ward.open()) == (2, ["run_e", "run_f"])
-    await ward.mender.step()
-    assert await ward.open() == []
+    await fixture.repairer.step()
+    assert (fixture.weak.asked, await fixture.open()) == (2, ["run_e", "run_f"])
+    await fixture.repairer.step()
+    assert await fixture.open() == []
 
 
 @pytest.mark.req("R-07")
 async def test_one_node_mends_until_it_is_silent_for_two_looks() -> None:
-    ward = RepairFixture()
-    other = ward.another("b")
-    await ward.mender.step()
-    await ward.broken("a")
-    ward.clock.advance(2 * MINUTE - 1 - MINUTE)
+    fixture = RepairFixture()
+    other = fixture.another("b")
+    await fixture.repairer.step()
+    await fixture.broken("a")
+    fixture.clock.advance(2 * MINUTE - 1 - MINUTE)
 
     await other.step()
-    assert ward.weak.asked == 1
-    ward.clock.advance(MINUTE)
+    assert fixture.weak.asked == 1
+    fixture.clock.advance(MINUTE)
     await other.step()
-    assert await ward.open() == []
+    assert await fixture.open() == []
 
 
 async def test_a_store_that_is_away_is_asked_again_a_few_times() -> None:
-    ward = RepairFixture()
-    await ward.broken("a")
-    ward.clock.advance(2 * MINUTE)
-    ward.weak.away = 3
+    fixture = RepairFixture()
+    await fixture.broken("a")
+    fixture.clock.advance(2 * MINUTE)
+    fixture.weak.away = 3
 
-    assert await ward.mender.step() == 30
-    assert await ward.open() == []
-    assert ward.harness.events.names() == ["store_unavailable"] * 3 + ["run_mended"]
+    assert await fixture.repairer.step() == 30
+    assert await fixture.open() == []
+    assert fixture.harness.events.names() == ["store_unavailable"] * 3 + ["run_mended"]

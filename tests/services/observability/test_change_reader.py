@@ -57,7 +57,7 @@ class ReaderFixture:
     async def step(self) -> None:
         self.clock.advance(round(1000 * min(await self.reader.step(), 1.0)))
 
-    async def told(self) -> list[str]:
+    async def reported(self) -> list[str]:
         """The jobs of the changes that the follower was told of since the last call."""
         found = []
         async for change in self.subscriber.changes(lambda: 0):
@@ -72,7 +72,7 @@ async def setup() -> ReaderFixture:
     return ReaderFixture()
 
 
-async def test_changes_of_other_processes_are_told_once_and_own_ones_are_not(setup: ReaderFixture) -> None:
+async def test_changes_of_other_processes_are_published_once_and_own_ones_are_not(setup: ReaderFixture) -> None:
     setup.log.add(1, "before")
     await setup.step()
     setup.log.add(2, "a")
@@ -82,10 +82,10 @@ async def test_changes_of_other_processes_are_told_once_and_own_ones_are_not(set
     for _ in range(3):
         await setup.step()
 
-    assert await setup.told() == ["a", "b"]
+    assert await setup.reported() == ["a", "b"]
 
 
-async def test_an_entry_that_appears_after_later_ones_is_told(setup: ReaderFixture) -> None:
+async def test_an_entry_that_appears_after_later_ones_is_published(setup: ReaderFixture) -> None:
     await setup.step()
     setup.log.add(1, "a")
     setup.log.add(4, "d")
@@ -96,20 +96,20 @@ async def test_an_entry_that_appears_after_later_ones_is_told(setup: ReaderFixtu
     setup.log.add(5, "e")
     await setup.step()
 
-    assert await setup.told() == ["a", "d", "c", "b", "e"]
+    assert await setup.reported() == ["a", "d", "c", "b", "e"]
 
 
-async def test_more_entries_than_one_read_returns_are_told_in_one_step(setup: ReaderFixture) -> None:
+async def test_more_entries_than_one_read_returns_are_published_in_one_step(setup: ReaderFixture) -> None:
     await setup.step()
     for number in range(1, 1203):
         setup.log.add(number, f"job-{number}")
 
     await setup.step()
 
-    assert len(await setup.told()) == 1202
+    assert len(await setup.reported()) == 1202
 
 
-async def test_an_outage_of_the_store_delays_what_is_told(setup: ReaderFixture) -> None:
+async def test_an_outage_of_the_store_delays_changes(setup: ReaderFixture) -> None:
     await setup.step()
     setup.log.away = True
     await setup.step()
@@ -117,7 +117,7 @@ async def test_an_outage_of_the_store_delays_what_is_told(setup: ReaderFixture) 
     setup.log.away = False
     await setup.step()
 
-    assert await setup.told() == ["a"]
+    assert await setup.reported() == ["a"]
 
 
 async def test_the_log_is_asked_for_only_while_somebody_follows(setup: ReaderFixture) -> None:

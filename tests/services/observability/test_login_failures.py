@@ -14,13 +14,13 @@ EXPIRED = TokenRefused("it has expired", RefusalReason.EXPIRED)
 class Setup:
     def __init__(self) -> None:
         self.clock = VirtualClock(0)
-        self.told = Recorder()
+        self.reported = Recorder()
         self.metrics = MetricsRecorder(max_jobs=1)
-        self.throttled = ThrottledEvents(self.told, self.clock)
+        self.throttled = ThrottledEvents(self.reported, self.clock)
         self.failures = LoginFailures(self.throttled, self.clock, self.metrics)
 
     def lines(self) -> list[tuple[object, object, object]]:
-        return [(facts["reason"], facts["address"], facts.get("left_out")) for _, facts in self.told.seen]
+        return [(facts["reason"], facts["address"], facts.get("left_out")) for _, facts in self.reported.seen]
 
 
 @pytest.fixture

@@ -74,15 +74,15 @@ class SnapshotFixture:
     """An exhibit and what is behind it."""
 
     def __init__(self, *, max_jobs: int = 10) -> None:
-        self.told, self.clock = FakeStatsReader(), VirtualClock(NOON)
-        self.meter = MetricsRecorder(max_jobs=max_jobs)
-        vitals = HealthMonitor(
-            self.told, self.clock, failures=StepFailures(self.clock), tick_ms=1000, max_jobs=max_jobs
+        self.stats_reader, self.clock = FakeStatsReader(), VirtualClock(NOON)
+        self.recorder = MetricsRecorder(max_jobs=max_jobs)
+        health = HealthMonitor(
+            self.stats_reader, self.clock, failures=StepFailures(self.clock), tick_ms=1000, max_jobs=max_jobs
         )
-        self.exhibit = MetricsSnapshot(self.meter, vitals, self.clock, stats_reader=self.told)
+        self.snapshot = MetricsSnapshot(self.recorder, health, self.clock, stats_reader=self.stats_reader)
 
     async def families(self) -> dict[str, MetricFamily]:
-        return {family.metric.name: family for family in await self.exhibit.families()}
+        return {family.metric.name: family for family in await self.snapshot.families()}
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ async def test_jobs_for_which_there_is_no_room_have_no_gauges() -> None:
 async def test_while_the_store_is_away_what_was_counted_is_shown_and_what_it_holds_is_not(
     shown: SnapshotFixture,
 ) -> None:
-    shown.told.away = True
-    shown.meter.dead_lettered(["first"])
+    shown.stats_reader.away = True
+    shown.recorder.dead_lettered(["first"])
 
     families = await shown.families()
 
@@ -129,27 +129,27 @@ async def test_while_the_store_is_away_what_was_counted_is_shown_and_what_it_hol
 
 
 async def test_the_steps_of_a_run_are_counted_once(shown: SnapshotFixture) -> None:
-    shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED"), ("load", "FAILED")]}
-    shown.meter.graph_runs_ended([a_run("one"), a_run("of one step")])
+    shown.stats_reader.of_steps = {RunId("one"): [("extract", "SUCCEEDED"), ("load", "FAILED")]}
+    shown.recorder.graph_runs_ended([a_run("one"), a_run("of one step")])
 
     await shown.families()
     families = await shown.families()
 
     counted = {labels: count for labels, count in families["dag_steps"].samples.items() if count}
     assert counted == {("graph", "extract", "succeeded"): 1, ("graph", "load", "failed"): 1}
-    assert shown.meter.graphs == {}
+    assert shown.recorder.graphs == {}
 
 
 async def test_steps_wait_for_a_store_that_is_away(shown: SnapshotFixture) -> None:
-    shown.told.of_steps = {RunId("one"): [("extract", "SUCCEEDED")]}
-    shown.meter.graph_runs_ended([a_run("one")])
-    shown.told.away = True
-    assert await shown.exhibit.step() > 0
+    shown.stats_reader.of_steps = {RunId("one"): [("extract", "SUCCEEDED")]}
+    shown.recorder.graph_runs_ended([a_run("one")])
+    shown.stats_reader.away = True
+    assert await shown.snapshot.step() > 0
 
-    shown.told.away = False
-    await shown.exhibit.step()
+    shown.stats_reader.away = False
+    await shown.snapshot.step()
 
-    assert shown.meter.counters["dag_steps"]["graph", "extract", "succeeded"] == 1
+    assert shown.recorder.counters["dag_steps"]["graph", "extract", "succeeded"] == 1
 
 
 #: The metrics of the seed with their labels, as Prometheus sees them.
@@ -183,9 +183,9 @@ async def test_the_metrics_of_the_seed_have_their_names_and_labels(shown: Snapsh
 
 async def test_the_last_success_of_each_job_is_shown_as_unix_time(shown: SnapshotFixture) -> None:
     run = a_run("one")
-    shown.meter.ended([(run, RunStatus.COMPLETED, None, NOON), (run, RunStatus.FAILED, "no", NOON + 5_000)])
+    shown.recorder.ended([(run, RunStatus.COMPLETED, None, NOON), (run, RunStatus.FAILED, "no", NOON + 5_000)])
     # The commit of a worker, which is counted later.
-    shown.meter.count_changes(MetricChanges(successes={"graph": NOON - 1_000, "first": NOON + 500}))
+    shown.recorder.count_changes(MetricChanges(successes={"graph": NOON - 1_000, "first": NOON + 500}))
 
     families = await shown.families()
 
@@ -194,11 +194,11 @@ async def test_the_last_success_of_each_job_is_shown_as_unix_time(shown: Snapsho
 
 
 async def test_a_server_that_starts_knows_the_last_success_of_each_job(shown: SnapshotFixture) -> None:
-    shown.told.successes = {ScheduleUid("sch_first"): NOON - 60_000, ScheduleUid("sch_third"): NOON - 90_000}
-    shown.meter.succeeded("third", NOON)
+    shown.stats_reader.successes = {ScheduleUid("sch_first"): NOON - 60_000, ScheduleUid("sch_third"): NOON - 90_000}
+    shown.recorder.succeeded("third", NOON)
     await shown.families()
 
     families = await shown.families()
 
     assert families["last_success_timestamp_seconds"].samples == {("first",): NOON / 1000 - 60, ("third",): NOON / 1000}
-    assert len(shown.told.looked_for) == 1
+    assert len(shown.stats_reader.looked_for) == 1

@@ -52,7 +52,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
 
 
 @pytest.fixture
-def book(store: SqlStore) -> AuditService:
+def audit_service(store: SqlStore) -> AuditService:
     return AuditService(store.audit)
 
 
@@ -63,13 +63,13 @@ def tamper(path: Path, *statements: str) -> None:
     conn.close()
 
 
-async def reasons(book: AuditService, expect: str | None = None) -> list[str]:
-    return [one.reason for one in (await book.verify(expect=expect)).breaks]
+async def reasons(audit_service: AuditService, expect: str | None = None) -> list[str]:
+    return [one.reason for one in (await audit_service.verify(expect=expect)).breaks]
 
 
 @pytest.mark.req("H-23")
-async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditService, store: SqlStore) -> None:
-    done = await book.verify()
+async def test_a_chain_that_nobody_has_touched_is_whole(audit_service: AuditService, store: SqlStore) -> None:
+    done = await audit_service.verify()
 
     assert (done.intact, done.head.seq, done.unsealed) == (True, ENTRIES, 0)
     assert (done.head, 0) == await store.audit.head()
@@ -90,17 +90,17 @@ async def test_a_chain_that_nobody_has_touched_is_whole(book: AuditService, stor
         "details = '{}'",
     ],
 )
-async def test_a_changed_entry_is_found_and_named(book: AuditService, path: Path, change: str) -> None:
+async def test_a_changed_entry_is_found_and_named(audit_service: AuditService, path: Path, change: str) -> None:
     tamper(path, f"UPDATE audit SET {change} WHERE seq = 3")  # noqa: S608 - what the test says
 
-    assert await reasons(book) == ["entry 3 was changed"]
+    assert await reasons(audit_service) == ["entry 3 was changed"]
 
 
 @pytest.mark.req("H-23")
-async def test_a_changed_hash_is_found(book: AuditService, path: Path) -> None:
+async def test_a_changed_hash_is_found(audit_service: AuditService, path: Path) -> None:
     tamper(path, f"UPDATE audit SET hash = '{'0' * 64}' WHERE seq = 3")  # noqa: S608 - what the test says
 
-    assert await reasons(book) == [
+    assert await reasons(audit_service) == [
         "entry 3 was changed",
         "entry 4 does not follow the one before it: one was added, removed or moved",
     ]
@@ -115,20 +115,22 @@ async def test_a_changed_hash_is_found(book: AuditService, path: Path) -> None:
         ("seq = 1", "entry 1 is missing"),
     ],
 )
-async def test_removed_entries_are_found(book: AuditService, path: Path, condition: str, missing: str) -> None:
+async def test_removed_entries_are_found(audit_service: AuditService, path: Path, condition: str, missing: str) -> None:
     tamper(path, f"DELETE FROM audit WHERE {condition}")  # noqa: S608 - what the test says
 
-    assert await reasons(book) == [missing]
+    assert await reasons(audit_service) == [missing]
 
 
 def moved(seq: int, to: int) -> str:
     return f"UPDATE audit SET seq = {to} WHERE seq = {seq}"  # noqa: S608 - numbers
 
 
-async def test_a_removed_entry_is_found_if_the_others_close_ranks(book: AuditService, path: Path) -> None:
+async def test_a_removed_entry_is_found_if_the_others_close_ranks(audit_service: AuditService, path: Path) -> None:
     tamper(path, "DELETE FROM audit WHERE seq = 3", *(moved(n, n - 1) for n in (4, 5, 6)))
 
-    assert await reasons(book) == ["entry 3 does not follow the one before it: one was added, removed or moved"]
+    assert await reasons(audit_service) == [
+        "entry 3 does not follow the one before it: one was added, removed or moved"
+    ]
 
 
 COPY = """
@@ -138,39 +140,41 @@ SELECT at, actor, tenant, action, kind, name, before, after, details, 3, hash, ?
 
 
 @pytest.mark.req("H-23")
-async def test_an_added_entry_is_found(book: AuditService, path: Path, store: SqlStore) -> None:
+async def test_an_added_entry_is_found(audit_service: AuditService, path: Path, store: SqlStore) -> None:
     [second] = await store.audit.sealed(after=1, limit=1)
     own = chain_hash(str(second.hash), ENTRIES + 1, second.entry, signed=False)
     tamper(path, *(moved(n, n + 1) for n in (6, 5, 4, 3)))
     tamper(path, COPY.replace("?", f"'{own}'"))
 
-    assert await reasons(book) == ["entry 4 does not follow the one before it: one was added, removed or moved"]
+    assert await reasons(audit_service) == [
+        "entry 4 does not follow the one before it: one was added, removed or moved"
+    ]
 
 
 @pytest.mark.req("H-23")
-async def test_entries_that_changed_places_are_found(book: AuditService, path: Path) -> None:
+async def test_entries_that_changed_places_are_found(audit_service: AuditService, path: Path) -> None:
     tamper(path, moved(3, 99), moved(4, 3), moved(99, 4))
 
-    found = await reasons(book)
+    found = await reasons(audit_service)
 
     assert [reason.split()[1] for reason in found] == ["3", "4", "5"]
 
 
 @pytest.mark.req("H-23")
 async def test_an_end_that_was_cut_off_is_found_by_whoever_knows_a_hash_of_it(
-    book: AuditService, path: Path, store: SqlStore
+    audit_service: AuditService, path: Path, store: SqlStore
 ) -> None:
     head, _ = await store.audit.head()
     tamper(path, "DELETE FROM audit WHERE seq >= 5")
 
-    assert await reasons(book) == []
-    assert await reasons(book, expect=head.hash) == [
+    assert await reasons(audit_service) == []
+    assert await reasons(audit_service, expect=head.hash) == [
         "the expected entry is not there: the end was cut off, or all was made anew"
     ]
 
 
 async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_the_old(
-    book: AuditService, path: Path, store: SqlStore
+    audit_service: AuditService, path: Path, store: SqlStore
 ) -> None:
     head, _ = await store.audit.head()
     tamper(
@@ -180,37 +184,39 @@ async def test_a_chain_that_was_made_anew_is_found_by_whoever_knows_a_hash_of_th
     )
     await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
 
-    assert await reasons(book) == []
-    assert len(await reasons(book, expect=head.hash)) == 1
+    assert await reasons(audit_service) == []
+    assert len(await reasons(audit_service, expect=head.hash)) == 1
 
 
-async def test_a_hash_that_was_once_the_last_is_enough(book: AuditService, store: SqlStore) -> None:
+async def test_a_hash_that_was_once_the_last_is_enough(audit_service: AuditService, store: SqlStore) -> None:
     head, _ = await store.audit.head()
     await store.schedules.add([minutely("more")], actor="bob", tzdata="")
     await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
 
-    assert await reasons(book, expect=head.hash) == []
-    assert await reasons(book, expect=GENESIS) == []
+    assert await reasons(audit_service, expect=head.hash) == []
+    assert await reasons(audit_service, expect=GENESIS) == []
 
 
-async def test_many_broken_entries_are_told_of_briefly(book: AuditService, path: Path, store: SqlStore) -> None:
+async def test_many_broken_entries_are_reported_briefly(
+    audit_service: AuditService, path: Path, store: SqlStore
+) -> None:
     await store.schedules.add([minutely(f"more{n}") for n in range(50)], actor="ada", tzdata="")
     await AuditSealer(store.audit, VirtualClock(NOON), Recorder(), lease=AlwaysHeldSingleton()).step()
     tamper(path, "UPDATE audit SET actor = 'eve'")
 
-    assert len(await reasons(book)) == 20
+    assert len(await reasons(audit_service)) == 20
 
 
-async def test_what_is_not_sealed_is_counted(book: AuditService, store: SqlStore) -> None:
+async def test_unsealed_entries_are_counted(audit_service: AuditService, store: SqlStore) -> None:
     await store.schedules.add([minutely("more")], actor="bob", tzdata="")
 
-    done = await book.verify()
+    done = await audit_service.verify()
 
     assert (done.intact, done.head.seq, done.unsealed) == (True, ENTRIES, 1)
 
 
 @pytest.mark.req("H-23")
-async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Path) -> None:
+async def test_a_change_whose_audit_entry_cannot_be_written_is_not_made(store: SqlStore, path: Path) -> None:
     tamper(path, "DROP TABLE audit")
 
     with pytest.raises(sqlite3.OperationalError):
@@ -220,9 +226,9 @@ async def test_what_cannot_be_written_down_is_not_done(store: SqlStore, path: Pa
 
 
 @pytest.mark.parametrize("expect", ["", "abc", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
-async def test_what_is_no_hash_cannot_be_expected(book: AuditService, expect: str) -> None:
+async def test_only_a_hash_can_be_expected(audit_service: AuditService, expect: str) -> None:
     with pytest.raises(FieldError, match="is not a hash"):
-        await book.verify(expect=expect)
+        await audit_service.verify(expect=expect)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +242,9 @@ async def test_what_is_no_hash_cannot_be_expected(book: AuditService, expect: st
         AuditQuery(actor="a\nb"),
     ],
 )
-async def test_a_query_that_can_match_nothing_is_refused(book: AuditService, query: AuditQuery) -> None:
+async def test_a_query_that_can_match_nothing_is_refused(audit_service: AuditService, query: AuditQuery) -> None:
     with pytest.raises(FieldError):
-        await book.page(query)
+        await audit_service.page(query)
 
 
 # ---- the sealer ----------------------------------------------------------------------------------
@@ -300,15 +306,15 @@ async def test_a_sealer_does_not_rest_while_nobody_has_anything_urgent_to_write(
 
 
 async def test_a_sealer_is_patient_with_a_store_that_is_away() -> None:
-    told = Recorder()
+    reported = Recorder()
 
     assert (
         await AuditSealer(
-            Away(MemoryTables(lambda: NOON)), VirtualClock(NOON), told, lease=AlwaysHeldSingleton()
+            Away(MemoryTables(lambda: NOON)), VirtualClock(NOON), reported, lease=AlwaysHeldSingleton()
         ).step()
         > 0
     )
-    assert told.names() == ["store_unavailable"]
+    assert reported.names() == ["store_unavailable"]
 
 
 # ---- digests -------------------------------------------------------------------------------------

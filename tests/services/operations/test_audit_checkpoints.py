@@ -35,7 +35,7 @@ class Trail:
 
     def __init__(self, store: SqlStore, key: LocalKey, anchor: CheckpointFile) -> None:
         self.store, self.key, self.anchor = store, key, anchor
-        self.clock, self.told = VirtualClock(NOON), Recorder()
+        self.clock, self.reported = VirtualClock(NOON), Recorder()
 
     async def filled(self) -> "Trail":
         for number in range(1, ENTRIES + 1):
@@ -50,11 +50,13 @@ class Trail:
 
     async def seal(self, *, anchored: bool = True, key: LocalKey | None = None) -> None:
         """What a server that has just started does every two seconds."""
-        signer = CheckpointSigner(key or self.key, self.anchor if anchored else None, self.told)
-        await AuditSealer(self.store.audit, self.clock, self.told, lease=AlwaysHeldSingleton(), signer=signer).step()
+        signer = CheckpointSigner(key or self.key, self.anchor if anchored else None, self.reported)
+        await AuditSealer(
+            self.store.audit, self.clock, self.reported, lease=AlwaysHeldSingleton(), signer=signer
+        ).step()
 
     async def seal_without_key(self) -> None:
-        await AuditSealer(self.store.audit, self.clock, self.told, lease=AlwaysHeldSingleton()).step()
+        await AuditSealer(self.store.audit, self.clock, self.reported, lease=AlwaysHeldSingleton()).step()
 
     async def tamper(self, *statements: str) -> None:
         def change(conn: sa.Connection) -> None:
@@ -141,7 +143,7 @@ async def test_a_cut_end_is_found_and_stays_found(trail: Trail, cut: str, left: 
         await trail.change(f"more{number}")
         await trail.seal()
 
-    assert "audit_broken" in trail.told.names()
+    assert "audit_broken" in trail.reported.names()
     assert any("signed at 2026-03-02T12:06:00" in reason for reason in await trail.reasons())
     assert any("signed at 2026-03-02T12:06:00" in reason for reason in await trail.reasons(anchored=False))
 
@@ -161,7 +163,7 @@ async def test_a_removed_checkpoint_is_found_and_no_new_one_hides_it(trail: Trai
     await trail.change("more")
     await trail.seal(anchored=False)
 
-    assert trail.told.names()[-1] == "audit_broken"
+    assert trail.reported.names()[-1] == "audit_broken"
     assert any("the signed checkpoint of entry 5 is missing" in one for one in await trail.reasons(anchored=False))
 
 
@@ -255,9 +257,9 @@ async def test_a_chain_of_an_older_program_stays_valid_and_is_signed_at_the_next
 
 
 async def test_a_checkpoint_is_logged_once_an_hour(trail: Trail) -> None:
-    signer = CheckpointSigner(trail.key, None, trail.told)
-    sealer = AuditSealer(trail.store.audit, trail.clock, trail.told, lease=AlwaysHeldSingleton(), signer=signer)
-    trail.told.seen.clear()
+    signer = CheckpointSigner(trail.key, None, trail.reported)
+    sealer = AuditSealer(trail.store.audit, trail.clock, trail.reported, lease=AlwaysHeldSingleton(), signer=signer)
+    trail.reported.seen.clear()
 
     for name in ("a", "b"):
         await trail.change(name)
@@ -266,7 +268,7 @@ async def test_a_checkpoint_is_logged_once_an_hour(trail: Trail) -> None:
     await trail.change("c")
     await sealer.step()
 
-    logged = [facts["seq"] for name, facts in trail.told.seen if name == "audit_checkpoint"]
+    logged = [facts["seq"] for name, facts in trail.reported.seen if name == "audit_checkpoint"]
     assert logged == [7, 9]
 
 
@@ -277,5 +279,5 @@ async def test_a_file_that_holds_something_else_is_announced_and_stops_no_sealin
 
     await trail.seal()
 
-    assert "audit_anchor_failed" in trail.told.names()
+    assert "audit_anchor_failed" in trail.reported.names()
     assert (await trail.store.audit.head())[1] == 0

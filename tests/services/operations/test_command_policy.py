@@ -65,7 +65,7 @@ async def test_others_are_checked_when_they_are_added(setup: Setup, origin: str)
 
 
 @pytest.mark.req("Z-04")
-async def test_what_is_set_explicitly_holds_for_jobs_of_files_too(setup: Setup) -> None:
+async def test_an_explicit_setting_applies_to_jobs_of_files_too(setup: Setup) -> None:
     setup.jobs(allowed_commands=("echo",))
 
     with pytest.raises(FieldError, match="command not allowed: ls"):

@@ -28,7 +28,7 @@ class DeadLetterFixture:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
+        self.job_service = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
         self.launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
         )
@@ -36,7 +36,7 @@ class DeadLetterFixture:
 
     async def register(self, name: str = "report", **said: Any) -> None:  # noqa: ANN401 - any field of a job
         whole = {"name": name, "function": "reports.make", "dead_letter": True} | said
-        await self.book.apply([read_job(whole, Defaults(), now=NOON)], actor="ada")
+        await self.job_service.apply([read_job(whole, Defaults(), now=NOON)], actor="ada")
 
     async def run(self, run_id: RunId) -> Run:
         found = await self.store.executions.find_run(run_id)
@@ -50,9 +50,9 @@ class DeadLetterFixture:
         ending = completion_of(taken, result, now=self.clock.now(), definition=lettered, error=error)
         await self.store.attempts.report([ending])
 
-    async def failed(self, job: str = "report", **wish: Any) -> DeadLetter:  # noqa: ANN401 - what a trigger takes
+    async def failed(self, job: str = "report", **request: Any) -> DeadLetter:  # noqa: ANN401 - what a trigger takes
         """The letter of a run that has just failed."""
-        done = await self.launcher.trigger(job, actor="ada", force=True, **wish)
+        done = await self.launcher.trigger(job, actor="ada", force=True, **request)
         await self.end(done.run_id, Result.FAILED, "disk full")
         [letter] = [one for one in await self.service.page(job=job) if one.run_id == done.run_id]
         return letter
@@ -90,7 +90,7 @@ async def test_a_replay_has_the_input_that_the_job_had_at_the_failure(setup: Dea
 
 
 @pytest.mark.req("H-09")
-async def test_dead_letters_are_listed_by_job_and_by_whether_they_are_dealt_with(setup: DeadLetterFixture) -> None:
+async def test_dead_letters_are_listed_by_job_and_by_whether_they_are_resolved(setup: DeadLetterFixture) -> None:
     await setup.register("other")
     dealt_with, open_one, others = await setup.failed(), await setup.failed(), await setup.failed("other")
     await setup.service.resolve(dealt_with.dead_letter_id, actor="ada")
@@ -179,7 +179,7 @@ async def test_a_replay_respects_a_run_under_way(setup: DeadLetterFixture) -> No
 
 async def test_the_letter_of_a_deleted_job_cannot_be_replayed(setup: DeadLetterFixture) -> None:
     letter = await setup.failed()
-    await setup.book.delete("report", actor="ada")
+    await setup.job_service.delete("report", actor="ada")
 
     with pytest.raises(NotFound, match="there is no job 'report'"):
         await setup.service.replay(letter.dead_letter_id, actor="ada")
@@ -202,7 +202,7 @@ async def test_replaying_all_says_what_became_of_each(setup: DeadLetterFixture) 
     letters = [await setup.failed(), await setup.failed()]
     await setup.register("other")
     other = await setup.failed("other")
-    await setup.book.delete("other", actor="ada")
+    await setup.job_service.delete("other", actor="ada")
     dealt_with = await setup.failed()
     await setup.service.resolve(dealt_with.dead_letter_id, actor="ada")
 

@@ -31,18 +31,18 @@ class EventFixture:
         self.store = make(self.clock.now)
         self.events = Recorder()
         self.announcer = EventService(self.store.events, self.clock, CountedIds())
-        self.gatherer = EventBatcher(
-            self.store.events, self.clock, self.events, lease=AlwaysHeldSingleton(), on_ready=self._told
+        self.batcher = EventBatcher(
+            self.store.events, self.clock, self.events, lease=AlwaysHeldSingleton(), on_ready=self._wake
         )
         self.ready = 0
 
-    def _told(self) -> None:
+    def _wake(self) -> None:
         self.ready += 1
 
     async def listen(self, **on: Any) -> None:  # noqa: ANN401 - whatever a job may listen to
-        book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds())
+        job_service = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds())
         job = read_job(LISTENER | {"on": {"event": "model.drift", **on}}, Defaults(), now=NOON)
-        await book.apply([job], actor="ada")
+        await job_service.apply([job], actor="ada")
 
     async def runs(self) -> Sequence[Run]:
         return await self.store.executions.list_runs(RunQuery())
@@ -50,55 +50,55 @@ class EventFixture:
 
 @pytest.mark.req("H-24")
 async def test_an_event_starts_the_job_that_listens_to_it() -> None:
-    hall = EventFixture()
-    await hall.listen(where={"model": "zen"})
+    fixture = EventFixture()
+    await fixture.listen(where={"model": "zen"})
 
-    emitted = await hall.announcer.emit("model.drift", {"model": "zen", "score": 0.3}, actor="ada")
+    emitted = await fixture.announcer.emit("model.drift", {"model": "zen", "score": 0.3}, actor="ada")
 
-    [run] = await hall.runs()
+    [run] = await fixture.runs()
     assert (run.source, run.schedule_id) == (RunSource.EVENT, "retrain")
     [entry] = emitted.entries
     assert (entry.kind, entry.run_id) == (EventEffectKind.FIRED, run.run_id)
 
 
 async def test_an_event_to_which_nobody_listens_is_kept() -> None:
-    hall = EventFixture()
+    fixture = EventFixture()
 
-    emitted = await hall.announcer.emit("nobody.cares", actor="ada")
+    emitted = await fixture.announcer.emit("nobody.cares", actor="ada")
 
     assert emitted.entries == ()
-    assert await hall.announcer.get(emitted.event.event_id) == emitted
+    assert await fixture.announcer.get(emitted.event.event_id) == emitted
     assert emitted.event.body == b"null"
 
 
 async def test_an_event_with_a_key_happens_once() -> None:
-    hall = EventFixture()
-    await hall.listen()
+    fixture = EventFixture()
+    await fixture.listen()
 
-    first = await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
-    hall.clock.advance(1000)
-    second = await hall.announcer.emit("model.drift", {"n": 1}, actor="bob", key="monday")
+    first = await fixture.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
+    fixture.clock.advance(1000)
+    second = await fixture.announcer.emit("model.drift", {"n": 1}, actor="bob", key="monday")
 
     assert second == first
-    assert len(await hall.runs()) == 1
+    assert len(await fixture.runs()) == 1
 
 
 async def test_a_key_stands_for_one_body() -> None:
-    hall = EventFixture()
-    await hall.listen()
-    await hall.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
+    fixture = EventFixture()
+    await fixture.listen()
+    await fixture.announcer.emit("model.drift", {"n": 1}, actor="ada", key="monday")
 
     with pytest.raises(KeyTaken):
-        await hall.announcer.emit("model.drift", {"n": 2}, actor="bob", key="monday")
+        await fixture.announcer.emit("model.drift", {"n": 2}, actor="bob", key="monday")
 
-    assert len(await hall.runs()) == 1
+    assert len(await fixture.runs()) == 1
 
 
 async def test_the_same_key_of_another_name_is_another_event() -> None:
-    hall = EventFixture()
+    fixture = EventFixture()
 
-    one = await hall.announcer.emit("a", actor="ada", key="monday")
-    other = await hall.announcer.emit("b", actor="ada", key="monday")
+    one = await fixture.announcer.emit("a", actor="ada", key="monday")
+    other = await fixture.announcer.emit("b", actor="ada", key="monday")
 
     assert one.event.event_id != other.event.event_id
 
@@ -115,25 +115,25 @@ async def test_the_same_key_of_another_name_is_another_event() -> None:
         ({"name": "a", "actor": "\x1b"}, "actor"),
     ],
 )
-async def test_what_is_wrong_with_an_event_is_named_by_its_field(said: dict[str, Any], field: str) -> None:
-    hall = EventFixture()
+async def test_an_invalid_event_is_refused_by_its_field(said: dict[str, Any], field: str) -> None:
+    fixture = EventFixture()
 
     with pytest.raises(FieldError) as refused:
-        await hall.announcer.emit(**{"actor": "ada", **said})
+        await fixture.announcer.emit(**{"actor": "ada", **said})
 
     assert refused.value.field == field
-    assert await hall.announcer.page() == []
+    assert await fixture.announcer.page() == []
 
 
 async def test_events_are_listed_newest_first_with_what_became_of_them() -> None:
-    hall = EventFixture()
-    await hall.listen()
+    fixture = EventFixture()
+    await fixture.listen()
     for name in ("model.drift", "other", "model.drift"):
-        await hall.announcer.emit(name, actor="ada")
-        hall.clock.advance(1)
+        await fixture.announcer.emit(name, actor="ada")
+        fixture.clock.advance(1)
 
-    everything = await hall.announcer.page()
-    drifts = await hall.announcer.page(name="model.drift", limit=1)
+    everything = await fixture.announcer.page()
+    drifts = await fixture.announcer.page(name="model.drift", limit=1)
 
     assert [(one.event.name, len(one.entries)) for one in everything] == [
         ("model.drift", 1),
@@ -144,33 +144,33 @@ async def test_events_are_listed_newest_first_with_what_became_of_them() -> None
 
 
 async def test_an_event_that_there_is_not_is_not_found() -> None:
-    hall = EventFixture()
-    emitted = await hall.announcer.emit("a", actor="ada")
+    fixture = EventFixture()
+    emitted = await fixture.announcer.emit("a", actor="ada")
 
     with pytest.raises(NotFound):
-        await hall.announcer.get("evt_nothing")
+        await fixture.announcer.get("evt_nothing")
     with pytest.raises(NotFound):
-        await hall.announcer.get(emitted.event.event_id, tenant="other")
+        await fixture.announcer.get(emitted.event.event_id, tenant="other")
 
 
 @pytest.mark.req("H-24")
-async def test_gathered_events_start_one_run_when_they_are_due_and_someone_is_told() -> None:
-    hall = EventFixture()
-    await hall.listen(debounce="30s")
+async def test_batched_events_start_one_run_when_they_are_due_and_wake_the_dispatcher() -> None:
+    fixture = EventFixture()
+    await fixture.listen(debounce="30s")
     for _ in range(3):
-        await hall.announcer.emit("model.drift", actor="ada")
-        hall.clock.advance(10_000)
+        await fixture.announcer.emit("model.drift", actor="ada")
+        fixture.clock.advance(10_000)
 
-    assert await hall.gatherer.step() == 20.0
-    assert (await hall.runs(), hall.ready) == ([], 0)
-    hall.clock.advance(20_000)
-    await hall.gatherer.step()
+    assert await fixture.batcher.step() == 20.0
+    assert (await fixture.runs(), fixture.ready) == ([], 0)
+    fixture.clock.advance(20_000)
+    await fixture.batcher.step()
 
-    assert (len(await hall.runs()), hall.ready) == (1, 1)
+    assert (len(await fixture.runs()), fixture.ready) == (1, 1)
 
 
 async def test_with_nothing_to_wait_for_it_looks_now_and_then() -> None:
-    assert await EventFixture().gatherer.step() == 30.0
+    assert await EventFixture().batcher.step() == 30.0
 
 
 async def test_a_store_that_is_away_is_tried_again() -> None:
@@ -182,9 +182,9 @@ async def test_a_store_that_is_away_is_tried_again() -> None:
                 raise StoreUnavailable("it is away")
             return await super().close_batches(now, limit=limit)
 
-    hall = EventFixture(with_part("events", Away))
+    fixture = EventFixture(with_part("events", Away))
 
-    assert 0 < await hall.gatherer.step() < 1
-    assert hall.events.names() == ["store_unavailable"]
+    assert 0 < await fixture.batcher.step() < 1
+    assert fixture.events.names() == ["store_unavailable"]
     Away.away = False
-    assert await hall.gatherer.step() == 30.0
+    assert await fixture.batcher.step() == 30.0

@@ -23,17 +23,22 @@ class SearchFixture:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(store.jobs, store.schedules, store.history, self.clock, ids)
+        self.job_service = JobService(store.jobs, store.schedules, store.history, self.clock, ids)
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, self.clock, ids)
         self.search = SearchService(
-            store.executions, store.run_tasks, store.jobs, self.book, announcements=store.announcements, scan_limit=3
+            store.executions,
+            store.run_tasks,
+            store.jobs,
+            self.job_service,
+            announcements=store.announcements,
+            scan_limit=3,
         )
 
     async def fill(self) -> str:
         runs = []
         for name, tags in JOBS.items():
             said = {"name": name, "function": "f", "overlap": "allow", "tags": tags}
-            await self.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
+            await self.job_service.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
             runs.append((await self.launcher.trigger(name, actor="ada")).run_id)
             self.clock.advance(1)
         await self.store.runs.cancel(runs[0], reason="no", now=self.clock.now())
@@ -72,7 +77,7 @@ async def test_a_rare_job_is_found_page_after_short_page(library: SearchFixture)
     assert rest.items == []
 
 
-async def test_what_an_index_knows_needs_no_search(library: SearchFixture) -> None:
+async def test_filters_with_an_index_need_no_search(library: SearchFixture) -> None:
     await library.fill()
 
     page = await library.search.executions(RunQuery(limit=100))
@@ -86,14 +91,14 @@ async def test_a_ledger_is_looked_through_a_stretch_at_a_time(
     monkeypatch.setattr("gnomon.services.operations.jobs._SCAN_LIMIT", 2)
     monkeypatch.setattr("gnomon.services.operations.jobs._PAGE", 1)
     job = read_job({"name": "beat", "function": "f", "schedule": "* * * * *"}, Defaults(), now=NOON)
-    await library.book.apply([job], actor="ada")
+    await library.job_service.apply([job], actor="ada")
     for _ in range(3):
-        await library.book.pause("beat", actor="ada")
+        await library.job_service.pause("beat", actor="ada")
         library.clock.advance(60_000)
-        await library.book.resume("beat", actor="ada")
+        await library.job_service.resume("beat", actor="ada")
 
-    first = await library.book.ledger("beat", TickQuery(kind=TickKind.FIRED))
-    rest = await library.book.ledger("beat", TickQuery(kind=TickKind.FIRED, before=first.before or 0))
+    first = await library.job_service.ledger("beat", TickQuery(kind=TickKind.FIRED))
+    rest = await library.job_service.ledger("beat", TickQuery(kind=TickKind.FIRED, before=first.before or 0))
 
     assert (first.ticks, first.before) == ([], NOON + 2 * 60_000)
     assert (rest.ticks, rest.before) == ([], None)
@@ -104,11 +109,11 @@ async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_
 ) -> None:
     for number in range(6):
         said = {"name": f"job-{number}", "function": "f", "schedule": "0 * * * *"}
-        await library.book.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
-        await library.book.pause(f"job-{number}", actor="ada")
+        await library.job_service.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
+        await library.job_service.pause(f"job-{number}", actor="ada")
     library.clock.advance(5 * 3_600_000)
     for number in range(6):
-        await library.book.resume(f"job-{number}", actor="ada")
+        await library.job_service.resume(f"job-{number}", actor="ada")
 
     pages, after = 0, None
     while pages == 0 or after is not None:

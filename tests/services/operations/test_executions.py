@@ -27,7 +27,7 @@ class ExecutionFixture:
         self.launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
         )
-        self.book = ExecutionService(
+        self.execution_service = ExecutionService(
             self.store.runs,
             self.store.executions,
             self.store.run_tasks,
@@ -69,7 +69,7 @@ async def test_an_execution_shows_what_it_was_given_what_was_tried_and_what_it_r
     run = await setup.triggered()
     await setup.end(run)
 
-    seen = await setup.book.get(run.run_id)
+    seen = await setup.execution_service.get(run.run_id)
 
     [step] = seen.steps
     assert (seen.run.status, seen.input, step.output) == (RunStatus.COMPLETED, b'{"day":1}', b'{"rows":3}')
@@ -79,11 +79,11 @@ async def test_an_execution_shows_what_it_was_given_what_was_tried_and_what_it_r
     assert seen.workflow.version == 1
 
 
-async def test_a_step_that_goes_on_has_not_ended(setup: ExecutionFixture) -> None:
+async def test_a_running_step_has_not_ended(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
     await take_task(setup.store, "worker-1", run, now=NOON)
 
-    [step] = (await setup.book.get(run.run_id)).steps
+    [step] = (await setup.execution_service.get(run.run_id)).steps
 
     assert (step.started_at, step.ended_at) == (NOON, None)
 
@@ -95,18 +95,18 @@ async def test_executions_are_listed_newest_first_by_job_and_status(setup: Execu
     await setup.end(first)
     second, other = await setup.triggered(), await setup.triggered("other")
 
-    assert [run.run_id for run in await setup.book.page(job="report")] == [second.run_id, first.run_id]
-    assert [run.run_id for run in await setup.book.page(status=RunStatus.COMPLETED)] == [first.run_id]
-    assert other.run_id in [run.run_id for run in await setup.book.page()]
+    assert [run.run_id for run in await setup.execution_service.page(job="report")] == [second.run_id, first.run_id]
+    assert [run.run_id for run in await setup.execution_service.page(status=RunStatus.COMPLETED)] == [first.run_id]
+    assert other.run_id in [run.run_id for run in await setup.execution_service.page()]
 
 
-async def test_a_list_goes_on_after_its_last_line(setup: ExecutionFixture) -> None:
+async def test_a_list_continues_after_its_last_line(setup: ExecutionFixture) -> None:
     for _ in range(3):
         await setup.triggered()
         setup.clock.advance(1)
-    [newest] = await setup.book.page(limit=1)
+    [newest] = await setup.execution_service.page(limit=1)
 
-    rest = await setup.book.page(after=(newest.created_at, newest.run_id))
+    rest = await setup.execution_service.page(after=(newest.created_at, newest.run_id))
 
     assert newest.run_id not in [run.run_id for run in rest]
     assert len(rest) == 2
@@ -115,53 +115,53 @@ async def test_a_list_goes_on_after_its_last_line(setup: ExecutionFixture) -> No
 @pytest.mark.parametrize("limit", [0, 10_001])
 async def test_a_page_has_a_size(setup: ExecutionFixture, limit: int) -> None:
     with pytest.raises(FieldError, match="limit"):
-        await setup.book.page(limit=limit)
+        await setup.execution_service.page(limit=limit)
 
 
 @pytest.mark.req("H-26")
-async def test_what_waits_is_cancelled_at_once_and_says_by_whom(setup: ExecutionFixture) -> None:
+async def test_a_waiting_run_is_cancelled_at_once_with_the_actor(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
 
-    assert await setup.book.cancel(run.run_id, actor="bob") is CancelOutcome.CANCELLED
+    assert await setup.execution_service.cancel(run.run_id, actor="bob") is CancelOutcome.CANCELLED
 
-    ended_run = (await setup.book.get(run.run_id)).run
+    ended_run = (await setup.execution_service.get(run.run_id)).run
     assert (ended_run.status, ended_run.error) == (RunStatus.CANCELLED, "cancelled by bob")
 
 
 @pytest.mark.req("H-26")
-async def test_what_runs_is_asked_to_stop(setup: ExecutionFixture) -> None:
+async def test_an_active_run_is_asked_to_stop(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
     await take_task(setup.store, "worker-1", run, now=NOON)
 
-    assert await setup.book.cancel(run.run_id, actor="bob") is CancelOutcome.ASKED
+    assert await setup.execution_service.cancel(run.run_id, actor="bob") is CancelOutcome.ASKED
 
 
-async def test_what_is_over_cannot_be_cancelled(setup: ExecutionFixture) -> None:
+async def test_a_finished_run_cannot_be_cancelled(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
     await setup.end(run)
 
     with pytest.raises(AlreadyOver, match=f"execution '{run.run_id}' is over already"):
-        await setup.book.cancel(run.run_id, actor="bob")
+        await setup.execution_service.cancel(run.run_id, actor="bob")
 
 
 async def test_an_execution_that_is_not_there_is_not_found(setup: ExecutionFixture) -> None:
     with pytest.raises(NotFound, match="there is no execution 'run_none'"):
-        await setup.book.get("run_none")
+        await setup.execution_service.get("run_none")
 
 
 async def test_an_execution_of_another_tenant_is_not_found(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
 
     with pytest.raises(NotFound):
-        await setup.book.get(run.run_id, tenant="other")
+        await setup.execution_service.get(run.run_id, tenant="other")
 
 
 async def test_logs_come_in_the_order_of_time_and_go_on_where_they_ended(setup: ExecutionFixture) -> None:
     run = await setup.triggered()
     await setup.end(run)
 
-    first = await setup.book.logs(run.run_id, limit=1)
-    rest = await setup.book.logs(run.run_id, after=first.after, limit=1)
+    first = await setup.execution_service.logs(run.run_id, limit=1)
+    rest = await setup.execution_service.logs(run.run_id, after=first.after, limit=1)
 
     assert [(one.step, one.line.text, one.number) for one in first.lines] == [("main", "began", 1)]
     assert [(one.step, one.line.text, one.number) for one in rest.lines] == [("main", "ended", 2)]
@@ -173,6 +173,6 @@ async def test_steps_of_a_graph_are_shown_one_by_one(setup: ExecutionFixture) ->
     await setup.jobs.apply([read_job({"name": "graph", "dag": dag}, Defaults(), now=NOON)], actor="ada")
     run = await setup.triggered("graph")
 
-    tasks: list[Task] = [step.task for step in (await setup.book.get(run.run_id)).steps]
+    tasks: list[Task] = [step.task for step in (await setup.execution_service.get(run.run_id)).steps]
 
     assert [task.step for task in tasks] == ["a", "b"]

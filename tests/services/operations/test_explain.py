@@ -37,11 +37,11 @@ SCENARIOS: list[Scenario] = []
 def asked(at: str | None, *lines: str) -> Callable[[Play], Play]:
     """After the story someone asks about a moment, or about what happened last."""
 
-    def told(play: Play) -> Play:
+    def reported(play: Play) -> Play:
         SCENARIOS.append(Scenario(play, at, lines))
         return play
 
-    return told
+    return reported
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -1304,7 +1304,7 @@ async def somebody_has_learnt_the_function_since(timeline: WhyScenario) -> None:
 async def test_the_answer_says(timeline: WhyScenario, scenario: Scenario) -> None:
     await scenario.play(timeline)
 
-    assert await timeline.told(scenario.at) == list(scenario.lines)
+    assert await timeline.reported(scenario.at) == list(scenario.lines)
 
 
 # ---- what the sentences rest on ------------------------------------------------------------------
@@ -1429,7 +1429,7 @@ async def test_the_ends_of_the_calendar_can_be_asked_about(timeline: WhyScenario
     assert (await timeline.why(f"{year} 12:00")).explanations
 
 
-async def test_the_last_are_told_newest_first_with_what_goes_on_and_what_comes(timeline: WhyScenario) -> None:
+async def test_the_last_ticks_are_listed_newest_first_with_active_runs_and_the_next_tick(timeline: WhyScenario) -> None:
     await timeline.job()
     await timeline.run_until("12:01")
     await timeline.run_until_idle()
@@ -1446,7 +1446,7 @@ async def test_the_last_are_told_newest_first_with_what_goes_on_and_what_comes(t
     assert (answer.coming.kind, answer.coming.at) == (ExplanationKind.COMING, instant("12:06"))
 
 
-async def test_a_run_that_goes_on_is_told_however_many_ticks_it_has_cost(timeline: WhyScenario) -> None:
+async def test_an_active_run_is_shown_however_many_ticks_it_has_skipped(timeline: WhyScenario) -> None:
     await timeline.job("*/2 * * * * *")
     await timeline.run_until("12:00:02")
     await timeline.run_until_idle()
@@ -1460,7 +1460,7 @@ async def test_a_run_that_goes_on_is_told_however_many_ticks_it_has_cost(timelin
     ]
 
 
-async def test_a_deleted_job_is_told_with_what_it_said_last(timeline: WhyScenario) -> None:
+async def test_a_deleted_job_is_explained_by_its_last_revision(timeline: WhyScenario) -> None:
     await timeline.job("0 * * * *")
     await timeline.run_until("13:30")
     await timeline.jobs.delete("report", actor="eve")
@@ -1471,7 +1471,7 @@ async def test_a_deleted_job_is_told_with_what_it_said_last(timeline: WhyScenari
     assert (one.kind, one.reason, one.revision, one.schedule) == (ExplanationKind.NO_TICK, "deleted", 1, "every hour")
 
 
-async def test_ticks_that_a_pause_swallows_are_told_before_they_are_written_down(timeline: WhyScenario) -> None:
+async def test_ticks_that_a_pause_swallows_are_explained_before_they_are_decided(timeline: WhyScenario) -> None:
     await timeline.job("*/10 * * * *")
     await timeline.run_until("12:15")
     await timeline.jobs.pause("report", actor="bob")

@@ -153,7 +153,7 @@ async def test_of_a_pause_it_is_known_that_nothing_fired_though_the_entry_is_gon
     assert one.sentence.endswith(" It did not fire: bob paused the job at 12:10 and eve resumed it at 12:35.")
 
 
-async def test_what_happened_last_says_that_there_may_have_been_more(timeline: ScenarioAfterRetention) -> None:
+async def test_the_list_of_last_ticks_says_that_older_ones_were_removed(timeline: ScenarioAfterRetention) -> None:
     await timeline.job(None)
     await timeline.trigger()
     await timeline.run_to_end("12:00:10")

@@ -58,8 +58,8 @@ async def test_every_decision_is_explained_as_it_was_made(seed: int) -> None:
 
 
 async def _is_explained(life: SimulatedHistory, name: str, tick: Tick, at: int) -> None:
-    told = await life.asked(name, at)
-    [one] = [one for one in told if one.kind is not ExplanationKind.STARTED]
+    reported = await life.asked(name, at)
+    [one] = [one for one in reported if one.kind is not ExplanationKind.STARTED]
     assert (one.kind.value, one.reason) == (tick.decision.kind.value, tick.decision.reason.value)
     assert (one.at, one.decided_at, one.revision) == (at, tick.decided_at, tick.revision)
     assert (None if one.run is None else one.run.run_id) == tick.run_id
@@ -71,14 +71,14 @@ async def test_any_moment_has_an_answer(seed: int) -> None:
     rng, now = random.Random(f"when {seed}"), life.world.simulation.clock.now()
     for name in life.world.uids:
         for _ in range(MOST):
-            told = await life.asked(name, now + rng.randrange(-6 * HOUR, 6 * HOUR) // 1000 * 1000)
-            assert all(one.sentence.endswith((".", "?")) for one in told)
-            assert told
+            reported = await life.asked(name, now + rng.randrange(-6 * HOUR, 6 * HOUR) // 1000 * 1000)
+            assert all(one.sentence.endswith((".", "?")) for one in reported)
+            assert reported
         answer = await life.explainer.last(name, 50)
         assert answer.coming is not None
 
 
-async def test_what_never_was_has_none() -> None:
+async def test_a_moment_before_the_first_schedule_has_no_explanation() -> None:
     life = await lived(0, hours=1)
 
     with pytest.raises(NotFound):

@@ -50,7 +50,7 @@ def setup() -> Setup:
     return Setup()
 
 
-async def test_a_job_whose_function_was_renamed_is_an_orphan_that_is_named_and_goes_on(setup: Setup) -> None:
+async def test_a_job_whose_function_was_renamed_is_a_named_orphan_and_stays_active(setup: Setup) -> None:
     await setup.declared("old", "other")
     before = await setup.find("old")
 

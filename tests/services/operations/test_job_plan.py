@@ -29,8 +29,10 @@ class PlanFixture:
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
         self.store = MemoryStore(self.clock.now)
-        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds())
-        self.planner = Planner(self.book, self.store.jobs, self.clock)
+        self.job_service = JobService(
+            self.store.jobs, self.store.schedules, self.store.history, self.clock, CountedIds()
+        )
+        self.planner = Planner(self.job_service, self.store.jobs, self.clock)
         self.launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, CountedIds()
         )
@@ -39,7 +41,7 @@ class PlanFixture:
         return read_job(REPORT | {"name": name} | said, Defaults(), now=self.clock.now())
 
     async def apply(self, *jobs: Job, prune: Prune | None = None) -> dict[str, JobChange]:
-        return {one.name: one.change for one in await self.book.apply(jobs, actor="ada", prune=prune)}
+        return {one.name: one.change for one in await self.job_service.apply(jobs, actor="ada", prune=prune)}
 
     async def plan(self, *jobs: Job, prune: Prune | None = None) -> JobsPlan:
         return await self.planner.plan(jobs, ahead_ms=DAY_MS, prune=prune)
@@ -55,7 +57,7 @@ def changes(planned: JobsPlan) -> dict[str, JobChange]:
 
 
 @pytest.mark.parametrize("prune", [Prune(), None])
-async def test_what_is_planned_is_what_is_applied(setup: PlanFixture, prune: Prune | None) -> None:
+async def test_a_plan_shows_exactly_the_changes_that_apply_makes(setup: PlanFixture, prune: Prune | None) -> None:
     await setup.apply(setup.job("same"), setup.job("other"), setup.job("gone"))
     wanted = [setup.job("same"), setup.job("other", schedule="30 * * * *"), setup.job("new")]
 
@@ -86,7 +88,7 @@ async def test_many_changed_jobs_take_no_question_each(setup: PlanFixture) -> No
     names = [f"job-{number}" for number in range(20)]
     await setup.apply(*(setup.job(name) for name in names))
     versions: Any = CountingWorkflows(setup.store.jobs)
-    planner = Planner(setup.book, versions, setup.clock)
+    planner = Planner(setup.job_service, versions, setup.clock)
 
     planned = await planner.plan([setup.job(name, function="reports.other") for name in names], ahead_ms=DAY_MS)
 
@@ -104,7 +106,7 @@ async def test_planning_changes_nothing(setup: PlanFixture) -> None:
     assert await setup.store.schedules.find("default", "report") == before
 
 
-async def test_a_change_is_told_in_fields_and_in_fires(setup: PlanFixture) -> None:
+async def test_a_plan_shows_changed_fields_and_changed_fires(setup: PlanFixture) -> None:
     await setup.apply(setup.job())
 
     [one] = (await setup.plan(setup.job(schedule="30 * * * *", function="reports.better"))).jobs
@@ -115,7 +117,7 @@ async def test_a_change_is_told_in_fields_and_in_fires(setup: PlanFixture) -> No
 
 async def test_a_job_that_an_operator_paused_stays_paused(setup: PlanFixture) -> None:
     await setup.apply(setup.job())
-    await setup.book.pause("report", actor="ada")
+    await setup.job_service.pause("report", actor="ada")
 
     [one] = (await setup.plan(setup.job())).jobs
 
@@ -126,7 +128,7 @@ async def test_a_one_shot_that_has_run_is_nothing_to_do(setup: PlanFixture) -> N
     said = {"name": "once", "function": "f", "at": instant_of(NOON + MINUTE).isoformat(), "delete_after_run": True}
     await setup.apply(read_job(said, Defaults(), now=NOON))
     setup.clock.advance(HOUR)
-    await setup.book.delete("once", actor="the worker")
+    await setup.job_service.delete("once", actor="the worker")
 
     planned = await setup.plan(read_job(said, Defaults(), now=NOON))
 
@@ -148,25 +150,25 @@ async def test_a_schedule_without_a_workflow_says_every_field_anew(setup: PlanFi
 # ---- pruning -------------------------------------------------------------------------------------
 
 
-async def test_what_no_file_names_stays_unless_it_is_pruned(setup: PlanFixture) -> None:
+async def test_undeclared_jobs_stay_unless_they_are_pruned(setup: PlanFixture) -> None:
     await setup.apply(setup.job("a"), setup.job("b"))
 
     assert await setup.apply(setup.job("a")) == {"a": JobChange.UNCHANGED}
     assert await setup.store.schedules.find("default", "b") is not None
 
 
-async def test_what_is_due_of_a_pruned_job_is_decided_first(setup: PlanFixture) -> None:
+async def test_due_ticks_of_a_pruned_job_are_decided_first(setup: PlanFixture) -> None:
     await setup.apply(setup.job("gone", schedule="* * * * *", catchup="all", overlap="allow"))
-    uid = (await setup.book.get("gone")).schedule.uid
+    uid = (await setup.job_service.get("gone")).schedule.uid
     setup.clock.advance(5 * HOUR)
 
     await setup.apply(prune=Prune())
 
     ticks = await setup.store.history.ticks(uid, before=1 << 62, limit=1000)
-    assert ([tick.decision.kind for tick in ticks], await setup.book.page()) == ([TickKind.FIRED] * 300, [])
+    assert ([tick.decision.kind for tick in ticks], await setup.job_service.page()) == ([TickKind.FIRED] * 300, [])
 
 
-async def test_runs_of_a_pruned_job_go_on_and_those_that_wait_are_told(setup: PlanFixture) -> None:
+async def test_runs_of_a_pruned_job_continue_and_the_plan_shows_waiting_ones(setup: PlanFixture) -> None:
     await setup.apply(setup.job("gone", overlap="queue"))
     for _ in range(3):
         await setup.launcher.trigger("gone", actor="ada")
@@ -198,7 +200,7 @@ async def test_more_jobs_than_one_page_are_pruned_together(setup: PlanFixture) -
     done = await setup.apply(setup.job("job-7"), prune=Prune())
 
     assert sum(change is JobChange.REMOVED for change in done.values()) == 1004
-    assert [view.schedule.schedule_id for view in await setup.book.page()] == ["job-7"]
+    assert [view.schedule.schedule_id for view in await setup.job_service.page()] == ["job-7"]
 
 
 async def test_only_jobs_with_the_tag_are_pruned_if_there_is_one(setup: PlanFixture) -> None:

@@ -45,180 +45,190 @@ def store(clock: VirtualClock) -> MemoryStore:
 
 
 @pytest.fixture
-def book(store: MemoryStore, clock: VirtualClock) -> JobService:
+def job_service(store: MemoryStore, clock: VirtualClock) -> JobService:
     return JobService(store.jobs, store.schedules, store.history, clock, CountedIds(), tzdata="2026b")
 
 
-async def applied(book: JobService, *jobs: Job) -> list[ApplyResult]:
-    return await book.apply(jobs, actor="ada")
+async def applied(job_service: JobService, *jobs: Job) -> list[ApplyResult]:
+    return await job_service.apply(jobs, actor="ada")
 
 
 # ---- applying ------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("H-04")
-async def test_a_new_job_has_its_first_version_and_its_next_run(book: JobService, clock: VirtualClock) -> None:
+async def test_a_new_job_has_its_first_version_and_its_next_run(job_service: JobService, clock: VirtualClock) -> None:
     spec = job(clock).spec
-    assert await applied(book, job(clock)) == [ApplyResult("report", JobChange.CREATED, 1, 1, NOON + MINUTE, spec)]
+    assert await applied(job_service, job(clock)) == [
+        ApplyResult("report", JobChange.CREATED, 1, 1, NOON + MINUTE, spec)
+    ]
 
 
 @pytest.mark.req("H-04")
-async def test_a_job_that_was_applied_stands_with_its_workflow(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock, input={"top": 3}))
+async def test_a_job_that_was_applied_stands_with_its_workflow(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, input={"top": 3}))
 
-    seen = await book.get("report")
+    seen = await job_service.get("report")
     assert seen.workflow is not None
     assert (seen.workflow.steps[0].function, seen.workflow.input) == ("reports.make", {"top": 3})
     assert (seen.schedule.spec.workflow_id, seen.schedule.spec.workflow_version) == ("report", 1)
 
 
 async def test_applying_the_same_again_changes_nothing(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
     jobs = [job(clock, name=name, **when) for name, when in (("a", {}), ("b", {"schedule": "every 7 minutes"}))]
-    await applied(book, *jobs)
+    await applied(job_service, *jobs)
     before = [await store.schedules.find("default", name) for name in ("a", "b")]
     clock.advance(90_000)
 
     again = [job(clock, name=name, **when) for name, when in (("a", {}), ("b", {"schedule": "every 7 minutes"}))]
 
-    assert {one.change for one in await applied(book, *again)} == {JobChange.UNCHANGED}
+    assert {one.change for one in await applied(job_service, *again)} == {JobChange.UNCHANGED}
     assert [await store.schedules.find("default", name) for name in ("a", "b")] == before
 
 
-async def test_an_interval_that_is_said_again_keeps_its_grid(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock, schedule="every 7 minutes"))
+async def test_an_interval_that_is_said_again_keeps_its_grid(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, schedule="every 7 minutes"))
     clock.advance(3 * MINUTE)
 
-    await applied(book, job(clock, schedule="every 7 minutes", overlap="queue"))
+    await applied(job_service, job(clock, schedule="every 7 minutes", overlap="queue"))
 
-    spec = (await book.get("report")).schedule.spec
+    spec = (await job_service.get("report")).schedule.spec
     assert (spec.trigger, spec.overlap) == (Every(timedelta(minutes=7), instant_of(NOON)), Overlap.QUEUE)
 
 
-async def test_a_changed_function_is_a_new_version_and_a_new_revision(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock))
+async def test_a_changed_function_is_a_new_version_and_a_new_revision(
+    job_service: JobService, clock: VirtualClock
+) -> None:
+    await applied(job_service, job(clock))
 
-    [one] = await applied(book, job(clock, function="reports.make_better"))
+    [one] = await applied(job_service, job(clock, function="reports.make_better"))
 
     assert (one.change, one.version, one.revision) == (JobChange.CHANGED, 2, 2)
-    assert (await book.get("report")).schedule.spec.workflow_version == 2
+    assert (await job_service.get("report")).schedule.spec.workflow_version == 2
 
 
-async def test_a_changed_schedule_keeps_the_version(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock))
+async def test_a_changed_schedule_keeps_the_version(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock))
 
-    [one] = await applied(book, job(clock, schedule="@hourly"))
+    [one] = await applied(job_service, job(clock, schedule="@hourly"))
 
     assert (one.change, one.version, one.revision) == (JobChange.CHANGED, 1, 2)
     assert one.next_run_at == NOON + HOUR
 
 
-async def test_a_job_that_was_deleted_goes_on_with_the_next_version(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock))
-    await book.delete("report", actor="ada")
+async def test_a_job_that_is_created_again_continues_with_the_next_version(
+    job_service: JobService, clock: VirtualClock
+) -> None:
+    await applied(job_service, job(clock))
+    await job_service.delete("report", actor="ada")
 
-    [one] = await applied(book, job(clock, function="reports.other"))
+    [one] = await applied(job_service, job(clock, function="reports.other"))
 
     assert (one.change, one.version, one.revision) == (JobChange.CREATED, 2, 1)
 
 
 async def test_a_schedule_without_a_workflow_is_given_one(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
     schedules = ScheduleService(store.schedules, store.history, clock, CountedIds())
     await schedules.upsert({"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report"}, actor="ada")
 
-    [one] = await applied(book, job(clock))
+    [one] = await applied(job_service, job(clock))
 
     assert (one.change, one.version) == (JobChange.CHANGED, 1)
-    assert (await book.get("report")).workflow is not None
+    assert (await job_service.get("report")).workflow is not None
 
 
-async def test_an_edit_decides_what_was_due_before_it(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock, catchup="all", overlap="allow"))
+async def test_an_edit_decides_what_was_due_before_it(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, catchup="all", overlap="allow"))
     clock.advance(3 * MINUTE)
 
-    await applied(book, job(clock, schedule="@hourly", catchup="all", overlap="allow"))
+    await applied(job_service, job(clock, schedule="@hourly", catchup="all", overlap="allow"))
 
-    kinds = [tick.decision.kind for tick in (await book.get("report")).last_ticks]
+    kinds = [tick.decision.kind for tick in (await job_service.get("report")).last_ticks]
     assert kinds == [TickKind.FIRED] * 3
 
 
-async def test_an_edit_decides_more_than_one_pass_may(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock, catchup="all", overlap="allow"))
+async def test_an_edit_decides_more_than_one_pass_may(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, catchup="all", overlap="allow"))
     clock.advance(5 * HOUR)
 
-    [one] = await applied(book, job(clock, schedule="@hourly"))
+    [one] = await applied(job_service, job(clock, schedule="@hourly"))
 
     assert one.change is JobChange.CHANGED
-    assert len((await book.get("report", last=1000)).last_ticks) == 300
+    assert len((await job_service.get("report", last=1000)).last_ticks) == 300
 
 
 @pytest.mark.req("H-26")
-async def test_applying_never_resumes_what_an_operator_paused(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock))
-    await book.pause("report", actor="ada")
+async def test_applying_never_resumes_what_an_operator_paused(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock))
+    await job_service.pause("report", actor="ada")
 
-    [one] = await applied(book, job(clock, schedule="@hourly", enabled=True))
+    [one] = await applied(job_service, job(clock, schedule="@hourly", enabled=True))
 
     assert one.next_run_at is None
-    assert (await book.get("report")).schedule.paused_at == NOON
+    assert (await job_service.get("report")).schedule.paused_at == NOON
 
 
 async def test_a_new_job_that_is_not_enabled_is_paused(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    [one] = await applied(book, job(clock, enabled=False))
+    [one] = await applied(job_service, job(clock, enabled=False))
 
-    schedule = (await book.get("report")).schedule
+    schedule = (await job_service.get("report")).schedule
     assert (one.change, one.next_run_at) == (JobChange.CREATED, None)
     assert (schedule.paused_at, schedule.next_fire_at) == (NOON, None)
     assert [pause.paused_by for pause in await store.history.pauses(schedule.uid)] == ["ada"]
 
 
 async def test_a_new_job_that_is_not_enabled_is_never_due(
-    book: JobService, store: MemoryStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    job_service: JobService, store: MemoryStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply, due = store.jobs.apply, []
 
-    async def seen_by_a_ticker(wish: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
-        done = await apply(wish, now=now, actor=actor, tzdata=tzdata)
+    async def seen_by_a_ticker(request: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
+        done = await apply(request, now=now, actor=actor, tzdata=tzdata)
         due.append(await store.ledger.next_due_at(shards=frozenset(range(256))))
         return done
 
     monkeypatch.setattr(store.jobs, "apply", seen_by_a_ticker)
-    await applied(book, job(clock, enabled=False))
+    await applied(job_service, job(clock, enabled=False))
 
     assert due == [None]
 
 
-async def test_a_job_that_was_not_enabled_can_be_resumed(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, job(clock, enabled=False))
+async def test_a_job_that_was_not_enabled_can_be_resumed(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, enabled=False))
 
-    await book.resume("report", actor="ada")
+    await job_service.resume("report", actor="ada")
 
-    schedule = (await book.get("report")).schedule
+    schedule = (await job_service.get("report")).schedule
     assert (schedule.paused_at, schedule.next_fire_at) == (None, NOON + MINUTE)
 
 
 @pytest.mark.parametrize("change", [{}, {"schedule": "@hourly"}])
 async def test_a_job_that_is_no_longer_enabled_is_paused(
-    book: JobService, clock: VirtualClock, change: dict[str, Any]
+    job_service: JobService, clock: VirtualClock, change: dict[str, Any]
 ) -> None:
-    await applied(book, job(clock))
+    await applied(job_service, job(clock))
 
-    [one] = await applied(book, job(clock, enabled=False, **change))
+    [one] = await applied(job_service, job(clock, enabled=False, **change))
 
     assert one.change is JobChange.CHANGED
-    assert (await book.get("report")).schedule.paused_at == NOON
-    assert [one.change for one in await applied(book, job(clock, enabled=False, **change))] == [JobChange.UNCHANGED]
+    assert (await job_service.get("report")).schedule.paused_at == NOON
+    assert [one.change for one in await applied(job_service, job(clock, enabled=False, **change))] == [
+        JobChange.UNCHANGED
+    ]
 
 
-async def test_a_job_that_only_waits_to_be_triggered_has_no_next_run(book: JobService, clock: VirtualClock) -> None:
+async def test_a_job_that_only_waits_to_be_triggered_has_no_next_run(
+    job_service: JobService, clock: VirtualClock
+) -> None:
     made = read_job({"name": "report", "function": "reports.make"}, Defaults(), now=clock.now())
 
-    [one] = await applied(book, made)
+    [one] = await applied(job_service, made)
 
     assert one.next_run_at is None
 
@@ -229,43 +239,45 @@ def one_shot(clock: VirtualClock, **said: Any) -> Job:  # noqa: ANN401 - any fie
     return read_job(words, Defaults(), now=clock.now())
 
 
-async def test_a_one_shot_whose_time_is_to_come_is_registered(book: JobService, clock: VirtualClock) -> None:
-    assert [one.change for one in await applied(book, one_shot(clock))] == [JobChange.CREATED]
+async def test_a_one_shot_whose_time_is_to_come_is_registered(job_service: JobService, clock: VirtualClock) -> None:
+    assert [one.change for one in await applied(job_service, one_shot(clock))] == [JobChange.CREATED]
 
 
-async def test_a_one_shot_that_is_done_and_gone_does_not_come_back(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, one_shot(clock))
+async def test_a_one_shot_that_is_done_and_gone_does_not_come_back(
+    job_service: JobService, clock: VirtualClock
+) -> None:
+    await applied(job_service, one_shot(clock))
     clock.advance(32 * MINUTE)
-    await book.delete("report", actor="the worker")
+    await job_service.delete("report", actor="the worker")
 
-    again = await applied(book, one_shot(clock))
+    again = await applied(job_service, one_shot(clock))
 
     assert [(one.change, one.next_run_at) for one in again] == [(JobChange.FINISHED, None)]
     with pytest.raises(NotFound):
-        await book.get("report")
+        await job_service.get("report")
 
 
 @pytest.mark.req("Z-08")
 @pytest.mark.parametrize(("deleted_by", "change"), [(SYSTEM_ACTOR, JobChange.FINISHED), ("ada", JobChange.CREATED)])
 async def test_a_one_shot_that_has_just_run_does_not_run_twice(
-    book: JobService, clock: VirtualClock, deleted_by: str, change: JobChange
+    job_service: JobService, clock: VirtualClock, deleted_by: str, change: JobChange
 ) -> None:
-    await applied(book, one_shot(clock))
+    await applied(job_service, one_shot(clock))
     clock.advance(30 * MINUTE + 2000)
-    await book.delete("report", actor=deleted_by)
+    await job_service.delete("report", actor=deleted_by)
 
-    again = await applied(book, one_shot(clock))
+    again = await applied(job_service, one_shot(clock))
 
     assert [one.change for one in again] == [change]
 
 
 async def test_a_one_shot_that_is_past_and_has_failed_can_still_be_changed(
-    book: JobService, clock: VirtualClock
+    job_service: JobService, clock: VirtualClock
 ) -> None:
-    await applied(book, one_shot(clock))
+    await applied(job_service, one_shot(clock))
     clock.advance(HOUR)
 
-    again = await applied(book, one_shot(clock, function="reports.mended"))
+    again = await applied(job_service, one_shot(clock, function="reports.mended"))
 
     assert [one.change for one in again] == [JobChange.CHANGED]
 
@@ -273,58 +285,62 @@ async def test_a_one_shot_that_is_past_and_has_failed_can_still_be_changed(
 @pytest.mark.req("H-01", "Z-08")
 @pytest.mark.parametrize("said", [{"delete_after_run": True}, {"delete_after_run": False}])
 async def test_a_one_shot_whose_time_is_past_within_the_grace_is_due_at_once(
-    book: JobService, clock: VirtualClock, said: dict[str, Any]
+    job_service: JobService, clock: VirtualClock, said: dict[str, Any]
 ) -> None:
     clock.advance(30 * MINUTE + 1000)
 
-    [made] = await applied(book, one_shot(clock, **said))
+    [made] = await applied(job_service, one_shot(clock, **said))
 
     assert made.change is JobChange.CREATED
-    assert (await book.get("report")).schedule.next_fire_at == NOON + 30 * MINUTE
+    assert (await job_service.get("report")).schedule.next_fire_at == NOON + 30 * MINUTE
 
 
 @pytest.mark.req("Z-08", "Z-14")
 @pytest.mark.parametrize("said", [{"delete_after_run": True}, {"delete_after_run": False}])
 async def test_a_one_shot_whose_time_is_past_by_more_than_the_grace_is_refused(
-    book: JobService, clock: VirtualClock, said: dict[str, Any]
+    job_service: JobService, clock: VirtualClock, said: dict[str, Any]
 ) -> None:
     clock.advance(32 * MINUTE)
 
     with pytest.raises(FieldError, match="2 min ago, which is more than misfire_grace") as refused:
-        await applied(book, one_shot(clock, **said))
+        await applied(job_service, one_shot(clock, **said))
 
     assert refused.value.field == "report.at"
     with pytest.raises(NotFound):
-        await book.get("report")
+        await job_service.get("report")
 
 
 async def test_a_one_shot_that_has_run_and_stays_is_applied_again_without_an_error(
-    book: JobService, clock: VirtualClock
+    job_service: JobService, clock: VirtualClock
 ) -> None:
-    await applied(book, one_shot(clock, delete_after_run=False))
+    await applied(job_service, one_shot(clock, delete_after_run=False))
     clock.advance(HOUR)
 
-    [again] = await applied(book, one_shot(clock, delete_after_run=False))
+    [again] = await applied(job_service, one_shot(clock, delete_after_run=False))
 
     assert again.change is JobChange.UNCHANGED
 
 
 @pytest.mark.req("Z-08", "Z-14")
 async def test_a_one_shot_can_be_moved_to_a_time_within_the_grace_but_not_beyond(
-    book: JobService, clock: VirtualClock
+    job_service: JobService, clock: VirtualClock
 ) -> None:
-    await applied(book, one_shot(clock, delete_after_run=False))
+    await applied(job_service, one_shot(clock, delete_after_run=False))
     clock.advance(10 * MINUTE)
 
     with pytest.raises(FieldError, match="would never run"):
-        await applied(book, one_shot(clock, delete_after_run=False, at=instant_of(NOON + 5 * MINUTE).isoformat()))
+        await applied(
+            job_service, one_shot(clock, delete_after_run=False, at=instant_of(NOON + 5 * MINUTE).isoformat())
+        )
     moved = NOON + 10 * MINUTE - 1000
-    await applied(book, one_shot(clock, delete_after_run=False, at=instant_of(moved).isoformat()))
+    await applied(job_service, one_shot(clock, delete_after_run=False, at=instant_of(moved).isoformat()))
 
-    assert (await book.get("report")).schedule.next_fire_at == moved
+    assert (await job_service.get("report")).schedule.next_fire_at == moved
 
 
-async def test_others_have_a_turn_while_thousands_of_jobs_are_planned(book: JobService, clock: VirtualClock) -> None:
+async def test_others_have_a_turn_while_thousands_of_jobs_are_planned(
+    job_service: JobService, clock: VirtualClock
+) -> None:
     jobs = [job(clock, name=f"job-{number}") for number in range(5000)]
     turns = list[float]()
 
@@ -334,18 +350,18 @@ async def test_others_have_a_turn_while_thousands_of_jobs_are_planned(book: JobS
             await asyncio.sleep(0)
 
     beside = asyncio.ensure_future(other())
-    await book.plan_changes(jobs, now=clock.now())
+    await job_service.plan_changes(jobs, now=clock.now())
     turns.append(thread_time())
     beside.cancel()
 
     assert max(after - before for before, after in pairwise(turns)) < 0.02
 
 
-async def test_two_jobs_of_one_name_are_refused(book: JobService, clock: VirtualClock) -> None:
+async def test_two_jobs_of_one_name_are_refused(job_service: JobService, clock: VirtualClock) -> None:
     with pytest.raises(FieldError, match="'report' is the name of two jobs"):
-        await applied(book, job(clock), job(clock))
+        await applied(job_service, job(clock), job(clock))
 
-    assert await book.page() == []
+    assert await job_service.page() == []
 
 
 class RacingJobs(MemoryJobs):
@@ -392,21 +408,21 @@ class CountingSchedules(MemorySchedules):
 async def test_thousands_of_jobs_take_a_few_questions(clock: VirtualClock) -> None:
     store = MemoryStore(clock.now)
     counting = CountingSchedules(store.state, store.rules)
-    book = JobService(store.jobs, counting, store.history, clock, CountedIds())
+    job_service = JobService(store.jobs, counting, store.history, clock, CountedIds())
     jobs = [job(clock, name=f"job-{number}") for number in range(3000)]
-    await applied(book, *jobs)
+    await applied(job_service, *jobs)
     counting.questions = 0
 
-    assert {one.change for one in await applied(book, *jobs)} == {JobChange.UNCHANGED}
+    assert {one.change for one in await applied(job_service, *jobs)} == {JobChange.UNCHANGED}
     assert counting.questions <= 4
 
 
 @pytest.mark.parametrize("wanted", [["a"], ["m"], ["z"], ["b", "y"], ["a", "m", "n", "z"], ["a-", "a.1", "a_b", "a0"]])
-async def test_jobs_are_found_among_others(book: JobService, clock: VirtualClock, wanted: list[str]) -> None:
+async def test_jobs_are_found_among_others(job_service: JobService, clock: VirtualClock, wanted: list[str]) -> None:
     crowd = [chr(letter) + tail for letter in range(ord("a"), ord("z") + 1) for tail in ("", "-", ".1", "0", "_b")]
-    await applied(book, *(job(clock, name=name) for name in crowd))
+    await applied(job_service, *(job(clock, name=name) for name in crowd))
 
-    done = await applied(book, *(job(clock, name=name) for name in wanted))
+    done = await applied(job_service, *(job(clock, name=name) for name in wanted))
 
     assert {one.change for one in done} == {JobChange.UNCHANGED}
 
@@ -416,69 +432,69 @@ async def test_jobs_are_found_among_others(book: JobService, clock: VirtualClock
 
 @pytest.mark.req("C-14", "H-25")
 async def test_a_job_shows_its_next_five_fires_and_its_last_ticks(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    await applied(book, job(clock))
+    await applied(job_service, job(clock))
     clock.advance(MINUTE)
     await decide(store, clock)
 
-    seen = await book.get("report")
+    seen = await job_service.get("report")
 
     assert seen.next_runs == tuple(NOON + MINUTE * minute for minute in range(2, 7))
     assert [tick.decision.reason for tick in seen.last_ticks] == [Reason.ON_TIME]
 
 
 @pytest.mark.parametrize("act", ["get", "pause", "resume", "delete"])
-async def test_a_job_that_is_not_there_is_called_a_job(book: JobService, act: str) -> None:
+async def test_a_job_that_is_not_there_is_called_a_job(job_service: JobService, act: str) -> None:
     actor = {} if act == "get" else {"actor": "ada"}
 
     with pytest.raises(NotFound, match="there is no job 'nobody'"):
-        await getattr(book, act)("nobody", **actor)
+        await getattr(job_service, act)("nobody", **actor)
 
 
-async def test_a_name_that_is_none_is_blamed_on_the_job(book: JobService) -> None:
+async def test_a_name_that_is_none_is_blamed_on_the_job(job_service: JobService) -> None:
     with pytest.raises(FieldError, match="job: 'No Name' must be"):
-        await book.get("No Name")
+        await job_service.get("No Name")
 
 
-async def test_jobs_are_listed_by_name_with_their_workflows(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, *(job(clock, name=name, function=f"do.{name}") for name in ("b", "a", "c")))
-    await applied(book, job(clock, name="b", function="do.more"))
+async def test_jobs_are_listed_by_name_with_their_workflows(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, *(job(clock, name=name, function=f"do.{name}") for name in ("b", "a", "c")))
+    await applied(job_service, job(clock, name="b", function="do.more"))
 
-    seen = await book.page(limit=2)
+    seen = await job_service.page(limit=2)
 
     assert [view.schedule.schedule_id for view in seen] == ["a", "b"]
     assert [view.workflow and view.workflow.steps[0].function for view in seen] == ["do.a", "do.more"]
     assert [view.next_runs for view in seen] == [(NOON + MINUTE,)] * 2
-    assert [view.schedule.schedule_id for view in await book.page(after="b")] == ["c"]
+    assert [view.schedule.schedule_id for view in await job_service.page(after="b")] == ["c"]
 
 
 async def test_the_version_that_runs_is_shown_even_if_there_is_a_newer_one(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    await applied(book, job(clock))
-    await applied(book, job(clock, function="reports.other"))
+    await applied(job_service, job(clock))
+    await applied(job_service, job(clock, function="reports.other"))
     schedules = ScheduleService(store.schedules, store.history, clock, CountedIds())
     pinned = {"schedule_id": "report", "schedule": "* * * * *", "workflow_id": "report", "workflow_version": 1}
     await schedules.upsert(pinned, actor="ada")
 
-    [view] = await book.page()
+    [view] = await job_service.page()
 
     assert view.workflow is not None
     assert view.workflow.version == 1
 
 
 @pytest.mark.req("H-25")
-async def test_the_fires_of_all_jobs_come_on_one_line_of_time(book: JobService, clock: VirtualClock) -> None:
+async def test_the_fires_of_all_jobs_come_on_one_line_of_time(job_service: JobService, clock: VirtualClock) -> None:
     await applied(
-        book,
+        job_service,
         job(clock, name="half", schedule="*/30 * * * *"),
         job(clock, name="hourly", schedule="@hourly"),
         job(clock, name="asleep", schedule="* * * * *", enabled=False),
         job(clock, name="over", schedule="* * * * *", end_at=instant_of(NOON + 1).isoformat()),
     )
 
-    fires = await book.upcoming(after=NOON, until=NOON + 24 * HOUR, limit=4)
+    fires = await job_service.upcoming(after=NOON, until=NOON + 24 * HOUR, limit=4)
 
     assert [((fire.planned_at - NOON) // MINUTE, fire.schedule.schedule_id) for fire in fires] == [
         (30, "half"),
@@ -488,10 +504,10 @@ async def test_the_fires_of_all_jobs_come_on_one_line_of_time(book: JobService, 
     ]
 
 
-async def test_the_fires_of_many_jobs_are_the_earliest_of_all(book: JobService, clock: VirtualClock) -> None:
-    await applied(book, *(job(clock, name=f"job-{n}", schedule=f"{n % 60} * * * *") for n in range(1500)))
+async def test_the_fires_of_many_jobs_are_the_earliest_of_all(job_service: JobService, clock: VirtualClock) -> None:
+    await applied(job_service, *(job(clock, name=f"job-{n}", schedule=f"{n % 60} * * * *") for n in range(1500)))
 
-    fires = await book.upcoming(after=NOON, until=NOON + HOUR, limit=30)
+    fires = await job_service.upcoming(after=NOON, until=NOON + HOUR, limit=30)
 
     assert all(one.planned_at <= other.planned_at for one, other in pairwise(fires))
     assert [fire.planned_at for fire in fires] == [NOON + MINUTE] * 25 + [NOON + 2 * MINUTE] * 5
@@ -508,12 +524,12 @@ async def decide(store: MemoryStore, clock: VirtualClock) -> None:
 
 @pytest.mark.req("H-06")
 async def test_a_run_under_way_shows_as_the_lock_of_its_job(
-    book: JobService, store: MemoryStore, clock: VirtualClock
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
 ) -> None:
-    await applied(book, job(clock, lock=True, timeout="10m"))
+    await applied(job_service, job(clock, lock=True, timeout="10m"))
     clock.advance(MINUTE)
     await decide(store, clock)
-    seen = await book.get("report")
+    seen = await job_service.get("report")
     [run] = await runs_of(store, seen.schedule)
 
     assert seen.lock is not None
@@ -523,35 +539,39 @@ async def test_a_run_under_way_shows_as_the_lock_of_its_job(
 
 
 @pytest.mark.req("H-06")
-async def test_a_lock_is_gone_with_its_run(book: JobService, store: MemoryStore, clock: VirtualClock) -> None:
-    await applied(book, job(clock, lock=True))
+async def test_a_lock_is_gone_with_its_run(job_service: JobService, store: MemoryStore, clock: VirtualClock) -> None:
+    await applied(job_service, job(clock, lock=True))
     clock.advance(MINUTE)
     await decide(store, clock)
-    [run] = await runs_of(store, (await book.get("report")).schedule)
+    [run] = await runs_of(store, (await job_service.get("report")).schedule)
 
     await store.runs.cancel(RunId(run.run_id), reason="enough", now=clock.now())
 
-    seen = await book.get("report")
+    seen = await job_service.get("report")
     assert (seen.lock, seen.under_way) == (None, ())
 
 
-async def test_a_job_without_a_lock_shows_none(book: JobService, store: MemoryStore, clock: VirtualClock) -> None:
-    await applied(book, job(clock, lock=False))
+async def test_a_job_without_a_lock_shows_none(
+    job_service: JobService, store: MemoryStore, clock: VirtualClock
+) -> None:
+    await applied(job_service, job(clock, lock=False))
     clock.advance(MINUTE)
     await decide(store, clock)
-    [run] = await runs_of(store, (await book.get("report")).schedule)
+    [run] = await runs_of(store, (await job_service.get("report")).schedule)
     await take_task(store, "worker", run, now=clock.now())
 
-    assert (await book.get("report")).lock is None
+    assert (await job_service.get("report")).lock is None
 
 
 async def test_the_default_timeout_counts_for_a_lock_without_one(store: MemoryStore, clock: VirtualClock) -> None:
-    book = JobService(store.jobs, store.schedules, store.history, clock, CountedIds(), default_timeout_ms=2 * MINUTE)
-    await applied(book, job(clock, lock=True))
+    job_service = JobService(
+        store.jobs, store.schedules, store.history, clock, CountedIds(), default_timeout_ms=2 * MINUTE
+    )
+    await applied(job_service, job(clock, lock=True))
     clock.advance(MINUTE)
     await decide(store, clock)
 
-    lock = (await book.get("report")).lock
+    lock = (await job_service.get("report")).lock
 
     assert lock is not None
     assert lock.ttl_ms == 3 * MINUTE

@@ -32,13 +32,13 @@ class LauncherFixture:
         self.clock = VirtualClock(NOON)
         self.store = make(self.clock.now)
         ids = CountedIds()
-        self.book = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
+        self.job_service = JobService(self.store.jobs, self.store.schedules, self.store.history, self.clock, ids)
         self.launcher = Launcher(
             self.store.runs, self.store.executions, self.store.jobs, self.store.schedules, self.clock, ids
         )
 
     async def register(self, **said: Any) -> None:  # noqa: ANN401 - any field of a job
-        await self.book.apply([read_job(REPORT | said, Defaults(), now=NOON)], actor="ada")
+        await self.job_service.apply([read_job(REPORT | said, Defaults(), now=NOON)], actor="ada")
 
     async def run(self, run_id: RunId) -> Run:
         found = await self.store.executions.find_run(run_id)
@@ -70,12 +70,12 @@ async def test_a_job_that_is_triggered_runs_now_by_hand(setup: LauncherFixture) 
 
 
 async def test_a_paused_job_may_be_triggered(setup: LauncherFixture) -> None:
-    await setup.book.pause("report", actor="ada")
+    await setup.job_service.pause("report", actor="ada")
 
     assert (await setup.launcher.trigger("report", actor="ada")).became is LaunchOutcome.STARTED
 
 
-async def test_what_a_run_is_given_is_kept(setup: LauncherFixture) -> None:
+async def test_the_input_of_a_run_is_stored(setup: LauncherFixture) -> None:
     done = await setup.launcher.trigger("report", actor="ada", input={"day": "2026-03-01"})
 
     assert await setup.store.executions.payload(done.run_id, "input") == b'{"day":"2026-03-01"}'
@@ -90,7 +90,7 @@ async def test_a_run_that_is_given_nothing_has_the_input_of_its_job(setup: Launc
 async def test_every_first_step_of_a_graph_starts(setup: LauncherFixture) -> None:
     steps = [{"step": "a", "function": "f"}, {"step": "b", "function": "f"}]
     steps.append({"step": "c", "function": "f", "depends_on": ["a", "b"]})  # type: ignore[dict-item]
-    await setup.book.apply([read_job({"name": "graph", "dag": steps}, Defaults(), now=NOON)], actor="ada")
+    await setup.job_service.apply([read_job({"name": "graph", "dag": steps}, Defaults(), now=NOON)], actor="ada")
 
     done = await setup.launcher.trigger("graph", actor="ada")
 

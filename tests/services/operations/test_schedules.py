@@ -145,7 +145,7 @@ async def test_a_long_backlog_does_not_keep_an_operator_from_pausing(
         pytest.param(lambda r: r.page(limit=2**70), "limit", id="an endless page"),
     ],
 )
-async def test_what_no_store_could_take_is_refused(
+async def test_values_that_no_store_could_keep_are_refused(
     schedules: ScheduleService, call: Callable[..., Any], field: str
 ) -> None:
     with pytest.raises(FieldError) as refused:
@@ -281,7 +281,7 @@ async def test_a_deleted_schedule_is_gone_and_its_name_is_free(schedules: Schedu
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "delete", "get"])
-async def test_what_does_not_exist_cannot_be_changed(schedules: ScheduleService, act: str) -> None:
+async def test_a_missing_schedule_cannot_be_changed(schedules: ScheduleService, act: str) -> None:
     arguments = {} if act == "get" else {"actor": "ada"}
     with pytest.raises(NotFound, match="no schedule 'nothing'"):
         await getattr(schedules, act)("nothing", **arguments)
@@ -463,7 +463,7 @@ async def test_all_that_a_pause_swallowed_can_run_one_after_the_other(
     assert (schedule.uid, schedule.active_runs, schedule.queued_runs) == (uid, 0, 0)
 
 
-async def test_resuming_what_goes_on_says_that_nothing_was_swallowed(schedules: ScheduleService) -> None:
+async def test_resuming_an_active_schedule_swallowed_nothing(schedules: ScheduleService) -> None:
     await schedules.upsert(BILLING, actor="ada")
 
     assert await schedules.resume("billing", actor="ada", missed=ResumeChoice(ResumePolicy.ALL)) == ResumeResult(

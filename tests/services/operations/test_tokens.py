@@ -23,13 +23,13 @@ def service(store: MemoryStore) -> TokenService:
 
 
 @pytest.mark.parametrize("token_id", ["", "a\nb", "x" * 256])
-async def test_what_is_no_id_is_refused(service: TokenService, token_id: str) -> None:
+async def test_a_malformed_id_is_refused(service: TokenService, token_id: str) -> None:
     with pytest.raises(FieldError, match="token_id"):
         await service.revoke(token_id, actor="ada")
 
 
 @pytest.mark.parametrize("tenant", ["", "A", "a b", "**"])
-async def test_what_is_no_tenant_is_refused(service: TokenService, tenant: str) -> None:
+async def test_a_malformed_tenant_is_refused(service: TokenService, tenant: str) -> None:
     with pytest.raises(FieldError, match="tenant"):
         await service.revoke_all(actor="ada", tenant=tenant)
 

@@ -111,7 +111,7 @@ async def test_a_later_version_without_a_trigger_removes_its_schedule(setup: Wor
     assert set(await setup.schedules()) == {"etl.nightly"}
 
 
-async def test_what_was_due_is_decided_before_a_schedule_goes(setup: WorkflowFixture) -> None:
+async def test_due_ticks_are_decided_before_a_schedule_is_deleted(setup: WorkflowFixture) -> None:
     await setup.deploy({**HOURLY, "catchup_policy": "latest"})
     uid = (await setup.schedules())["etl.0"].uid
     setup.clock.advance(HOUR)
@@ -122,9 +122,9 @@ async def test_what_was_due_is_decided_before_a_schedule_goes(setup: WorkflowFix
 
 
 async def test_schedules_of_others_stay(setup: WorkflowFixture) -> None:
-    book = JobService(setup.store.jobs, setup.store.schedules, setup.store.history, setup.clock, setup.ids)
+    job_service = JobService(setup.store.jobs, setup.store.schedules, setup.store.history, setup.clock, setup.ids)
     job = read_job({"name": "etl.other", "function": "f", "schedule": "@daily"}, Defaults(), now=NOON)
-    await book.apply([job], actor="ada")
+    await job_service.apply([job], actor="ada")
 
     await setup.deploy()
 
@@ -160,7 +160,7 @@ async def test_a_definition_says_which_version_it_is(setup: WorkflowFixture) -> 
         ({"triggers": [{**NIGHTLY, "overlapping": "skip"}]}, "triggers[0].overlapping"),
     ],
 )
-async def test_what_is_wrong_is_named_and_nothing_is_kept(
+async def test_an_error_names_the_mistake_and_nothing_is_stored(
     setup: WorkflowFixture, said: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(FieldError) as refused:
@@ -208,7 +208,7 @@ async def test_a_workflow_without_a_list_of_steps_is_refused(
         {"nodes": [{"step": "main", "function": "f", "timeout": "5s"}], "input": {"a": 1}},
     ],
 )
-async def test_what_is_shown_of_a_workflow_can_be_deployed_again(setup: WorkflowFixture, said: dict[str, Any]) -> None:
+async def test_an_exported_workflow_can_be_deployed_again(setup: WorkflowFixture, said: dict[str, Any]) -> None:
     await setup.deploy(**said)
     shown = workflow_as_data(await setup.workflows.get("etl"))
 

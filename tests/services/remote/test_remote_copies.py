@@ -52,7 +52,7 @@ async def test_a_copy_under_another_name_is_not_begun_and_is_kept_for_people(
 
 @pytest.mark.guarantee("S9")
 @pytest.mark.parametrize(("to", "begun"), [("", 0), ("field_1", 0), ("field_2", 1), (None, 1)])
-async def test_what_comes_to_a_worker_alone_begins_only_if_it_is_for_that_worker(
+async def test_a_directed_message_starts_only_on_its_worker(
     fleet: FleetHarness, other: RemoteWorker, to: str | None, begun: int
 ) -> None:
     await fleet.run(await fleet.job())
@@ -68,7 +68,7 @@ async def test_what_comes_to_a_worker_alone_begins_only_if_it_is_for_that_worker
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_is_for_one_worker_does_not_begin_if_it_comes_to_a_pool(fleet: FleetHarness) -> None:
+async def test_a_directed_task_does_not_start_from_a_pool(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     [message] = fleet.bus.work["default"].messages.values()

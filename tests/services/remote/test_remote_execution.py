@@ -59,7 +59,7 @@ async def test_the_attempt_is_known_by_the_worker_that_began_it(fleet: FleetHarn
 
 
 @pytest.mark.req("H-13")
-async def test_what_travels_is_the_envelope_with_what_the_seed_names(fleet: FleetHarness) -> None:
+async def test_a_message_is_the_envelope_of_the_seed(fleet: FleetHarness) -> None:
     definition = workflow(timeout_ms=90_000, input={"day": "${secret:DAY}"})
     run = await fleet.run(await fleet.job(definition))
     await fleet.send()
@@ -114,7 +114,7 @@ async def test_no_more_is_sent_than_workers_have_slots(fleet: FleetHarness) -> N
     assert len(fleet.bus.work["default"].messages) == 10
 
 
-async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
+async def test_a_task_taken_with_its_admission_is_sent_without_another_read(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run_cycle()
@@ -125,9 +125,9 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     asked: list[str] = []
     take = fleet.store.attempts.take
 
-    async def counted(worker: str, **told: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is given
+    async def counted(worker: str, **shown: Any) -> Sequence[ReadyTask]:  # noqa: ANN401 - as it is given
         asked.append(worker)
-        return await take(worker, **told)
+        return await take(worker, **shown)
 
     monkeypatch.setattr(fleet.store.attempts, "take", counted)
     await fleet.publisher.step()
@@ -137,7 +137,7 @@ async def test_what_was_taken_along_is_sent_without_another_look_at_the_store(
     assert asked == []
 
 
-async def test_what_another_server_let_through_is_found_soon(fleet: FleetHarness) -> None:
+async def test_a_task_that_another_server_admitted_is_found_soon(fleet: FleetHarness) -> None:
     await fleet.run_cycle()
     run = await fleet.run(await fleet.job())
     another, _ = fleet.new_server()
@@ -150,7 +150,7 @@ async def test_what_another_server_let_through_is_found_soon(fleet: FleetHarness
     assert [one.run.run_id for one in fleet.remote_runner.started.values()] == [run.run_id]
 
 
-async def test_what_waits_in_the_store_can_still_be_cancelled(fleet: FleetHarness) -> None:
+async def test_a_waiting_task_can_still_be_cancelled(fleet: FleetHarness) -> None:
     job = await fleet.job()
     runs = [await fleet.run(job, f"{number:02}") for number in range(11)]
     await fleet.send()
@@ -183,7 +183,7 @@ async def test_only_the_slots_of_workers_on_the_bus_are_sent_to(fleet: FleetHarn
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_what_may_not_have_arrived_is_sent_again_under_the_same_name(fleet: FleetHarness) -> None:
+async def test_an_uncertain_message_is_sent_again_under_the_same_id(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.dispatcher.step()
     fleet.bus.away = True
@@ -263,7 +263,7 @@ async def test_an_end_that_is_heard_before_its_beginning_counts(fleet: FleetHarn
 
 @pytest.mark.guarantee("S9")
 @pytest.mark.req("R-17")
-async def test_what_comes_again_is_not_begun_a_second_time_by_anybody(fleet: FleetHarness) -> None:
+async def test_a_redelivered_task_is_not_started_twice_by_any_worker(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     await fleet.get()
@@ -278,7 +278,7 @@ async def test_what_comes_again_is_not_begun_a_second_time_by_anybody(fleet: Fle
 
 
 @pytest.mark.guarantee("S9")
-async def test_a_worker_to_whom_its_own_task_comes_again_goes_on_with_it(fleet: FleetHarness) -> None:
+async def test_a_worker_that_receives_its_own_task_again_continues_it(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.bus.work["default"].messages[1].visible_at = 0
@@ -293,7 +293,7 @@ async def test_a_worker_to_whom_its_own_task_comes_again_goes_on_with_it(fleet: 
 
 
 @pytest.mark.guarantee("S4", "S9")
-async def test_what_a_dead_worker_had_goes_to_another_once_its_lease_is_over(fleet: FleetHarness) -> None:
+async def test_a_task_of_a_dead_worker_goes_to_another_once_its_lease_has_expired(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS + 1)
@@ -330,7 +330,7 @@ async def test_a_worker_that_has_reported_very_much_is_heard_all_the_same(fleet:
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_was_reported_just_now_does_not_pass_for_lost_before_it_is_written_down(fleet: FleetHarness) -> None:
+async def test_a_task_reported_just_now_is_not_lost_before_the_report_is_written(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS // 3 * 2)
@@ -345,7 +345,7 @@ async def test_what_was_reported_just_now_does_not_pass_for_lost_before_it_is_wr
 
 
 @pytest.mark.guarantee("S7")
-async def test_what_a_worker_says_after_it_was_given_up_is_too_late(fleet: FleetHarness) -> None:
+async def test_a_report_of_a_worker_that_was_given_up_is_too_late(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS + 1)
@@ -359,7 +359,7 @@ async def test_what_a_worker_says_after_it_was_given_up_is_too_late(fleet: Fleet
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_arrives_after_its_deadline_is_not_begun(fleet: FleetHarness) -> None:
+async def test_a_task_that_arrives_after_its_deadline_is_not_started(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
     fleet.clock.advance(LEASE_MS - 1)
@@ -373,7 +373,7 @@ async def test_what_arrives_after_its_deadline_is_not_begun(fleet: FleetHarness)
 
 @pytest.mark.guarantee("S9")
 @pytest.mark.parametrize(("on_its_way", "set_back_ms"), [(4, 0), (0, LEASE_MS)])
-async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_clock_says(
+async def test_a_task_that_waited_too_long_at_its_worker_is_not_started_whatever_the_clock(
     fleet: FleetHarness, on_its_way: int, set_back_ms: int
 ) -> None:
     await fleet.run(await fleet.job())
@@ -389,7 +389,7 @@ async def test_what_waits_at_its_worker_for_too_long_is_not_begun_whatever_its_c
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: FleetHarness) -> None:
+async def test_a_task_that_could_not_be_sent_in_time_is_not_sent(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.publisher.step()
     await fleet.dispatcher.step()
@@ -406,7 +406,7 @@ async def test_what_could_not_be_sent_in_time_is_not_sent_at_all(fleet: FleetHar
 
 
 @pytest.mark.guarantee("S4")
-async def test_what_was_reported_does_not_pass_for_lost_while_servers_are_slow(fleet: FleetHarness) -> None:
+async def test_a_reported_task_is_not_lost_while_servers_are_slow(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.remote_runner.end_all()
@@ -421,7 +421,7 @@ async def test_what_was_reported_does_not_pass_for_lost_while_servers_are_slow(f
 
 
 @pytest.mark.req("R-17")
-async def test_what_is_being_worked_on_is_not_given_to_others(fleet: FleetHarness) -> None:
+async def test_a_running_task_is_not_given_to_others(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.run_cycle()
     for _ in range(4):
@@ -546,7 +546,7 @@ async def test_after_the_bus_has_forgotten_whom_it_gave_what_workers_ask_before_
 
 
 @pytest.mark.guarantee("S5")
-async def test_what_must_not_start_twice_starts_once_it_is_granted(fleet: FleetHarness) -> None:
+async def test_an_at_most_once_task_starts_once_it_is_granted(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     await fleet.get()
@@ -626,7 +626,7 @@ async def test_a_grant_whose_answer_was_lost_is_given_again_to_the_same_worker(f
 
 
 @pytest.mark.guarantee("S5", "S9")
-async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: FleetHarness) -> None:
+async def test_a_task_redelivered_while_it_is_granted_starts_once(fleet: FleetHarness) -> None:
     answer = await sent_with_care(fleet)
 
     async def slow(sender: str, body: bytes) -> bytes:
@@ -642,7 +642,7 @@ async def test_what_comes_again_while_it_is_being_granted_starts_once(fleet: Fle
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_is_lost_while_it_is_being_granted_does_not_start(fleet: FleetHarness) -> None:
+async def test_a_task_lost_while_it_is_granted_does_not_start(fleet: FleetHarness) -> None:
     answer = await sent_with_care(fleet)
 
     async def too_late(sender: str, body: bytes) -> bytes:
@@ -766,9 +766,7 @@ async def test_nobody_has_more_slots_than_there_can_be(slots: int) -> None:
     assert 0 <= known.slots <= 100_000
 
 
-async def test_what_comes_out_passes_the_gate_at_the_server(
-    fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_output_passes_the_gate_at_the_server(fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def held_back(*_: object) -> OutputRelease:
         return OutputRelease(output=None, quarantine="looks like a secret")
 
@@ -833,7 +831,7 @@ async def test_a_report_that_another_server_is_dealing_with_is_left_to_it_while_
 
 
 @pytest.mark.req("R-17")
-async def test_a_report_that_cannot_be_dealt_with_holds_up_no_other_and_is_kept_for_people_in_the_end(
+async def test_a_report_that_cannot_be_processed_blocks_no_other_and_ends_as_a_dead_letter(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gnomon.services.remote import result_consumer

@@ -42,7 +42,7 @@ async def another(fleet: FleetHarness, *functions: str) -> tuple[RemoteWorker, F
 
 
 @pytest.mark.guarantee("S11")
-async def test_what_is_cancelled_while_its_beginning_is_being_reported_is_not_begun(
+async def test_a_task_cancelled_while_its_start_is_reported_is_not_started(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await fleet.run(await fleet.job())
@@ -67,7 +67,7 @@ async def test_what_is_cancelled_while_its_beginning_is_being_reported_is_not_be
 
 
 @pytest.mark.guarantee("S11")
-async def test_what_is_cancelled_while_it_is_wished_for_is_not_begun(
+async def test_a_task_cancelled_while_its_start_is_requested_is_not_started(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
@@ -94,9 +94,7 @@ async def test_what_is_cancelled_while_it_is_wished_for_is_not_begun(
 
 @pytest.mark.guarantee("S11")
 @pytest.mark.parametrize("delivery", Delivery)
-async def test_what_was_cancelled_on_its_way_is_not_begun_if_it_took_long(
-    fleet: FleetHarness, delivery: Delivery
-) -> None:
+async def test_a_task_cancelled_in_a_slow_delivery_is_not_started(fleet: FleetHarness, delivery: Delivery) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=delivery)))
     await fleet.send()
     await fleet.store.runs.cancel(run.run_id, reason="enough", now=fleet.clock.now())
@@ -110,7 +108,7 @@ async def test_what_was_cancelled_on_its_way_is_not_begun_if_it_took_long(
 
 
 @pytest.mark.guarantee("S11")
-async def test_what_waited_long_until_its_beginning_was_reported_is_granted_first(
+async def test_a_task_whose_start_was_reported_late_is_granted_first(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await fleet.run(await fleet.job())
@@ -134,7 +132,7 @@ async def test_what_waited_long_until_its_beginning_was_reported_is_granted_firs
 
 
 @pytest.mark.guarantee("S9")
-async def test_what_is_lost_while_its_beginning_is_being_reported_is_not_begun(
+async def test_a_task_lost_while_its_start_is_reported_is_not_started(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run(await fleet.job())
@@ -158,7 +156,7 @@ async def test_what_is_lost_while_its_beginning_is_being_reported_is_not_begun(
 
 
 @pytest.mark.guarantee("C4", "S9")
-async def test_what_was_lost_is_stopped_though_the_bus_goes_away_right_after_the_answer(
+async def test_a_lost_task_is_stopped_even_if_the_bus_fails_right_after_the_reply(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run(await fleet.job())
@@ -179,7 +177,7 @@ async def test_what_was_lost_is_stopped_though_the_bus_goes_away_right_after_the
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_what_was_in_doubt_once_stays_in_doubt_when_it_comes_again(fleet: FleetHarness) -> None:
+async def test_a_doubtful_message_stays_doubtful_when_it_is_delivered_again(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     [message] = fleet.bus.work["default"].messages.values()
@@ -199,7 +197,7 @@ async def test_what_was_in_doubt_once_stays_in_doubt_when_it_comes_again(fleet: 
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_whoever_was_not_there_asks_for_what_was_sent_before(fleet: FleetHarness) -> None:
+async def test_a_worker_that_was_away_requests_the_start_of_older_messages(fleet: FleetHarness) -> None:
     await fleet.run(await fleet.job())
     await fleet.send()
     [message] = fleet.bus.work["default"].messages.values()
@@ -216,7 +214,9 @@ async def test_whoever_was_not_there_asks_for_what_was_sent_before(fleet: FleetH
 
 @pytest.mark.guarantee("C5", "S5", "S9")
 @pytest.mark.parametrize("delivery", Delivery)
-async def test_what_one_worker_has_begun_no_other_gives_back(fleet: FleetHarness, delivery: Delivery) -> None:
+async def test_a_task_that_one_worker_started_is_not_given_back_by_another(
+    fleet: FleetHarness, delivery: Delivery
+) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=delivery, retry=RetryPolicy(max_attempts=3))))
     await fleet.send()
     [message] = fleet.bus.work["default"].messages.values()
@@ -232,7 +232,7 @@ async def test_what_one_worker_has_begun_no_other_gives_back(fleet: FleetHarness
 
 
 @pytest.mark.guarantee("C5", "S7")
-async def test_what_came_of_it_counts_though_another_gave_it_back_in_the_same_breath(fleet: FleetHarness) -> None:
+async def test_the_result_of_a_task_counts_though_another_worker_gives_it_back_at_once(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.send()
     [message] = fleet.bus.work["default"].messages.values()
@@ -271,15 +271,15 @@ async def test_a_worker_stops_what_another_was_granted_because_the_bus_lost_its_
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_before(
+async def test_the_start_of_a_resent_task_is_requested_because_it_may_have_arrived_before(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run(await fleet.job())
     side = fleet.publisher._queue  # noqa: SLF001 - there is no other way to be in the middle
     publish = side.publish
 
-    async def unheard(parcels: Sequence[OutboundTask]) -> frozenset[str]:
-        await publish(parcels)
+    async def unheard(outbound: Sequence[OutboundTask]) -> frozenset[str]:
+        await publish(outbound)
         return frozenset()
 
     with monkeypatch.context() as patched:
@@ -301,7 +301,7 @@ async def test_what_is_sent_again_is_asked_for_because_it_may_have_arrived_befor
 
 
 @pytest.mark.guarantee("C5", "S9")
-async def test_what_came_before_the_bus_forgot_whom_it_gave_it_is_asked_for(
+async def test_the_start_of_a_task_is_requested_after_the_bus_lost_its_delivery_state(
     fleet: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fleet.run(await fleet.job())
@@ -331,7 +331,7 @@ async def test_what_came_before_the_bus_forgot_whom_it_gave_it_is_asked_for(
 
 @pytest.mark.guarantee("C7", "S4")
 @pytest.mark.parametrize("delivery", Delivery)
-async def test_what_was_reported_while_servers_stood_still_is_no_loss(fleet: FleetHarness, delivery: Delivery) -> None:
+async def test_an_end_reported_while_servers_were_frozen_is_no_loss(fleet: FleetHarness, delivery: Delivery) -> None:
     run = await fleet.run(await fleet.job(workflow(delivery=delivery)))
     await fleet.run_cycle()
     fleet.remote_runner.end_all()
@@ -344,7 +344,7 @@ async def test_what_was_reported_while_servers_stood_still_is_no_loss(fleet: Fle
 
 
 @pytest.mark.guarantee("S17")
-async def test_whoever_has_died_is_found_out_though_nobody_can_say_whether_all_was_heard(fleet: FleetHarness) -> None:
+async def test_a_dead_worker_is_detected_though_reports_may_be_pending(fleet: FleetHarness) -> None:
     run = await fleet.run(await fleet.job())
     await fleet.run_cycle()
     fleet.clock.advance(LEASE_MS)
@@ -406,7 +406,7 @@ async def test_a_message_of_nonsense_that_fits_into_no_report_holds_up_nothing(f
 
 @pytest.mark.req("R-07")
 @pytest.mark.guarantee("S9")
-async def test_what_a_worker_may_still_begin_is_not_given_up() -> None:
+async def test_a_task_that_a_worker_may_still_start_is_not_given_up() -> None:
     fleet = FleetHarness(flags={"worker.lease_ms": 10 * LEASE_MS, "reconciler.dispatch_timeout_ms": LEASE_MS})
     await fleet.open()
     run = await fleet.run(await fleet.job())

@@ -112,7 +112,7 @@ class RandomFaults:
 @pytest.mark.guarantee("C1", "C5", "S4", "S5", "S7", "S9")
 @pytest.mark.parametrize("delivery", Delivery)
 @pytest.mark.parametrize("seed", range(12 * EFFORT))
-async def test_whatever_the_bus_does_every_start_has_a_reason_and_every_run_an_end(
+async def test_under_random_faults_of_the_bus_every_start_has_a_reason_and_every_run_an_end(
     seed: int, delivery: Delivery
 ) -> None:
     chaos = RandomFaults(seed)

@@ -72,7 +72,7 @@ async def test_slots_of_a_pool_are_free_again_when_their_tasks_have_ended(fleet:
 
 
 @pytest.mark.req("R-10")
-async def test_what_asks_for_labels_goes_to_the_worker_that_has_them(fleet: FleetHarness) -> None:
+async def test_a_task_with_labels_goes_to_a_worker_that_has_them(fleet: FleetHarness) -> None:
     worker, remote_runner = await joined(fleet, "field_2", labels={"node.zone": "eu"})
     [run] = await asked(fleet, RoutingRequirements(labels={"node.zone": "eu"}), "a")
 
@@ -101,7 +101,7 @@ async def test_a_worker_that_is_preferred_gets_it(fleet: FleetHarness) -> None:
     assert (runs(fleet.remote_runner), runs(remote_runner)) == ([], ["a", "b"])
 
 
-async def test_what_is_for_one_worker_takes_up_a_slot_of_its_pool(fleet: FleetHarness) -> None:
+async def test_a_directed_task_occupies_a_slot_of_its_pool(fleet: FleetHarness) -> None:
     await asked(fleet, RoutingRequirements(labels={"preferred_worker_id": "field_1"}), "a")
     await fleet.send()
     await asked(fleet, None, "b", "c")
@@ -140,7 +140,7 @@ async def test_in_a_mixed_pool_a_task_goes_to_a_worker_that_has_the_function(fle
     assert ("a" in runs(remote_runner), runs(fleet.remote_runner)) == (True, ["b"])
 
 
-async def test_what_a_dead_worker_was_sent_alone_goes_to_another_after_its_lease(fleet: FleetHarness) -> None:
+async def test_a_task_directed_to_a_dead_worker_goes_to_another_after_its_lease(fleet: FleetHarness) -> None:
     await joined(fleet, "field_2", labels={"node.zone": "eu"})
     [run] = await asked(fleet, RoutingRequirements(labels={"node.zone": "eu"}), "a")
     await fleet.send()

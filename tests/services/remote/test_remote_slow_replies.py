@@ -35,7 +35,7 @@ from support.task_steps import workflow
 
 RUNS, SLOTS, MOST_AT_ONCE = 80, 8, 12
 #: How many turns there are until all faults are over, and how often everybody gets on in each.
-TURNS, BREATHS = 120, 120
+TURNS, YIELDS = 120, 120
 
 
 class SlowReplies:
@@ -205,13 +205,13 @@ class RandomDelays:
         for step in steps:
             if step not in self._under_way:
                 self._under_way[step] = asyncio.ensure_future(step())
-        await self._breathe()
+        await self._yield_to_all()
         self.fleet.clock.advance(self.rng.choice((10, 500, 3_000)))
         this, self._next = self._next, asyncio.Event()
         this.set()
 
-    async def _breathe(self) -> None:
-        for _ in range(BREATHS):
+    async def _yield_to_all(self) -> None:
+        for _ in range(YIELDS):
             await asyncio.sleep(0)
         for step, task in list(self._under_way.items()):
             if task.done():
@@ -270,7 +270,7 @@ class RandomDelays:
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("delivery", Delivery)
 @pytest.mark.parametrize("seed", range(5 * EFFORT))
-async def test_whoever_stands_still_wherever_every_start_has_a_reason_and_every_run_an_end(
+async def test_with_frozen_processes_every_start_has_a_reason_and_every_run_an_end(
     seed: int, delivery: Delivery, *, limited: bool
 ) -> None:
     trouble = RandomDelays(seed, limited=limited)

@@ -277,7 +277,7 @@ async def test_another_limit_in_the_settings_changes_no_job(there: Scheduler) ->
     assert again.change == "unchanged"
 
 
-async def test_a_ticker_that_takes_over_in_the_middle_goes_on_where_the_change_stopped(there: Scheduler) -> None:
+async def test_a_ticker_that_takes_over_in_the_middle_continues_the_change(there: Scheduler) -> None:
     """A process that ends while it decides overdue ticks leaves the rest to the ticker."""
     await there.jobs.apply([there.job()], actor="ada")
     there.clock.advance(OUTAGE_SECONDS * 1000)

@@ -354,9 +354,7 @@ async def test_missed_ticks_that_are_spread_start_in_order_and_evenly_until_the_
 
 
 @pytest.mark.req("C-06")
-async def test_a_spread_goes_on_where_it_was_when_another_node_takes_over(
-    store: MemoryStore, clock: VirtualClock
-) -> None:
+async def test_a_spread_continues_when_another_node_takes_over(store: MemoryStore, clock: VirtualClock) -> None:
     schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.SPREAD)
     await store.schedules.add([schedule], actor="ada", tzdata="")
     clock.advance(720_000)
@@ -414,7 +412,7 @@ async def test_a_ticker_that_starts_sets_back_marks_that_are_ahead_of_the_clock(
 
 
 @pytest.mark.guarantee("C10", "S16")
-async def test_a_ticker_whose_clock_was_set_decides_nothing_until_the_store_has_told_the_time(
+async def test_a_ticker_whose_clock_was_set_decides_nothing_until_it_has_read_the_clock_of_the_store(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     schedule = minutely(trigger=Cron("* * * * * *"), overlap=Overlap.ALLOW, catchup=Catchup.ALL)
@@ -500,7 +498,7 @@ async def test_the_shards_of_a_ticker_that_died_are_taken_over_as_soon_as_its_le
     assert len(other.elector.terms) == SHARDS
 
 
-async def test_a_ticker_that_is_told_of_shards_given_up_takes_them_without_waiting_for_its_renewal(
+async def test_a_hint_about_released_shards_makes_a_ticker_claim_them_before_its_renewal(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
@@ -516,7 +514,7 @@ async def test_a_ticker_that_is_told_of_shards_given_up_takes_them_without_waiti
     assert len(other.elector.terms) == SHARDS
 
 
-async def test_what_a_ticker_is_told_while_it_asks_is_not_forgotten(store: BreakableStore, clock: VirtualClock) -> None:
+async def test_a_hint_during_a_claim_is_not_lost(store: BreakableStore, clock: VirtualClock) -> None:
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
     for _ in range(20):
         await one.ticker.step()
@@ -534,7 +532,7 @@ async def test_what_a_ticker_is_told_while_it_asks_is_not_forgotten(store: Break
     assert len(other.elector.terms) == SHARDS
 
 
-async def test_a_ticker_that_stops_hands_its_shards_over_at_once(store: MemoryStore, clock: VirtualClock) -> None:
+async def test_a_ticker_that_stops_releases_its_shards_at_once(store: MemoryStore, clock: VirtualClock) -> None:
     one, other = Node(store, clock, "one"), Node(store, clock, "other")
     await one.ticker.step()
     await one.elector.stop()

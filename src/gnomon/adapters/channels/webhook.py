@@ -73,4 +73,4 @@ def _key(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error:
-        raise ChannelRefused("its secret begins with whsec_, but does not go on in Base64") from None
+        raise ChannelRefused("its secret begins with whsec_, but the rest is not Base64") from None

@@ -1,4 +1,4 @@
-"""The rules of the store in memory that several of its parts share: how runs start, go on and end."""
+"""The rules of the store in memory that several of its parts share: how runs start, continue and end."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -279,7 +279,7 @@ class MemoryRules:
         )
 
     def awaits_announcement(self, run: Run) -> bool:
-        """Whether the run goes on only until its end is announced."""
+        """Whether the run stays open only until its end is announced."""
         return any(one.holds_run and not one.over for one in self.announcements_of(run.run_id))
 
     def end_held_run(self, run_id: str, now: int) -> None:

@@ -272,7 +272,7 @@ class MemoryJobs:
         return [one for one in found if one is not None]
 
     async def apply(self, changes: JobChangeset, *, now: int, actor: str, tzdata: str) -> bool:
-        """See Jobs.apply. The part Schedules audits what changes of schedules."""
+        """See Jobs.apply. Changes of schedules are audited by the part Schedules."""
         state = self._state
         taken = any((one.tenant, one.schedule_id) in state.names for one in changes.added)
         known = any([await self.workflow(one.tenant, one.workflow_id, one.version) for one in changes.workflows])

@@ -24,8 +24,9 @@ class NatsUnavailable(BusUnavailable):
 async def connect(settings: NatsSettings, events: Events, *, name: str) -> "Client":
     """A connection that reconnects for ever once it was established; NatsUnavailable if it cannot be established now.
 
-    If one of the addresses says `tls://`, no server without TLS is told anything. The inbox subjects contain the user's
-    name, so that the permissions of NATS can separate users. FileError if the file of the credentials cannot be used.
+    If one of the addresses says `tls://`, nothing is sent to a server without TLS. The inbox subjects contain the
+    name of the user, so that the permissions of NATS can separate users. FileError if the file of the credentials
+    cannot be used.
     """
     from nats.aio.client import Client
     from nats.errors import Error

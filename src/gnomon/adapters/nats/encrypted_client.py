@@ -1,4 +1,4 @@
-"""A client of NATS that speaks TLS or not at all."""
+"""A client of NATS that refuses servers without TLS."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ class EncryptedClient(Client):
     """Refuses a server without TLS, before any credentials are sent.
 
     The client of the library uses TLS only if the server asks for it, also at an address that begins with `tls://`:
-    whoever answers in the place of the server could have the credentials sent in the clear.
+    an attacker in the place of the server could have the credentials sent in the clear.
     """
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as the library calls it

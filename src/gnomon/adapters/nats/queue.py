@@ -141,7 +141,7 @@ async def _ensure(js: "JetStreamContext", wanted: "StreamConfig") -> None:
 
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK ", b"+WPI", b"+TERM"
 _MAX_DELIVERIES = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK}.*"
-_TOO_OFTEN = "was given to somebody too often"
+_TOO_OFTEN = "was delivered too often"
 #: How often to check whether servers have processed the pending reports.
 _CATCHING_UP_SECONDS = 0.02
 #: How many requests of one worker are answered at once; a worker waits for its answer before it asks again.

@@ -92,7 +92,7 @@ def notify_letters(conn: sa.Connection, notice: LetterNotice) -> None:
 
 
 def notify_announcements(conn: sa.Connection) -> None:
-    """Tell this process of announcements to send once the transaction is committed; does nothing without observer."""
+    """Signal announcements to this process once the transaction is committed; do nothing without observer."""
     notices: _Notices | None = conn.info.get(_NOTICES)
     if notices is not None:
         notices.announced = True

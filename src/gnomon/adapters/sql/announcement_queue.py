@@ -1,4 +1,4 @@
-"""Pending announcements: claimed by the process that sends them, and moved on with what became of them."""
+"""Pending announcements: claimed by the process that sends them, and updated with the result."""
 
 from collections.abc import Sequence
 

@@ -136,7 +136,7 @@ def wake_announcers(conn: sa.Connection) -> None:
 
 
 def awaiting(conn: sa.Connection, runs: Iterable[str]) -> frozenset[str]:
-    """Those of the runs that go on only until their end is announced."""
+    """Those of the runs that stay open only until their end is announced."""
     names = sorted(runs)
     return frozenset(name for (name,) in bulk.fetch_rows(conn, _HELD, names)) if names else frozenset()
 

@@ -89,7 +89,7 @@ def _refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def drop_active_parts(file: Path) -> None:
-    """Remove triggers, views and virtual tables that somebody has added to a database: backups have none."""
+    """Remove triggers, views and virtual tables that were added to a database: backups have none."""
     with closing(sqlite3.connect(file)) as connection, connection:
         for kind, name in connection.execute(_ACTIVE_PARTS).fetchall():
             quoted = name.replace('"', '""')

@@ -23,7 +23,7 @@ _LAST = bulk.statement("SELECT coalesce(max(number), 0) FROM change_log")
 _FORGET = bulk.statement(
     "DELETE FROM change_log WHERE created_at < ? AND number < (SELECT max(number) FROM change_log)"
 )
-# Nothing that an entry tells is kept once nobody follows: retention does not know the log.
+# Entries are removed once no server follows: retention does not know the log.
 _UNREAD = "NOT EXISTS (SELECT 1 FROM change_follower)"
 _FORGET_ALL = bulk.statement(
     f"DELETE FROM change_log WHERE {_UNREAD} AND number < (SELECT max(number) FROM change_log)"  # noqa: S608 - our own text

@@ -236,7 +236,7 @@ def start_runs(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
 
 
 def record_started(conn: sa.Connection, runs: Sequence[Run], now: int) -> None:
-    """Show the start of the runs that had not started in their ticks, and tell the observers of the commit."""
+    """Show the start of the runs that had not started in their ticks, and call the observers of the commit."""
     fresh = list({run.run_id: run for run in runs if run.started_at is None}.values())
     if fresh:
         set_tick_statuses(conn, ((run, TickStatus.STARTED) for run in fresh))

@@ -150,7 +150,7 @@ def end_tasks(conn: sa.Connection, over: Sequence[EndedTask], counters: Concurre
 def cascade_run_ends(conn: sa.Connection, ended: Sequence[EndedRun], counters: ConcurrencyCounters) -> None:
     """End the runs, the steps that wait for them, and the runs that end with those steps.
 
-    Their announcements are written first. A run that waits for one of these goes on.
+    Their announcements are written first. A run that waits for one of these continues.
     """
     while ended := announcements.write_run_ends(conn, ended):
         end_runs(conn, ended, counters)

@@ -52,7 +52,7 @@ def _upgrade(conn: sa.Connection, to: str) -> str:
     return str(MigrationContext.configure(conn, opts=options).get_current_revision())
 
 
-#: The loggers on which Alembic says at length what it is about to do.
+#: The loggers on which Alembic reports every step.
 _VERBOSE_LOGGERS = ("alembic.runtime.plugins", "alembic.runtime.migration")
 
 

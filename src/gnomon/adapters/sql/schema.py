@@ -557,7 +557,7 @@ change_follower = sa.Table(
     sa.Column("until_at", InstantType, nullable=False),
 )
 
-#: The changes of other processes that these servers tell, for a minute.
+#: The changes that these servers publish for other processes, kept for a minute.
 change_log = sa.Table(
     "change_log",
     metadata,

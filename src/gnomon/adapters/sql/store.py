@@ -48,7 +48,7 @@ class SqlStore:
         journal: Callable[[], CommitJournal] | None = None,
         change_log: ChangeLogWriter | None = None,
     ) -> None:
-        """`observers` are told of every commit; `hint` is called for each topic that other processes should look at.
+        """`observers` are called for every commit; `hint` is called for each topic that other processes should look at.
 
         With `journal`, which makes one for each transaction, every commit is written down for a server to count, and
         with `change_log`, for the followers of other servers.

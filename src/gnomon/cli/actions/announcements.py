@@ -61,7 +61,7 @@ def retry(announcement_id: str, target: Target, form: Format) -> None:
 
 
 def announced_text(announced: str | None) -> str:
-    """Whether an execution was announced, in words; empty if nobody is to be told."""
+    """Whether an execution was announced, in words; empty if it is not to be announced."""
     return {"given_up": "not announced", "pending": "to be announced", "sent": "announced"}.get(announced or "", "")
 
 

@@ -132,7 +132,7 @@ async def _jobs(gateway: Gateway) -> list[JobSummary]:
 
 
 async def _named(gateway: Gateway, given: str) -> str:
-    """The name of the job of these commands that is meant; NotFound says what a job of another kind is."""
+    """The full name of a cron job; a UsageError names the origin of a job of another kind."""
     try:
         return resolved_name(given, [one.job for one in await _jobs(gateway)])
     except NotFound:

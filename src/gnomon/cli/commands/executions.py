@@ -146,7 +146,7 @@ def list_announcements(
 def show_announcement(
     announcement: AnnouncementId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
 ) -> None:
-    """Show an announcement: who is told, when, and what became of it."""
+    """Show an announcement: its recipient, its times and its result."""
     from gnomon.cli.actions.announcements import show
     from gnomon.cli.target import Target
 

@@ -1,1 +1,1 @@
-"""Announcements: what a channel is told about the runs and ticks of a job, in which words, and when again."""
+"""Announcements: the messages that a channel gets about the runs and ticks of a job, their texts and their retries."""

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class AnnounceMoment(StrEnum):
-    """The moment of a job at which a channel is told."""
+    """A moment of a job at which a channel gets a message."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -19,7 +19,7 @@ class AnnounceMoment(StrEnum):
 
 
 class AnnounceRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of the field `announce` of a job: whom to tell, when and what."""
+    """One entry of the field `announce` of a job: the channel, the moments and the text."""
 
     #: The name of a channel in the settings.
     channel: str

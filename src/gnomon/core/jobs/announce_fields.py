@@ -116,7 +116,7 @@ def _rule_as_data(rule: AnnounceRule) -> str | dict[str, Any]:
 
 
 def read_delivery(path: str, value: object) -> AnnounceRule | None:
-    """The field `delivery` of `gnomon cron`: `{mode: announce, channel, to, best_effort}`; None if nothing is told.
+    """The field `delivery` of `gnomon cron`: `{mode: announce, channel, to, best_effort}`; None for no announcement.
 
     The mode is read whatever its case. FieldError names what is wrong in the words of the scheduler that it is from.
     """

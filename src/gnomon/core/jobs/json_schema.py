@@ -165,12 +165,15 @@ def _announce_schema() -> _Schema:
     fields = {
         "channel": channel,
         "to": {"type": ["string", "integer"], "description": "The recipient within the channel."},
-        "on": {"anyOf": [_one_of(AnnounceMoment, "When."), moments], "description": "When to tell the channel."},
+        "on": {
+            "anyOf": [_one_of(AnnounceMoment, "When."), moments],
+            "description": "The moments at which the channel gets a message.",
+        },
         "after": {
             "type": "integer",
             "minimum": 1,
             "maximum": MOST_FAILURES,
-            "description": "Failures are told from this one in a row on.",
+            "description": "The number of failures in a row from which on failures are announced.",
         },
         "best_effort": {"type": "boolean", "description": "Whether a run is over before it is announced."},
         "text": {
@@ -183,11 +186,14 @@ def _announce_schema() -> _Schema:
     one = {
         "anyOf": [
             channel,
-            {**_mapping("A channel, when to tell it, and what.", fields), "required": ["channel"]},
+            {
+                **_mapping("A channel, the moments at which it gets a message, and the text.", fields),
+                "required": ["channel"],
+            },
         ]
     }
     many = {"type": "array", "minItems": 1, "maxItems": MOST_ANNOUNCEMENTS, "items": one}
-    return {"anyOf": [one, many], "description": "The channels that are told how its runs ended."}
+    return {"anyOf": [one, many], "description": "The channels that announce how its runs ended."}
 
 
 def _time_fields() -> _Schema:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnomon.errors import FieldError
 
-#: How many mistakes of one definition are told.
+#: How many mistakes of one definition are reported.
 MOST_MISTAKES = 20
 #: Values for fields that others depend on.
 _STAND_INS: dict[str, Any] = {

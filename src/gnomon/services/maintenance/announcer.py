@@ -334,7 +334,7 @@ class Announcer:
             return True
         return await self._note_part(held, held.announcement.parts_sent)
 
-    # ---- what became of it -------------------------------------------------------------------
+    # ---- results -------------------------------------------------------------------
 
     async def _note_part(self, held: ClaimedAnnouncement, parts: int) -> bool:
         """Write how many parts were sent, and renew the claim; return whether it was still ours."""

@@ -1,4 +1,4 @@
-"""Tells the followers of this server what other processes have committed: it reads the log of changes while any follow.
+"""Publishes commits of other processes to the followers of this server: it reads the log of changes while any follow.
 
 Numbers of the log are given before the commit, so that an entry may appear after those with higher numbers. The reader
 remembers the numbers that it misses, and asks for them until a transaction can no longer be under way.
@@ -23,7 +23,7 @@ class ChangeReader:
     """Implements the step of a loop; `wake` of the stream wakes it when the first caller follows."""
 
     def __init__(self, log: ChangeLog, stream: ChangeStream, clock: Clock, *, server: str) -> None:
-        """`server` names this process, whose own changes the stream is told of at once."""
+        """`server` names this process, whose own changes are published at once."""
         self._log = log
         self._stream = stream
         self._clock = clock
@@ -39,7 +39,7 @@ class ChangeReader:
         try:
             return await self._step()
         except Unavailable:
-            # Followers are told again once the store answers; what it has forgotten by then, they read in the lists.
+            # Publishing continues once the store answers; followers find entries removed by then in the lists.
             return _AWAY_SECONDS
 
     async def _step(self) -> float:
@@ -71,7 +71,7 @@ class ChangeReader:
             await self._log.unfollow(self._server)
 
     async def _read(self, now: float) -> bool:
-        """Tell the next entries; return whether there may be more."""
+        """Publish the next entries; return whether there may be more."""
         assert self._position is not None  # noqa: S101 - tells the type checker
         self._missing = {number: until for number, until in self._missing.items() if until > now}
         found = await self._log.read(self._position, late=self._missing, limit=_PAGE)

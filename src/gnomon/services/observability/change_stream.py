@@ -24,7 +24,7 @@ _MAX_BACKLOG = 4000
 _CALLER_PART, _TENANT_PART = 4, 2
 #: How soon a caller that has all its places may try again.
 _RETRY_SECONDS = 5
-#: How long a new subscriber waits for the changes of other processes to be told.
+#: How long a new subscriber waits until the changes of other processes are published.
 _COMPLETE_SECONDS = 5.0
 
 
@@ -96,7 +96,7 @@ class ChangeStream:
     """Sends changes to the subscribers of their tenant."""
 
     def __init__(self, *, most: int = 100, reads_log: bool = False) -> None:
-        """`most` may follow at a time. With `reads_log`, a `ChangeReader` tells what other processes commit."""
+        """`most` may follow at a time. With `reads_log`, a `ChangeReader` publishes the commits of other processes."""
         self._most = most
         self._tenants: dict[str, _TenantSubscribers] = {}
         self._reads_log = reads_log
@@ -119,12 +119,12 @@ class ChangeStream:
                 followers.push(change.kind, {"at": change.at, **change.facts})
 
     def set_complete(self) -> None:
-        """From now on, the changes of all processes are told."""
+        """From now on, the changes of all processes are published."""
         if self.followed:
             self._complete.set()
 
     async def complete(self, seconds: float = _COMPLETE_SECONDS) -> None:
-        """Wait until the changes of all processes are told; no longer than so many seconds, if the store is away."""
+        """Wait until the changes of all processes are published; give up after so many seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._complete.wait(), seconds)
 

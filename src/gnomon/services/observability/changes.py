@@ -1,4 +1,4 @@
-"""The changes of a commit, as callers of the stream are told of them."""
+"""The changes of a commit, as the stream publishes them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -94,7 +94,7 @@ class CommitChanges:
         for one in letters:
             self._add("dead_letter", one.tenant, {"job": one.job, "execution_id": one.run_id, "reason": one.reason})
 
-    # ---- what nobody is told of --------------------------------------------------------------
+    # ---- changes that are not published --------------------------------------------------------------
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""

@@ -24,7 +24,7 @@ from gnomon.ports.audit import AuditQuery, AuditTrail, CheckpointAnchor, Checkpo
 
 _PAGE = 1000
 _HASH = re.compile("[0-9a-f]{64}")
-#: The number of breaks that are reported; more tell nothing new.
+#: The number of breaks that are reported; more add nothing new.
 _MOST_BREAKS = 20
 _KINDS = (
     *("job", "workflow", "approval", "policy", "execution", "dead_letter", "event", "backfill"),

@@ -167,7 +167,7 @@ def _redeclared(plan: JobChangePlan, standing: Schedule, origin: str, *, orphane
 
 
 def plan_orphan(standing: Schedule) -> JobChangePlan:
-    """The plan for a job that its origin does not declare any more: it is marked, and goes on."""
+    """The plan for a job that its origin does not declare any more: it is marked, and stays active."""
     plan = JobChangePlan(change=JobChange.ORPHANED, schedule=standing, standing=standing)
     if standing.spec.orphaned:
         return plan
