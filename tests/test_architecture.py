@@ -275,7 +275,8 @@ def public_callbacks(tree: ast.AST) -> set[str]:
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
-            targets, is_callable = [node.target], "Callable" in ast.unparse(node.annotation)
+            targets: list[ast.expr] = [node.target]
+            is_callable = "Callable" in ast.unparse(node.annotation)
         elif isinstance(node, ast.Assign):
             targets, is_callable = node.targets, isinstance(node.value, ast.Lambda)
         else:

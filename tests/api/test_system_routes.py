@@ -161,7 +161,7 @@ async def test_health_is_reported_by_component_and_fails_with_one_of_them(api_se
 
 @pytest.mark.req("H-17", "Z-11")
 @pytest.mark.parametrize("component", [component_names.TASKS, component_names.ANNOUNCER])
-async def test_what_fails_for_all_servers_alike_is_told_and_takes_none_out_of_service(
+async def test_a_failure_of_all_servers_alike_is_reported_and_takes_none_out_of_service(
     api_setup: ApiFixture, component: str
 ) -> None:
     api_setup.component, api_setup.condition = component, HealthCondition.ERROR

@@ -88,7 +88,7 @@ def test_another_folder_in_place_of_the_home_is_not_emptied(workspace: Path) -> 
 @pytest.mark.req("Z-13")
 @needs_root
 @pytest.mark.parametrize("swap", ["link", "folder of others", "folder that is not empty", "nothing"])
-def test_what_takes_the_place_of_a_home_while_it_is_made_is_not_given_away(
+def test_a_file_put_in_the_place_of_a_home_while_it_is_made_keeps_its_owner(
     workspace: Path, swap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = workspace.parent / "outside"
