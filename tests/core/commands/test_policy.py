@@ -325,6 +325,23 @@ def test_an_entry_with_a_slash_allows_that_file_alone(home: Path) -> None:
     assert on_files(home, entry, allowed=None, path="bin").rule is PolicyRule.COMMAND
 
 
+@pytest.mark.req("Z-04", "Z-13")
+def test_a_program_that_commands_may_write_is_refused(home: Path) -> None:
+    """A command could replace it by a program of its own."""
+    (home / "link").symlink_to("other")
+    script = str(home / "other/tool")
+    for root in ("other", "link"):
+        policy = replace(
+            FULL, allowed_commands=("tool", script), allowed_roots=(str(home / root),), path=(str(home / "other"),)
+        )
+        for text in ("tool", script):
+            verdict = check_command(
+                policy, text, variables={}, files=FolderFiles(home / "ws"), workspace=f"{home}/ws", approved=False
+            )
+            assert verdict.rule is PolicyRule.COMMAND
+            assert "security.allowed_roots, which commands may write" in verdict.reason
+
+
 def test_a_file_with_many_programs_is_the_program_that_it_is_called(home: Path) -> None:
     assert on_files(home, "ls -l", allowed=("ls",), path="bin").allowed
     assert on_files(home, "busybox ls", allowed=("busybox",), path="bin").rule is PolicyRule.COMMAND

@@ -167,6 +167,10 @@ class PathRules:
         workspaces = (self._workspace, self._resolved_workspace)
         return any(is_inside(one, folder) for one in (path, self._files.resolve(path)) for folder in workspaces)
 
+    def is_in_root(self, path: str) -> bool:
+        """Whether an absolute path leads into the workspace or a root, where commands may write."""
+        return any(self._nearest_root(one) for one in (path, self._files.resolve(path)))
+
     def _with_targets(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         """The paths, and those to which they lead."""
         return tuple(dict.fromkeys((*paths, *map(self._files.resolve, paths))))

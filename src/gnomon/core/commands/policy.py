@@ -370,6 +370,8 @@ class _CommandCheck:
             return "starts other programs, which no setting allows"
         if self._paths.is_in_workspace(file):
             return "is a file in the workspace"
+        if self._paths.is_in_root(file):
+            return "is a file in security.allowed_roots, which commands may write"
         return None
 
     def _argument_refusal(self, command: _CheckedCommand) -> _Refusal | None:
