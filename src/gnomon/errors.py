@@ -30,6 +30,7 @@ GnomonError
 │   ├── CommandRefused    the policy does not let a command run
 │   ├── ChannelRefused    a channel does not take an announcement, now or later
 │   ├── ChangesRefused    the autonomy is read-only: nothing may be changed
+│   ├── ActionBudgetSpent the hourly budget of actions is spent
 │   └── Contended         other writers keep changing it
 ├── Superseded            another node has taken over: stop, do not retry
 │   └── StaleTerm         the lease term of a shard has ended
@@ -415,6 +416,18 @@ class ChangesRefused(Refused):
 
     def __init__(self) -> None:
         super().__init__("blocked by security policy: autonomy is read-only (security.autonomy): nothing was changed")
+
+
+class ActionBudgetSpent(Refused):
+    """The tenant has spent its hourly budget of actions. Nothing was done."""
+
+    code = "action_budget_spent"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            "blocked by security policy: action budget exhausted:"
+            f" {limit} guarded commands and changes by models may begin within an hour (security.max_actions_per_hour)"
+        )
 
 
 class Contended(Refused):

@@ -33,7 +33,7 @@ class Model:
         self.gateway = LocalGateway(api_setup.services, RequestActor("ada", origin=OriginKind.MCP))
 
     async def call(self, name: str, **given: Any) -> dict[str, Any]:  # noqa: ANN401 - any argument
-        answer = await call_verb(self.gateway.send, name, given, allow_changes=True)
+        answer = await call_verb(self.gateway.send, name, given, model="claude", allow_changes=True)
         assert len(answer.text) <= LARGEST_ANSWER
         found: dict[str, Any] = json.loads(answer.text)
         assert (found["notice"], found["verb"]) == (NOTICE, name)
@@ -70,7 +70,7 @@ async def test_a_change_returns_what_it_would_change_and_is_made(model: Model) -
 
 async def test_without_changes_a_verb_that_changes_something_is_refused(model: Model, api_setup: ApiFixture) -> None:
     for name in ("register_job", "pause_job", "resume_job", "trigger_job"):
-        answer = await call_verb(model.gateway.send, name, {"job": "report"}, allow_changes=False)
+        answer = await call_verb(model.gateway.send, name, {"job": "report"}, model="claude")
 
         assert json.loads(answer.text)["error"]["code"] == "forbidden"
     assert api_setup.changes == 0
@@ -119,7 +119,7 @@ async def answer_to(response: object) -> tuple[str, dict[str, Any]]:
     async def send(_: object) -> object:
         return response
 
-    text = (await call_verb(send, "show_job", {"job": "report"})).text
+    text = (await call_verb(send, "show_job", {"job": "report"}, model="claude")).text
     assert len(text) <= LARGEST_ANSWER
     return text, json.loads(text)
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp_types import Implementation
 
+from gnomon.app.local_user import local_user
 from gnomon.app.mcp_stdio import LONGEST_LINE
+from gnomon.client import AsyncClient
 from gnomon.client.verbs import NOTICE
 from gnomon.core.verbs import VERBS
 from support.api_server import background_scheduler
@@ -72,17 +75,39 @@ async def test_a_model_reads_jobs_on_a_database_without_a_server(prompt: CliProm
     assert unknown["error"]["message"] == "there is no verb 'drop_tables'"
 
 
-async def test_a_model_reads_jobs_from_a_server_with_a_token(tmp_path: Path) -> None:
+@pytest.mark.req("Z-12")
+async def test_a_model_changes_jobs_at_a_server_and_on_its_database(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
-    with background_scheduler(tmp_path / "server" / "gnomon.db") as server:
+    database = tmp_path / "server" / "gnomon.db"
+    job = {"name": "tidy", "schedule": "@yearly", "command": "ls"}
+    with background_scheduler(database) as server:
         token = tmp_path / "server" / "gnomon.db.token"
-        remote = command(tmp_path, "--server", str(server.address), "--token-file", str(token))
-        async with Client(remote) as client:
+        remote = ("--server", str(server.address), "--token-file", str(token), "--model", "triage")
+        async with Client(command(tmp_path, "--allow-changes", *remote)) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == list(VERBS)
+            refused = await call(client, "register_job", job={**job, "command": "rm -rf x"})
+            registered = await call(client, "register_job", job=job)
+        beside = ("--allow-changes", "--database", str(database))
+        named = Implementation(name="Some Agent!", version="1")
+        async with Client(command(tmp_path, *beside), client_info=named) as client:
             listed = await call(client, "list_jobs")
-            missing = await call(client, "show_job", job="report")
+            triggered = await call(client, "trigger_job", job="tidy")
+            paused = await call(client, "pause_job", job="tidy")
+        async with AsyncClient(str(server.address), token=token.read_text()) as reader:
+            execution = await reader.finished(triggered["result"]["execution_id"])
+            audit = [one async for one in reader.audit(kind="job")]
 
-    assert listed["result"] == {"items": [], "next_cursor": None}
-    assert missing["error"]["message"] == "there is no job 'report'"
+    assert refused["error"]["field"] == "command"
+    assert (registered["before"]["jobs"]["created"], registered["result"]["change"]) == (1, "created")
+    assert [one["origin"] for one in listed["result"]["items"]] == ["mcp"]
+    assert (paused["before"]["paused"], paused["result"]["paused"]) == (False, True)
+    assert execution.status == "completed"
+    recorded = [(one.actor, one.action, one.details["owner"]) for one in reversed(audit)]
+    assert recorded == [
+        ("model:triage", "register", audit[-1].details["owner"]),
+        ("model:Some-Agent", "trigger", local_user()),
+        ("model:Some-Agent", "pause", local_user()),
+    ]
 
 
 # ---- without the client library ------------------------------------------------------------------

@@ -170,6 +170,31 @@ class ActionContract:
 
         assert await self.spent(store) == 0
 
+    @pytest.mark.req("Z-12")
+    async def test_changes_of_models_and_commands_share_a_budget(
+        self, store: Store, owner_of_actions: Schedule
+    ) -> None:
+        tasks = [task for _, task in await self.launched_tasks(store, owner_of_actions, 2)]
+
+        assert await store.actions.count("act_1", "default", limit=2, now=NOON)
+        assert await self.admitted(store, tasks[:1], limit=2) == [TaskState.SCHEDULED]
+        assert not await store.actions.count("act_2", "default", limit=2, now=NOON)
+        assert await self.admitted(store, tasks[1:], limit=2) == [TaskState.DENIED]
+        assert await store.actions.count("act_3", "acme", limit=1, now=NOON)
+        assert (await self.spent(store), await self.spent(store, tenant="acme")) == (2, 1)
+        await store.actions.give_back("act_1")
+        await store.actions.give_back("act_9")
+        assert await store.actions.count("act_4", "default", limit=2, now=NOON)
+        assert await store.actions.count("act_5", "default", limit=2, now=NOON + HOUR)
+
+    @pytest.mark.req("Z-12")
+    async def test_changes_at_the_same_time_do_not_exceed_the_budget(self, store: Store) -> None:
+        counted = await asyncio.gather(
+            *(store.actions.count(f"act_{number}", "default", limit=3, now=NOON) for number in range(12))
+        )
+
+        assert sum(counted) == await self.spent(store) == 3
+
     async def test_each_attempt_is_an_action(self, store: Store, owner_of_actions: Schedule) -> None:
         [(run, task)] = await self.launched_tasks(store, owner_of_actions, 1)
         await self.admitted(store, [task], limit=2)

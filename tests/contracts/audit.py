@@ -24,6 +24,7 @@ from gnomon.core.cron import Cron
 from gnomon.core.ledger.edits import edited_schedule, paused_schedule, resumed_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import schedule_after
 from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunSource, Schedule, TickException
+from gnomon.core.model_names import model_actor
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
 from gnomon.ports.audit import AuditQuery, Sealing, SealOutcome
@@ -48,6 +49,18 @@ class PlainKey:
 
 class AuditContract:
     """Tests for any store. `store` is a fresh one."""
+
+    @pytest.mark.req("Z-12")
+    async def test_a_model_is_recorded_under_its_own_name_with_its_owner_beside_it(self, store: Store) -> None:
+        actor = model_actor("claude", "ada for bob")
+        await store.schedules.add([minutely("report")], actor=actor, tzdata="")
+        long = refused_entry("GET /", "x" * 990, actor=actor, tenant="default", now=NOON)
+        await store.audit.add(long)
+
+        [refused, registered] = await store.audit.page(AuditQuery(tenant="default", actor="model:claude"))
+        assert json.loads(registered.entry.details) == {"owner": "ada for bob", "revision": 1}
+        assert json.loads(refused.entry.details)["owner"] == "ada for bob"
+        assert await store.audit.page(AuditQuery(tenant="default", actor=actor)) == []
 
     async def entries(self, store: Store, **query: object) -> list[AuditEntry]:
         """The entries of the trail, oldest first."""

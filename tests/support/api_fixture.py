@@ -36,6 +36,7 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.model_actions import ModelActions
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -106,6 +107,7 @@ class ApiFixture:
                 planner=Planner(jobs, store.jobs, clock, compute),
                 audit=AuditService(store.audit),
                 command_policy=policy,
+                model_actions=ModelActions(rules, store.actions, clock, ids),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
                 explainer=Explainer(store, clock, compute=compute),
                 workers=store.workers,

@@ -30,11 +30,15 @@ from gnomon.api.route import (
     Permission,
     Reply,
     RequestBody,
+    acting,
     handle_call,
     missing_role,
+    model_of,
 )
 from gnomon.api.routes import ROUTES
 from gnomon.core.auth import certificate_names
+from gnomon.core.jobs.origins import OriginKind
+from gnomon.core.model_names import owner_of
 from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
 from gnomon.ports.auth import Caller
 from gnomon.services.loop import ComputeQueue
@@ -225,7 +229,7 @@ async def _build_call(
     route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest, raw: bytes | None
 ) -> ApiCall:
     """Parse query and body; called only after the caller is authenticated and authorized."""
-    raw_query = _query_params(request)
+    raw_query, headers = _query_params(request), _headers(request)
     path = {name: str(request.path_params[name]) for name in route.names}
     return ApiCall(
         services=services,
@@ -235,7 +239,8 @@ async def _build_call(
         query=read_query(route.query, raw_query),
         raw_query=raw_query,
         body={} if raw is None else await _parse_body(raw, services.compute),
-        headers=_headers(request),
+        headers=headers,
+        origin=OriginKind.API if model_of(headers) is None else OriginKind.MCP,
         authenticate=partial(_authenticate, route, services, request),
     )
 
@@ -248,7 +253,10 @@ async def _authenticate(route: ApiRoute, services: ApiServices, request: _AnyReq
         raise Unauthenticated("there are two Authorization headers")
     token = _bearer_token(values[0], services.max_token_length) if values else ""
     service = None if values else _certificate_caller(services, request)
-    return await services.tokens.caller(token) if service is None else service
+    caller = await services.tokens.caller(token) if service is None else service
+    if owner_of(caller.subject) != caller.subject:
+        raise Unauthenticated("the subject of the token is the actor of a model")
+    return caller
 
 
 def _bearer_token(header: str, max_length: int) -> str:
@@ -269,9 +277,10 @@ async def _audit_refusal(
 ) -> None:
     """Record the refused request in the audit trail; it is refused even if the store is unavailable."""
     requested = f"{route.method} {request.url.path}"
-    with suppress(Unavailable):
+    with suppress(Unavailable, FieldError):
+        actor = acting(caller, _headers(request))
         await services.audit.refused(
-            route.name, requested, str(error), actor=caller.subject, tenant=caller.tenant, now=services.clock.now()
+            route.name, requested, str(error), actor=actor, tenant=caller.tenant, now=services.clock.now()
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gnomon.api.problems import MEDIA_TYPE, TITLES, Problem
-from gnomon.api.route import ApiRoute, Permission
+from gnomon.api.route import MODEL, ApiRoute, Permission
 from gnomon.version import __version__
 
 _REF = "#/components/schemas/{name}"
@@ -110,7 +110,7 @@ def _in_headers(route: ApiRoute) -> list[dict[str, Any]]:
             "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             "examples": _example(header.example),
         }
-        for header in route.headers
+        for header in (*route.headers, *((MODEL,) if route.changes else ()))
     ]
 
 
@@ -127,6 +127,9 @@ def _common_responses(route: ApiRoute) -> set[int]:
     found = {400, 422, 503}
     if route.permission is not Permission.EVERYBODY:
         found |= {401, 403, 429}
+    if route.changes:
+        # The budget of a model may be spent.
+        found |= {409}
     if route.body is not None:
         found |= {413, 415}
     return found

@@ -11,6 +11,7 @@ from gnomon.core.health import NodeHealth
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunSource
+from gnomon.core.model_names import MODEL_HEADER, model_actor, model_name
 from gnomon.errors import FieldError, Forbidden, Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.ports.runtime import Clock
@@ -28,6 +29,7 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.model_actions import ModelActions
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -53,6 +55,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     planner: Planner
     audit: AuditService
     command_policy: CommandPolicyService
+    #: Counts the changes of models.
+    model_actions: ModelActions
     issued_tokens: TokenService
     workers: Workers
     #: Reports the health of the node.
@@ -124,6 +128,18 @@ class ByteStream(Protocol):
         ...
 
 
+def model_of(headers: Mapping[str, str]) -> str | None:
+    """The model that makes the request with these headers; None if none does. FieldError for a bad name."""
+    found = headers.get(MODEL_HEADER.lower())
+    return None if found is None else model_name(MODEL_HEADER, found)
+
+
+def acting(caller: Caller, headers: Mapping[str, str]) -> str:
+    """The actor of the request of a caller with these headers."""
+    model = model_of(headers)
+    return caller.subject if model is None else model_actor(model, caller.subject)
+
+
 class Reply(Struct, frozen=True, kw_only=True):
     """The response of a route."""
 
@@ -161,8 +177,8 @@ class ApiCall(Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """The actor that the audit trail records."""
-        return self.caller.subject
+        """The actor that the audit trail records: the caller, or a model that acts for it."""
+        return acting(self.caller, self.headers)
 
     @property
     def key(self) -> str | None:
@@ -197,6 +213,13 @@ class Header(Struct, frozen=True, kw_only=True):
 
 #: The ASGI extension with the client certificate of the connection.
 CERTIFICATE = "gnomon.certificate"
+#: Read by every route that changes something.
+MODEL = Header(
+    name=MODEL_HEADER,
+    about="The name of the model that makes the request for the caller: the actor of the audit trail. The change counts"
+    " as an action of the tenant, and commands of jobs are guarded.",
+    example="triage",
+)
 IDEMPOTENCY_KEY = Header(
     name="Idempotency-Key",
     about="A repeated request with the same key has no further effect and returns the same response.",
@@ -253,8 +276,13 @@ class ApiRoute(Struct, frozen=True, kw_only=True):
 async def handle_call(route: ApiRoute, call: ApiCall) -> Reply:
     """The reply of the route; ChangesRefused if it may change something while the autonomy is read-only.
 
+    A change of a model counts as an action of the tenant; ActionBudgetSpent if none is left.
     All requests pass here, those over HTTP and those of the command line.
     """
-    if route.changes:
-        call.services.command_policy.refuse_changes()
-    return await route.handle(call)
+    if not route.changes:
+        return await route.handle(call)
+    call.services.command_policy.refuse_changes()
+    if model_of(call.headers) is None:
+        return await route.handle(call)
+    async with call.services.model_actions.change(tenant=call.tenant):
+        return await route.handle(call)

@@ -12,6 +12,7 @@ from gnomon.ports.store import ExecutionStore, Store
 from gnomon.services.execution.command_gate import CommandGate
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.command_policy import CommandPolicyService
+from gnomon.services.operations.model_actions import ModelActions
 
 
 def build_gate(settings: Settings, store: ExecutionStore, clock: Clock) -> Gate:
@@ -33,6 +34,11 @@ def build_command_policy(
         RandomIds(),
         compute=compute,
     )
+
+
+def build_model_actions(settings: Settings, store: Store, clock: Clock) -> ModelActions:
+    """The budget of the changes that models make."""
+    return ModelActions(command_rules(settings), store.actions, clock, RandomIds())
 
 
 def command_rules(settings: Settings) -> CommandRules:

@@ -81,6 +81,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         planner=operations.planner,
         audit=operations.audit,
         command_policy=operations.command_policy,
+        model_actions=operations.model_actions,
         issued_tokens=operations.tokens,
         workers=store.workers,
         health=health,

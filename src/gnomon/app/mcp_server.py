@@ -25,8 +25,7 @@ _MOST_CALLS = 8
 class ModelAccess(Struct, frozen=True):
     """The access of a model over one connection, or in one request: how it sends requests, and if it may change."""
 
-    #: Makes the sender of the model with this name.
-    sender: Callable[[str], Send]
+    send: Send
     allow_changes: bool
     #: The name of the model; None for that of its program.
     model: str | None = None
@@ -42,9 +41,9 @@ def mcp_server(access: Callable[[Any], ModelAccess]) -> Server[Any]:
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:  # noqa: ANN401 - of the library
         found = access(context.request)
-        send = found.sender(found.model or _program_name(context))
+        model, given = found.model or _program_name(context), params.arguments or {}
         async with slots:
-            answer = await call_verb(send, params.name, params.arguments or {}, allow_changes=found.allow_changes)
+            answer = await call_verb(found.send, params.name, given, model=model, allow_changes=found.allow_changes)
         return types.CallToolResult(content=[types.TextContent(text=answer.text)], is_error=answer.failed)
 
     return Server(

@@ -6,7 +6,7 @@ from typing import Self
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.gate import build_command_policy
+from gnomon.app.gate import build_command_policy, build_model_actions
 from gnomon.app.maintenance import build_cleaner
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.app.stores import ConnectedStore, open_store
@@ -43,6 +43,7 @@ class Operations:
         timeout = settings.execution.default_timeout_ms
         self.store, self.clock = store, clock
         self.command_policy = build_command_policy(settings, store, clock, compute=compute)
+        self.model_actions = build_model_actions(settings, store, clock)
         self.jobs = JobService(
             store.jobs,
             store.schedules,

@@ -6,13 +6,16 @@ obey them. Long texts and lists are cut with a marker. An error is an answer, to
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.client.transport import LONG_TIMEOUT_SECONDS, ApiRequest, api_path
+from gnomon.core.model_names import MODEL_HEADER
 from gnomon.core.verbs import PREVIEW_ONLY, Verb, find_verb, preview_of
 from gnomon.errors import CronError, FieldError, Forbidden, GnomonError, UsageError, truncate
 
@@ -34,19 +37,27 @@ class VerbAnswer(Struct, frozen=True):
     failed: bool = False
 
 
-async def call_verb(send: Send, name: str, given: Mapping[str, Any], *, allow_changes: bool = False) -> VerbAnswer:
+async def call_verb(
+    send: Send, name: str, given: Mapping[str, Any], *, model: str, allow_changes: bool = False
+) -> VerbAnswer:
     """Call the verb and return its answer; an error of the call is an answer, too.
 
-    A changing verb is refused unless `allow_changes`. It first asks for what would change, and returns that as well.
+    The model acts under its name, for the caller of the requests. A changing verb is refused unless `allow_changes`.
+    It first asks for what would change, and returns that as well.
     """
     try:
         verb = find_verb(name)
         if verb.changes and not allow_changes:
             raise Forbidden(f"{name} changes something, and this server only reads")
-        found = await (_change(send, verb, given) if verb.changes else _read(send, verb, given))
+        work = _change if verb.changes else _read
+        found = await work(partial(_send_as, send, model), verb, given)
     except GnomonError as error:
         return VerbAnswer(_as_text(name, {"error": _error(error)}), failed=True)
     return VerbAnswer(_as_text(name, found))
+
+
+async def _send_as(send: Send, model: str, request: ApiRequest[Any]) -> Any:  # noqa: ANN401 - each route has its own type
+    return await send(replace(request, headers={**request.headers, MODEL_HEADER: model}))
 
 
 async def _read(send: Send, verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from msgspec.structs import asdict, replace
 from gnomon.core.approvals import Approval
 from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
+from gnomon.core.model_names import actor_and_owner, owner_of
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import ExternalEvent
@@ -87,6 +88,18 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     after: str | None = None
     #: As JSON.
     details: str = "{}"
+
+
+def as_recorded(entry: AuditEntry) -> AuditEntry:
+    """The entry as it is stored: the actor of a model alone, and its owner among the details."""
+    actor, owner = actor_and_owner(entry.actor)
+    if owner is None:
+        return entry
+    details = canonical({**msgspec.json.decode(entry.details), "owner": owner}).decode()
+    if len(details) > LONGEST_DETAILS:
+        quarter = LONGEST_DETAILS // 4
+        details = canonical({"owner": owner[:quarter], "cut": entry.details[:quarter]}).decode()
+    return replace(entry, actor=actor, details=details)
 
 
 class StoredAuditEntry(Struct, frozen=True, kw_only=True):
@@ -248,7 +261,7 @@ def launched_entry(request: LaunchRequest, outcome: LaunchOutcome, now: int) -> 
             became=outcome,
             forced=request.force or None,
             dead_letter=run.replay_of,
-            user_id=run.user_id if run.user_id != run.actor else None,
+            user_id=run.user_id if run.user_id != owner_of(run.actor) else None,
         ),
     )
 

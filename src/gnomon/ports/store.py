@@ -6,6 +6,7 @@ the bundle.
 
 from typing import Protocol
 
+from gnomon.ports.actions import ActionCounts
 from gnomon.ports.announcements import AnnouncementQueue, Announcements
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.audit import AuditTrail
@@ -59,6 +60,11 @@ class InvariantStore(InvariantChecks, StuckRuns, Protocol):
 
 class Store(ExecutionStore, Protocol):
     """Every part of a store."""
+
+    @property
+    def actions(self) -> ActionCounts:
+        """The actions of models."""
+        ...
 
     @property
     def executions(self) -> Executions:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Values
 
 from gnomon.core.announcements.model import Announcement
 from gnomon.core.approvals import Approval
-from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry
+from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as_recorded
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
 from gnomon.core.policy.ruling import StoredRuling
@@ -132,4 +132,4 @@ class MemoryTables:
         """Add entries to the audit trail. None stands for no entry."""
         for entry in entries:
             if entry is not None:
-                self.audit.append(StoredAuditEntry(number=len(self.audit) + 1, entry=entry))
+                self.audit.append(StoredAuditEntry(number=len(self.audit) + 1, entry=as_recorded(entry)))

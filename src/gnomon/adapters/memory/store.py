@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from secrets import token_bytes
 
+from gnomon.adapters.memory.actions import MemoryActionCounts
 from gnomon.adapters.memory.announcements import MemoryAnnouncementQueue, MemoryAnnouncements
 from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.audit import MemoryAuditTrail
@@ -47,6 +48,7 @@ class MemoryStore:
         self.audit = MemoryAuditTrail(state)
         self.tokens = MemoryTokens(state)
         self.approvals = MemoryApprovals(state)
+        self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
         self.rulings = MemoryRulings(state, shared)
         self.tasks = MemoryTasks(state, shared)

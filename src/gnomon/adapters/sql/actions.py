@@ -7,17 +7,21 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.placement import lock_tenant
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.model import TaskId
 from gnomon.core.runs.admission import Admission, within_action_limits
 from gnomon.core.runs.outcomes import FAILURES, TaskCompletion
 from gnomon.ports.tasks import AttemptRef
 
+#: The number of an action that is no task, and so has no attempts.
+_ONLY = 0
 _SPENT = bulk.statement("SELECT tenant, count(*) FROM action WHERE tenant IN KEYS AND at > ? GROUP BY tenant")
 _SPENT_BESIDES = bulk.statement(
     "SELECT count(*) FROM action WHERE tenant = ? AND at > ? AND NOT (action_id = ? AND number = ?)"
 )
 _FORGET = bulk.statement("DELETE FROM action WHERE tenant IN KEYS AND at <= ?")
+_GIVE_BACK_MODEL_ACTION = bulk.statement("DELETE FROM action WHERE action_id IN KEYS AND number = ?")
 #: The actions of tasks that were admitted, and not taken since.
 _GIVE_BACK_UNTAKEN = bulk.statement(
     "DELETE FROM action WHERE action_id IN KEYS"
@@ -39,6 +43,21 @@ def count_since(conn: sa.Connection, tenant: str, since: int, besides: AttemptRe
     task_id, number = besides or ("", 0)
     [(count,)] = bulk.fetch_rows(conn, _SPENT_BESIDES, tenant, since, task_id, number)
     return int(count)
+
+
+def count_model_action(conn: sa.Connection, action_id: str, tenant: str, limit: int, now: int) -> bool:
+    """See ActionCounts.count."""
+    lock_tenant(conn, tenant)
+    bulk.execute_statement(conn, _FORGET, [tenant], now - ACTION_WINDOW_MS)
+    if count_since(conn, tenant, now - ACTION_WINDOW_MS, None) >= limit:
+        return False
+    bulk.insert_rows(conn, schema.action, [(action_id, _ONLY, tenant, now)])
+    return True
+
+
+def give_back_model_action(conn: sa.Connection, action_id: str) -> None:
+    """See ActionCounts.give_back."""
+    bulk.execute_statement(conn, _GIVE_BACK_MODEL_ACTION, [action_id], _ONLY)
 
 
 def within_budgets(

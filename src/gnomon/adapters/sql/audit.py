@@ -9,7 +9,15 @@ from msgspec.structs import asdict, astuple
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.after_commit import hint_after_commit
 from gnomon.adapters.sql.rows import Row
-from gnomon.core.audit import AuditEntry, ChainHead, SignedCheckpoint, StoredAuditEntry, seal_entries, signing_obstacle
+from gnomon.core.audit import (
+    AuditEntry,
+    ChainHead,
+    SignedCheckpoint,
+    StoredAuditEntry,
+    as_recorded,
+    seal_entries,
+    signing_obstacle,
+)
 from gnomon.ports.audit import AuditQuery, CheckpointKey, Sealing, SealOutcome
 from gnomon.ports.coordination import HintTopic
 
@@ -38,7 +46,7 @@ _SEALERS_LOCK = 7_163_071_907
 
 def write(conn: sa.Connection, entries: Iterable[AuditEntry | None]) -> None:
     """Add the entries, and hint to other processes that something has changed. None stands for no entry."""
-    bulk.insert_rows(conn, schema.audit, [astuple(one) for one in entries if one is not None], _ENTRY)
+    bulk.insert_rows(conn, schema.audit, [astuple(as_recorded(one)) for one in entries if one is not None], _ENTRY)
     hint_after_commit(conn, HintTopic.CHANGES)
 
 

@@ -88,7 +88,13 @@ def lock_tenant_limits(conn: sa.Connection, admissions: Sequence[Admission]) -> 
     if conn.dialect.name == "postgresql":
         limits = (limit for one in admissions for limit in (one.tenant_limit, one.action_limit) if limit is not None)
         for tenant in sorted({tenant for tenant, _ in limits}):
-            conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
+            lock_tenant(conn, tenant)
+
+
+def lock_tenant(conn: sa.Connection, tenant: str) -> None:
+    """Keep other transactions from counting tasks or actions of the tenant. SQLite has one writer anyway."""
+    if conn.dialect.name == "postgresql":
+        conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
 def within_tenant_limits(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:

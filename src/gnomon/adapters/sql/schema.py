@@ -584,7 +584,8 @@ approval = sa.Table(
     partial_index("approval_standing", "tenant", "kind", "subject", "digest", where=STANDING, unique=True),
 )
 
-#: The actions that count towards the hourly budgets of tenants: for a command its task, and the number of its attempt.
+#: The actions that count towards the hourly budgets of tenants: for a command its task, and the number of its attempt;
+#: for a change of a model an id of its own, and 0.
 action = sa.Table(
     "action",
     metadata,

@@ -27,7 +27,7 @@ from gnomon.adapters.sql.repositories.runs import (
     SqlRunTasks,
 )
 from gnomon.adapters.sql.repositories.schedules import SqlJobs, SqlLedger, SqlScheduleHistory, SqlSchedules, SqlShards
-from gnomon.adapters.sql.repositories.tasks import SqlAttempts, SqlTaskPlacement, SqlTasks, SqlWorkers
+from gnomon.adapters.sql.repositories.tasks import SqlActionCounts, SqlAttempts, SqlTaskPlacement, SqlTasks, SqlWorkers
 from gnomon.adapters.sql.schedules import retire_one_shot
 from gnomon.adapters.sql.stats import SqlStoreStats
 from gnomon.adapters.sql.transactions import Transactions
@@ -80,6 +80,7 @@ class SqlStore:
         self.policies = SqlPolicies(transactions)
         self.rulings = SqlRulings(transactions)
         self.tasks = SqlTasks(transactions)
+        self.actions = SqlActionCounts(transactions)
         self.attempts = SqlAttempts(transactions)
         self.placement = SqlTaskPlacement(transactions)
         self.workers = SqlWorkers(transactions)

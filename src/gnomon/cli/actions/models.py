@@ -7,11 +7,14 @@ from gnomon.app.gateway import Gateway
 from gnomon.cli.target import Target, with_gateway
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.jobs.origins import OriginKind
+from gnomon.core.model_names import model_name
 
 
-def serve_model(target: Target, *, tenant: str | None) -> None:
+def serve_model(target: Target, *, allow_changes: bool, model: str | None, tenant: str | None) -> None:
     """Serve the program that started this process until it closes the standard input."""
     check_extra("the MCP server", "mcp", "mcp")
+    if model is not None:
+        model_name("--model", model)
     if tenant is not None:
         schedule_name("--tenant", tenant)
     from gnomon.app.mcp_server import ModelAccess, mcp_server
@@ -20,7 +23,7 @@ def serve_model(target: Target, *, tenant: str | None) -> None:
     async def serve(gateway: Gateway) -> None:
         # The thread that reads the standard input cannot be interrupted; nothing is lost when the process is.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        access = ModelAccess(lambda _: gateway.send, allow_changes=False)
+        access = ModelAccess(gateway.send, allow_changes, model)
         await serve_stdio(mcp_server(lambda _: access))
 
     with_gateway(target, serve, tenant=tenant, origin=OriginKind.MCP)

@@ -9,6 +9,16 @@ from gnomon.cli.options import Config, Database
 
 def mcp(
     *,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Also offer the tools that add, pause, resume and trigger jobs."),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Name of the model in the audit trail (default: that of its program)."
+        ),
+    ] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="NAME", help="Tenant of a local database (default: default).")
     ] = None,
@@ -19,4 +29,4 @@ def mcp(
     from gnomon.cli.actions.models import serve_model
     from gnomon.cli.target import Target
 
-    serve_model(Target(database, config), tenant=tenant)
+    serve_model(Target(database, config), allow_changes=allow_changes, model=model, tenant=tenant)

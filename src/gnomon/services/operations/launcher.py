@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gnomon.core.jobs.fields import idempotency_key, printable, schedule_name
 from gnomon.core.jobs.inputs import check_input, read_data, read_input
 from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule
+from gnomon.core.model_names import owner_of
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
 from gnomon.core.runs.secret_text import escape_data
@@ -96,7 +97,7 @@ class Launcher:
             if key is None
             else keyed_run_id(tenant, schedule.uid, idempotency_key(key))
         )
-        run = new_requested_run(run_id, schedule, source=source, now=now, actor=actor, key=key, user_id=actor)
+        run = new_requested_run(run_id, schedule, source=source, now=now, actor=actor, key=key, user_id=owner_of(actor))
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=given, force=force)
         done = await self._launch(launch, schedule, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
@@ -114,7 +115,13 @@ class Launcher:
         workflow = await self._workflow(replayed.tenant, schedule.spec.workflow_id)
         now, run_id = self._clock.now(), _replay_id(replayed, key)
         run = new_requested_run(
-            run_id, schedule, source=RunSource.MANUAL, now=now, actor=printable("actor", actor), key=key, user_id=actor
+            run_id,
+            schedule,
+            source=RunSource.MANUAL,
+            now=now,
+            actor=printable("actor", actor),
+            key=key,
+            user_id=owner_of(actor),
         )
         run = replace(run, workflow_version=workflow.version, replay_of=replayed.letter)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input, waits=waits)
@@ -127,7 +134,7 @@ class Launcher:
         workflow = await self._workflow(replayed.tenant, workflow_id)
         now, run_id = self._clock.now(), _replay_id(replayed, key)
         run = _unscheduled_run(
-            run_id, workflow, actor=printable("actor", actor), user_id=actor, planned_at=now, now=now
+            run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
         run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=key)
         launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input)
@@ -150,7 +157,7 @@ class Launcher:
         now = self._clock.now()
         run_id = RunId(self._ids.new("run", now)) if key is None else _unscheduled_id(workflow.tenant, key)
         run = _unscheduled_run(
-            run_id, workflow, actor=printable("actor", actor), user_id=actor, planned_at=now, now=now
+            run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
         run = replace(run, source=source, idempotency_key=key)
         done = await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)

@@ -71,6 +71,23 @@ class SqlTasks:
         return await self._transactions.read(lambda conn: actions.count_since(conn, tenant, since, besides))
 
 
+class SqlActionCounts:
+    """Implements ActionCounts."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def count(self, action_id: str, tenant: str, *, limit: int, now: int) -> bool:
+        """See ActionCounts.count."""
+        return await self._transactions.write(
+            lambda conn: actions.count_model_action(conn, action_id, tenant, limit, now)
+        )
+
+    async def give_back(self, action_id: str) -> None:
+        """See ActionCounts.give_back."""
+        await self._transactions.write(lambda conn: actions.give_back_model_action(conn, action_id))
+
+
 class SqlAttempts:
     """Implements Attempts."""
 

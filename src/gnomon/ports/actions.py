@@ -1,0 +1,18 @@
+"""The actions of models, which count towards the same hourly budgets of tenants as guarded commands.
+
+Every method is one transaction.
+"""
+
+from typing import Protocol
+
+
+class ActionCounts(Protocol):
+    """Counts the actions of tenants that are no tasks. `PendingTasks.admit` counts those that are."""
+
+    async def count(self, action_id: str, tenant: str, *, limit: int, now: int) -> bool:
+        """Count the action, unless the tenant has spent its limit within the last hour; return whether it counts."""
+        ...
+
+    async def give_back(self, action_id: str) -> None:
+        """Forget the action: it was not taken."""
+        ...
