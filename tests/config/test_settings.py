@@ -148,10 +148,15 @@ def test_settings_outside_sections_are_read_from_every_source(sources: dict[str,
     assert load(**sources).jobs_file == "jobs.yaml"
 
 
+#: Mappings of mappings.
+ONLY_IN_FILES = [("agents", "providers"), ("agents", "prices")]
+
+
 def every_key() -> list[tuple[str, str]]:
     usual = Settings()
     sections = {name: getattr(usual, name) for name in usual.__struct_fields__}
-    return [(name, key) for name, section in sections.items() for key in getattr(section, "__struct_fields__", ())]
+    keys = [(name, key) for name, section in sections.items() for key in getattr(section, "__struct_fields__", ())]
+    return [key for key in keys if key not in ONLY_IN_FILES]
 
 
 @pytest.mark.req("H-18")
@@ -168,7 +173,7 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
     if key == "zones":
         said = "UTC"
     if not said:
-        said = {"ping_url": "https://x/", "archive": "s3://bucket/x"}.get(key, "something")
+        said = {"ping_url": "https://x/", "archive": "s3://bucket/x", "model": "a:b"}.get(key, "something")
     name = f"GNOMON_{section.upper()}__{key.upper()}"
 
     settings, origins = load_with_origins(environment={name: said})
@@ -185,7 +190,7 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
         "7": 7,
         "/some": ("/some",),
     }
-    known |= {url: url for url in ("https://x/", "s3://bucket/x")}
+    known |= {text: text for text in ("https://x/", "s3://bucket/x", "a:b")}
     if isinstance(found, dict):
         known["some=1"] = {"some": "1" if key == "labels" else 1}
     assert found == known.get(said, usual)

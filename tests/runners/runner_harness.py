@@ -16,6 +16,7 @@ from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
 from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
+from gnomon.runners.agents.agent_runner import AgentEnvironment
 from gnomon.runners.kernel_support import KernelSupport
 from gnomon.runners.registry import Functions
 from gnomon.runners.runner import FunctionRunner
@@ -142,6 +143,7 @@ async def open_runner(
     environ: Mapping[str, str] | None = None,
     shell: ShellSettings | None = None,
     http: HttpSender | None = None,
+    agents: AgentEnvironment | None = None,
     security: SecuritySettings | None = None,
     kernel: KernelSupport | None = None,
     imports: tuple[str, ...] = (),
@@ -158,6 +160,7 @@ async def open_runner(
         on_finished=lambda: loop.call_soon_threadsafe(called.set),
         shell=shell,
         http=http,
+        agents=agents,
         security=security,
         kernel=kernel,
         imports=imports,

@@ -15,6 +15,7 @@ def check_extras(settings: Settings) -> None:
         ("NATS", "nats", "nats", bool(settings.nats.url)),
         ("Redis", "redis", "redis", bool(settings.redis.url)),
         ("Apprise", "apprise", "apprise", any(one.kind is ChannelKind.APPRISE for one in settings.channels.values())),
+        ("Agents", "agents", "pydantic_ai", bool(settings.agents.providers)),
     ]
     for system, extra, package, used in needed:
         if used:

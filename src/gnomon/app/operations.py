@@ -10,6 +10,7 @@ from gnomon.app.gate import build_command_policy, build_model_actions
 from gnomon.app.maintenance import build_cleaner
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.app.stores import ConnectedStore, open_store
+from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.ports.runtime import Clock
@@ -55,6 +56,7 @@ class Operations:
             default_timeout_ms=timeout,
             command_tenants=settings.shell.tenants,
             channels=channel_rules(settings.channels),
+            agents=agent_catalog(settings.agents),
             command_policy=self.command_policy,
             catchup_limit=catchup_limit(settings),
         )
@@ -73,6 +75,7 @@ class Operations:
             tzdata=tzdata_version(),
             command_tenants=settings.shell.tenants,
             channels=channel_rules(settings.channels),
+            agents=agent_catalog(settings.agents),
             command_policy=self.command_policy,
             catchup_limit=catchup_limit(settings),
         )

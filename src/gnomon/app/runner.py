@@ -11,11 +11,13 @@ from pathlib import Path
 
 from gnomon.adapters.http_client import HttpClient
 from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.app.channels import secret_reader
 from gnomon.config.settings import Settings
 from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.execution import Runner
+from gnomon.runners.agents.agent_runner import AgentEnvironment, agents_are_installed
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner, NotifyingRunner
 from gnomon.runners.secrets import SecretSource
@@ -73,11 +75,21 @@ def build_runner(
         shell=settings.shell,
         workspace=workspace,
         http=HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")),
+        agents=agent_environment(settings),
         security=settings.security,
         on_finished=partial(_set_threadsafe, asyncio.get_running_loop(), wake),
         imports=tuple(imports),
     )
     return runner if on_start is None else NotifyingRunner(runner, on_start)
+
+
+def agent_environment(settings: Settings) -> AgentEnvironment | None:
+    """The agents that this process can run; None without providers, or without the extra `agents`."""
+    if not settings.agents.providers or not agents_are_installed():
+        return None
+    # A client of their own: its resolver belongs to the event loop of processes.
+    http = HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts"))
+    return AgentEnvironment(settings.agents, http, secret_reader(settings.secrets))
 
 
 def command_workspace(settings: Settings, database: str | None) -> Workspace:

@@ -27,6 +27,7 @@ from gnomon.app.observability import observed
 from gnomon.app.runner import import_modules
 from gnomon.app.settings import catchup_limit, serving
 from gnomon.app.stores import create_database_in_child
+from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
@@ -156,6 +157,7 @@ async def _register_jobs(
         default_timeout_ms=options.settings.execution.default_timeout_ms,
         command_tenants=options.settings.shell.tenants,
         channels=channel_rules(options.settings.channels),
+        agents=agent_catalog(options.settings.agents),
         command_policy=build_command_policy(options.settings, node.store, node.clock),
         catchup_limit=catchup_limit(options.settings),
     )

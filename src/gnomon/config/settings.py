@@ -6,7 +6,7 @@ environment a setting is `GNOMON_SECTION__KEY`, or the name that older scheduler
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.config.agents import REQUEST_TIMEOUT_MS, AgentSettings, check_agents, read_prices, read_providers
 from gnomon.config.archive_address import read_archive_address
 from gnomon.config.channels import ChannelSettings, read_channels
 from gnomon.config.secret_rules import read_secret_rules
@@ -83,6 +84,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     auth: AuthSettings = AuthSettings()
     audit: AuditSettings = AuditSettings()
     metrics: MetricsSettings = MetricsSettings()
+    agents: AgentSettings = AgentSettings()
 
 
 _DEFAULTS = Settings()
@@ -211,13 +213,18 @@ _BOUNDS = {
     "nats.timeout_ms": (10, MINUTE_MS),
     "nats.reconnect_ms": (10, MINUTE_MS),
     "redis.timeout_ms": (10, MINUTE_MS),
+    "agents.request_timeout_ms": REQUEST_TIMEOUT_MS,
     "metrics.port": (0, 65_535),
     "metrics.max_jobs": (0, 10_000),
     "database.max_connections": (1, 1000),
     "database.patience_ms": (100, 10 * MINUTE_MS),
 } | AUTH_BOUNDS
-#: The setting whose value is a mapping with a form of its own.
-_CHANNELS = ("", "channels")
+#: The settings whose values are mappings with forms of their own, and what reads them.
+_READERS: Mapping[tuple[str, str], Callable[[object], object]] = {
+    ("", "channels"): read_channels,
+    ("agents", "providers"): read_providers,
+    ("agents", "prices"): read_prices,
+}
 #: A setting of one source: section, key, value and origin.
 _SettingValue = tuple[str, str, object, str]
 #: How similar a variable must be to a known one to count as a misspelling of it.
@@ -335,8 +342,8 @@ def _known_key(section: str, key: str) -> str:
 def _value(field: str, value: object, section: str, key: str, known: str) -> object:
     if known != key:
         return duration_ms(field, value)
-    if (section, key) == _CHANNELS:
-        return read_channels(value)
+    if (section, key) in _READERS:
+        return _READERS[section, key](value)
     if isinstance(value, str) and (section, key) in _VALUE_ALIASES:
         return _VALUE_ALIASES[section, key].get(value, value)
     if isinstance(value, str) and _is_list(section, key):
@@ -385,7 +392,7 @@ def _check_archive(settings: Settings) -> None:
 def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     for section, values in merged.items():
         for key, value in values.items():
-            if (section, key) == _CHANNELS:
+            if (section, key) in _READERS:
                 continue
             try:
                 msgspec.convert({key: value}, type(_SECTIONS[section]), strict=False)
@@ -409,6 +416,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     check_limits(settings.routing.tenant_limits)
     AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")
     check_security(settings.security)
+    check_agents(settings.agents)
     _check_zones(settings.ticker.zones)
     read_secret_rules(settings.secrets.allow)
     _check_ping_url(settings.alive.ping_url)

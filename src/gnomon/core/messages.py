@@ -10,11 +10,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
-from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, Task, TaskId
+from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
@@ -74,6 +75,8 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     command: str = ""
     sandbox: SandboxMode = SandboxMode.AUTO
     network: bool = True
+    #: An older worker has not the function of agents, and ignores this.
+    agent: AgentSpec | None = None
     #: Whether its job has other steps, and the names of the inputs that its step adds to the input of the run.
     one_of_many: bool = False
     own_input: tuple[str, ...] = ()
@@ -88,6 +91,8 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     planned_at: int = 0
     #: Whether the job has a schedule; otherwise its name is that of its workflow.
     scheduled: bool = False
+    #: The id of its schedule, for the prompts of agents; empty without one, or from an older server.
+    schedule_uid: str = ""
     #: The only worker that may have it; empty for any worker of the pool, None from an older server.
     to: str | None = None
 
@@ -173,6 +178,7 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         command=step.command,
         sandbox=step.sandbox,
         network=step.network,
+        agent=step.agent,
         one_of_many=len(held.workflow.steps) > 1,
         own_input=tuple(step.input),
         workflow_id=run.workflow_id,
@@ -183,6 +189,7 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         source=run.source,
         planned_at=run.planned_at,
         scheduled=run.schedule_id is not None,
+        schedule_uid=run.schedule_uid or "",
         to=to,
     )
 
@@ -212,7 +219,7 @@ def _run_of(message: TaskMessage) -> Run:
     return Run(
         run_id=RunId(message.execution_id),
         tenant=message.tenant,
-        schedule_uid=None,
+        schedule_uid=ScheduleUid(message.schedule_uid) if message.schedule_uid else None,
         schedule_id=message.job_name if message.scheduled else None,
         workflow_id=message.workflow_id or message.job_name,
         workflow_version=message.workflow_version,
@@ -249,6 +256,7 @@ def _step_of(message: TaskMessage) -> Step:
         command=message.command,
         sandbox=message.sandbox,
         network=message.network,
+        agent=message.agent,
         input={name: message.input.get(name) for name in message.own_input},
         timeout_ms=None if message.timeout is None else round(message.timeout * 1000),
         isolation=message.isolation,

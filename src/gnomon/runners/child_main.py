@@ -5,7 +5,6 @@ process; this one, the child of the worker PARENT, is its guardian.
 """
 
 import asyncio
-import ctypes
 import importlib
 import logging
 import os
@@ -25,6 +24,7 @@ import msgspec
 from gnomon.core.model import LogLine
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import FieldError, UsageError
+from gnomon.runners.child_guard import die_with_parent
 from gnomon.runners.context import Cancelled, Context, StopFlag
 from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import CAPTURE, CURRENT, TaskLog
@@ -35,7 +35,6 @@ from gnomon.runners.process_memory import forbid_memory_reads
 from gnomon.runners.registry import FUNCTIONS, Function, LoadingStopped
 from gnomon.runners.secrets import redactor
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: The module name of a script while it is loaded for its functions.
 _SCRIPT_NAME = "__gnomon_main__"
 _NOT_FOUND = "cannot be found by another process: define it at the top of a module"
@@ -46,7 +45,7 @@ def main() -> NoReturn:
     """Run the requested function, answer, and exit even if the function has left threads running."""
     answer, worker = map(int, sys.argv[1:])
     os.set_inheritable(answer, False)
-    _die_with_parent(supervise(worker))
+    die_with_parent(supervise(worker))
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ChildRequest)
     if request.forbid_memory_reads:
         forbid_memory_reads()
@@ -67,15 +66,6 @@ def main() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its guardian dies, and make it the reaper of its orphaned descendants."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _forget_standard_input() -> None:

@@ -1,4 +1,4 @@
-"""Attempts in processes: isolated functions and commands, which can be killed with all their descendants."""
+"""Attempts in processes: isolated functions, commands and agents, which can be killed with all their descendants."""
 
 import asyncio
 import os
@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from gnomon.core.model import Result
 from gnomon.core.runs.fair_share import TenantQueue
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.core.runs.workflow import SHELL
+from gnomon.core.runs.workflow import AGENT, SHELL
 from gnomon.errors import CommandRefused, UsageError
+from gnomon.runners.agents.agent_runner import AgentRunner
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, stopped_outcome
 from gnomon.runners.child_process import ChildProcess, SupervisedProcess
 from gnomon.runners.ipc import ChildRequest
@@ -68,11 +69,13 @@ class ProcessExecutor:
         environment: RunnerEnvironment,
         control_loop: LoopThread,
         commands: ShellExecutor,
+        agents: AgentRunner | None,
         *,
         limit: int,
         imports: Sequence[str],
     ) -> None:
         self._commands = commands
+        self._agents = agents
         self._table = table
         self._environment = environment
         self._control_loop = control_loop
@@ -163,6 +166,8 @@ class ProcessExecutor:
             # The check of a command looks at files, which may take its time.
             invocation = await asyncio.to_thread(self._commands.prepared, attempt)
             return self._commands.started(attempt, invocation)
+        if self._agents is not None and attempt.assignment.step.function == AGENT:
+            return self._agents.started(attempt, await asyncio.to_thread(self._agents.request, attempt))
         return ChildProcess(self._request(attempt), attempt.log, limit=2 * self._environment.max_output_bytes + 65_536)
 
     async def _wait_for_exit(self, attempt: RunningAttempt, child: SupervisedProcess, stop: asyncio.Event) -> None:

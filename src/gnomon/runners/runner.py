@@ -1,7 +1,7 @@
-"""The runner of a worker: it starts functions, commands and HTTP calls on the executor for their kind, and stops them.
+"""The runner of a worker: it starts functions, commands, calls and agents on the executor for their kind.
 
-FunctionRunner keeps coroutines and HTTP calls on one event loop, other functions on threads, isolated functions and
-commands in processes. NotifyingRunner wraps any runner and reports the assignments that it starts.
+FunctionRunner keeps coroutines and HTTP calls on one event loop, other functions on threads, isolated functions,
+commands and agents in processes. NotifyingRunner wraps any runner and reports the assignments that it starts.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ from pathlib import Path
 from gnomon.config.sections import SecuritySettings, ShellSettings, WorkerSettings
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
-from gnomon.core.runs.workflow import HTTP, SHELL, Isolation
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Isolation
 from gnomon.ports.execution import Finished, Runner
 from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
+from gnomon.runners.agents.agent_runner import AGENT_CALL, AgentEnvironment, AgentRunner
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt
 from gnomon.runners.command_sandbox import CommandSandbox
 from gnomon.runners.coroutine_executor import CoroutineExecutor
@@ -81,7 +82,7 @@ _SLOT_WAIT_MS = 10_000
 
 
 class FunctionRunner:
-    """Runs registered functions, commands and HTTP calls.
+    """Runs registered functions, commands, HTTP calls and agents.
 
     Its threads start with the first assignment and end with `close`.
     """
@@ -97,18 +98,22 @@ class FunctionRunner:
         shell: ShellSettings | None = None,
         workspace: Workspace | None = None,
         http: HttpSender | None = None,
+        agents: AgentEnvironment | None = None,
         security: SecuritySettings | None = None,
         kernel: KernelSupport | None = None,
         imports: Sequence[str] = (),
         slot_wait_ms: int = _SLOT_WAIT_MS,
     ) -> None:
-        """`workspace` is the folder for commands, the current folder if not given; without `http` it makes no calls.
+        """`workspace` is the folder for commands, the current folder if not given.
 
+        Without `http` it makes no calls, and without `agents` it asks no models.
         `kernel` is what the kernel can do to confine commands; it is found out if not given.
         An attempt that waits for a thread or a process for `slot_wait_ms` is given back, so that another worker may
         have it.
         """
-        self._functions = _AvailableFunctions(functions, has_commands=settings.commands, has_http=http is not None)
+        self._functions = _AvailableFunctions(
+            functions, has_commands=settings.commands, has_http=http is not None, has_agents=agents is not None
+        )
         self._shell = shell or ShellSettings()
         self._settings = settings
         self._default_timeout_ms = default_timeout_ms
@@ -129,6 +134,7 @@ class FunctionRunner:
             workspace=workspace or Workspace(Path(self._shell.workspace)),
             sandbox=CommandSandbox(self._shell, security, kernel),
         )
+        self._agents = None if agents is None else AgentRunner(self._environment, agents, self._commands)
         self._http_calls = None if http is None else HttpCallRunner(self._environment, http)
         self._executors: _Executors | None = None
         self._closing = asyncio.Lock()
@@ -215,18 +221,26 @@ class FunctionRunner:
         if self._executors is None and not self._stopping:
             CAPTURE.install()
             self._executors = _Executors(
-                self._table, self._environment, self._settings, self._commands, self._http_calls, self._imports
+                self._table,
+                self._environment,
+                self._settings,
+                self._commands,
+                self._agents,
+                self._http_calls,
+                self._imports,
             )
         return None if self._stopping else self._executors
 
 
 class _AvailableFunctions(Collection[str]):
-    """The names of the registered functions, and those that stand for commands and HTTP calls if it has any."""
+    """The names of the registered functions, and those that stand for commands, HTTP calls and agents if it has any."""
 
-    def __init__(self, functions: Functions, *, has_commands: bool, has_http: bool) -> None:
+    def __init__(self, functions: Functions, *, has_commands: bool, has_http: bool, has_agents: bool) -> None:
         self._functions = functions
         commands = {SHELL: COMMAND} if has_commands else {}
-        self._built_in = commands | ({HTTP: HTTP_CALL} if has_http else {})
+        self._built_in = (
+            commands | ({HTTP: HTTP_CALL} if has_http else {}) | ({AGENT: AGENT_CALL} if has_agents else {})
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._built_in or name in self._functions
@@ -255,6 +269,7 @@ class _Executors:
         environment: RunnerEnvironment,
         settings: WorkerSettings,
         commands: ShellExecutor,
+        agents: AgentRunner | None,
         http_calls: HttpCallRunner | None,
         imports: Sequence[str],
     ) -> None:
@@ -264,13 +279,13 @@ class _Executors:
         self._coroutine_executor = CoroutineExecutor(table, environment, http_calls)
         self._thread_executor = ThreadExecutor(table, environment, self._control_loop, threads=settings.threads)
         self.process_executor = ProcessExecutor(
-            table, environment, self._control_loop, commands, limit=settings.max_concurrent, imports=imports
+            table, environment, self._control_loop, commands, agents, limit=settings.max_concurrent, imports=imports
         )
         self._control_loop.call(self._sweep)
 
     def executor_for(self, attempt: RunningAttempt) -> Executor:
         """The executor for the kind of the attempt."""
-        if attempt.function is COMMAND or attempt.assignment.step.isolation is Isolation.PROCESS:
+        if attempt.function in (COMMAND, AGENT_CALL) or attempt.assignment.step.isolation is Isolation.PROCESS:
             return self.process_executor
         if attempt.function is HTTP_CALL or attempt.function.is_coroutine:
             return self._coroutine_executor

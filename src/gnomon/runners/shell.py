@@ -19,13 +19,21 @@ import msgspec
 
 from gnomon.config.sections import SecuritySettings, ShellSettings
 from gnomon.core.commands.plan import CommandPlan, PlannedCommand
-from gnomon.core.commands.policy import CommandPolicy, check_command, policy_for
+from gnomon.core.commands.policy import (
+    READ_ONLY_TEXT,
+    Autonomy,
+    CommandPolicy,
+    check_command,
+    guarded_policy,
+    policy_for,
+)
 from gnomon.core.commands.sandbox import Confinement
 from gnomon.core.commands.tenants import may_run_commands
 from gnomon.core.model import Result
-from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
-from gnomon.core.runs.workflow import SHELL
+from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.workflow import SHELL, Step
 from gnomon.errors import CommandRefused, FieldError, truncate
+from gnomon.runners.agents.file_tools import FileTools
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.child_process import SupervisedProcess, attempt_variables
 from gnomon.runners.command_sandbox import CommandSandbox
@@ -107,6 +115,7 @@ class ShellExecutor:
         self._environment = environment
         self._tenants = frozenset(shell.tenants)
         self._restrictions = ShellRestrictions(shell)
+        self.timeout_ms = shell.timeout_ms
         self._inherit, self._login = shell.inherit, shell.login
         self._workspace = workspace
         self._sandbox = sandbox
@@ -119,8 +128,7 @@ class ShellExecutor:
         UsageError if its tenant may not run any, or its step is not valid here; CommandRefused if the policy of
         commands forbids it.
         """
-        if not may_run_commands(self._tenants, attempt.tenant):
-            raise FieldError("command", attempt.tenant, "is a tenant that may not run commands on this worker")
+        self._check_tenant(attempt)
         step, given = attempt.assignment.step, attempt.assignment.input
         # Only fields of the step: the caller who triggers a run must not set the variables of a program.
         own = {field: given[field] for field in step.input if field in given}
@@ -134,7 +142,11 @@ class ShellExecutor:
             owner=self._restrictions.owner,
         )
         policy = policy_for(self._security, attempt.assignment.workflow.origin, home=self._restrictions.home)
-        plan = None if policy is None else self._plan(policy, attempt.assignment, env, folder)
+        plan = (
+            None
+            if policy is None
+            else self._plan(policy, step.command, env, folder, approved=attempt.assignment.approved)
+        )
         # A policy that lets commands name any path cannot be held to by a list of folders.
         confined = self._sandbox.confinement(step, guarded=policy is not None and policy.workspace_only)
         private = confined is Confinement.FILES
@@ -153,6 +165,50 @@ class ShellExecutor:
             max_output_bytes=self._environment.max_output_bytes,
         )
 
+    def tool_invocation(self, attempt: RunningAttempt, command: str, *, network: bool) -> ShellInvocation:
+        """A command of a model, which is guarded whatever the profile, and gets neither variables nor secrets.
+
+        CommandRefused if the policy forbids it: no approval covers what a model makes up.
+        """
+        self._check_tenant(attempt)
+        folder = self._workspace.folder("", owner=self._restrictions.owner)
+        plan = self._plan(self._guarded_policy(), command, {}, folder, approved=False)
+        step = Step(name=attempt.assignment.step.name, function=SHELL, command=command, network=network)
+        confined = self._sandbox.confinement(step, guarded=True)
+        private = confined is Confinement.FILES
+        return ShellInvocation(
+            command=command,
+            plan=plan,
+            login=False,
+            env={},
+            folder=folder,
+            stdin="",
+            base={**self._inherited(), **self._restrictions.variables, **self._sandbox.programs_variable(plan)},
+            sandbox=self._sandbox.restrictions(confined, step, workspace=self._workspace.path, plan=plan),
+            private_home=self._workspace.path if private else None,
+            secret=False,
+            max_output_bytes=self._environment.max_output_bytes,
+        )
+
+    def file_tools(self, attempt: RunningAttempt) -> FileTools:
+        """The tools of models for the files of the workspace; FieldError if its tenant may not run commands."""
+        self._check_tenant(attempt)
+        owner = self._restrictions.owner
+        folder = self._workspace.folder("", owner=owner)
+        return FileTools(self._guarded_policy(), folder=folder, workspace=self._workspace.path, owner=owner)
+
+    def refuse_changes(self) -> None:
+        """Raise CommandRefused if the autonomy is read-only."""
+        if self._security.autonomy is Autonomy.READ_ONLY:
+            raise CommandRefused(READ_ONLY_TEXT)
+
+    def _guarded_policy(self) -> CommandPolicy:
+        return guarded_policy(self._security, home=self._restrictions.home)
+
+    def _check_tenant(self, attempt: RunningAttempt) -> None:
+        if not may_run_commands(self._tenants, attempt.tenant):
+            raise FieldError("command", attempt.tenant, "is a tenant that may not run commands on this worker")
+
     def started(self, attempt: RunningAttempt, invocation: ShellInvocation) -> "ShellProcess":
         """Start the command. It ends with the thread that calls this."""
         if invocation.private_home is not None and not self._has_tidied:
@@ -160,22 +216,22 @@ class ShellExecutor:
             remove_homes_left_behind(invocation.private_home)
         return ShellProcess(invocation, self._restrictions, attempt)
 
-    def _plan(self, policy: CommandPolicy, held: Assignment, env: Mapping[str, str], folder: str) -> CommandPlan:
+    def _plan(
+        self, policy: CommandPolicy, command: str, env: Mapping[str, str], folder: str, *, approved: bool
+    ) -> CommandPlan:
         """The plan of a guarded command; CommandRefused if the policy forbids it."""
         verdict = check_command(
             policy,
-            held.step.command,
+            command,
             variables=env,
             files=RealFiles(folder),
             workspace=self._workspace.path,
-            approved=held.approved,
+            approved=approved,
         )
         if not verdict.allowed:
             raise CommandRefused(verdict.reason)
         if verdict.plan is None:
-            raise CommandRefused(
-                f"command not allowed: {truncate(held.step.command)} (its patterns match too many files)"
-            )
+            raise CommandRefused(f"command not allowed: {truncate(command)} (its patterns match too many files)")
         return verdict.plan
 
     def _inherited(self) -> dict[str, str]:

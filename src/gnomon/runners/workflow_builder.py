@@ -102,6 +102,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     name: str | None = None,
     command: str | None = None,
     http: Mapping[str, Any] | None = None,
+    agent: Mapping[str, Any] | None = None,
     workflow: str | None = None,
     after: Iterable[StepHandle | str] = (),
     when: str | None = None,
@@ -116,10 +117,11 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files
     **arguments: Any,  # noqa: ANN401 - any argument of the function
 ) -> StepHandle:
-    """Declare a step of the workflow that is being built: a function, command, HTTP call, workflow, or a wait.
+    """Declare a step of the workflow that is being built: a function, command, call, agent, workflow, or a wait.
 
     Arguments of a function whose names are parameters of `step` go into `input`. A command takes `env`, `workdir` and
-    `stdin`, and `http` is a mapping with `url` and so on. A step that takes the output of another depends on it.
+    `stdin`; `http` is a mapping with `url` and so on, `agent` one with `prompt`. A step that takes the output of
+    another depends on it.
     """
     builder = _current_builder()
     fields: dict[str, Any] = {
@@ -133,7 +135,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
         "retry": retry,
         "isolation": isolation,
     }
-    action = builder.action(function, command=command, http=http, workflow=workflow)
+    action = builder.action(function, command=command, http=http, agent=agent, workflow=workflow)
     return builder.add(name, action, fields, {**(input or {}), **arguments}, after)
 
 
@@ -200,7 +202,7 @@ class _Builder:
             source = action.get("function") or action.get("workflow") or (action.get("command") or "").partition(" ")[0]
             if not source:
                 raise FieldError(
-                    "name", None, "is missing: a step that only waits, or calls a URL, has none of its own"
+                    "name", None, "is missing: a step that only waits, calls a URL or a model, has none of its own"
                 )
             name = re.sub(r"[^a-z0-9_-]", "-", re.split(r"[/.:@]", source)[-1].lower())
         if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.model import Result, RunStatus, TickStatus
 from gnomon.core.runs.outcomes import (
     Assignment,
@@ -250,3 +251,21 @@ def test_a_run_shows_what_became_of_its_only_task(state: TaskState, status: RunS
 def test_a_tick_whose_run_was_cancelled_before_it_began_was_skipped() -> None:
     assert tick_status(RunStatus.CANCELLED, started=False) is TickStatus.SKIPPED
     assert tick_status(RunStatus.CANCELLED, started=True) is TickStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("tools", "retry", "state"),
+    [
+        (("read_file", "http_get"), None, TaskState.PENDING),
+        (("read_file", "shell"), None, TaskState.FAILED),
+        (("shell",), TRY_THRICE, TaskState.PENDING),
+    ],
+)
+@pytest.mark.parametrize("result", [Result.LOST, Result.INTERRUPTED])
+def test_a_lost_agent_is_repeated_only_if_that_changes_nothing_twice(
+    tools: tuple[str, ...], retry: RetryPolicy | None, state: TaskState, result: Result
+) -> None:
+    held = running_assignment(retry=retry)
+    agent = replace(held, step=replace(held.step, agent=AgentSpec(tools=tools)))
+
+    assert after(agent, result).state is state

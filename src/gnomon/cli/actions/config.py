@@ -8,6 +8,7 @@ from msgspec import Struct, to_builtins
 from gnomon.app.settings import database_url, read_settings_with_origins, redact_password
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target
+from gnomon.config.agents import ProviderSettings, provider_as_shown
 from gnomon.config.channels import ChannelSettings, channel_as_shown
 from gnomon.config.settings import Settings
 from gnomon.config.sources import REDACTED, unknown_setting_reason
@@ -56,6 +57,9 @@ def _all(settings: Settings, origins: Mapping[str, str]) -> Iterator[SettingRow]
             yield _shown(name, value, origins)
             continue
         for key in value.__struct_fields__:
+            if (name, key) == ("agents", "providers") and settings.agents.providers:
+                yield from _providers(settings.agents.providers, origins.get("agents.providers", _USUAL))
+                continue
             yield _shown(f"{name}.{key}", getattr(value, key), origins)
 
 
@@ -64,6 +68,13 @@ def _channels(channels: Mapping[str, ChannelSettings], origin: str) -> Iterator[
     for name, channel in channels.items():
         for key, value in channel_as_shown(channel).items():
             yield SettingRow(setting=f"{_CHANNELS}.{name}.{key}", value=to_builtins(value), origin=origin)
+
+
+def _providers(providers: Mapping[str, ProviderSettings], origin: str) -> Iterator[SettingRow]:
+    """The settings of all providers of models that have a value."""
+    for name, provider in providers.items():
+        for key, value in provider_as_shown(provider).items():
+            yield SettingRow(setting=f"agents.providers.{name}.{key}", value=value, origin=origin)
 
 
 def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:

@@ -68,7 +68,7 @@ def validate(files: list[Path], imports: list[str], target: Target, form: Format
         print_data(objects[0] if len(objects) == 1 else objects, form)
         return True
     for file, jobs in found.items():
-        _warn(jobs)
+        print_warnings(jobs)
         echo(f"{file}: {pluralized(len(jobs), 'job')}, nothing wrong")
     return True
 
@@ -118,9 +118,10 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     )
     with progress_spinner(f"applying {pluralized(len(jobs), 'job')}"):
         done = send(target, request, make=True).items
-    _warn(jobs)
+    print_warnings(jobs)
+    printed = dict(_warnings_by_job(jobs))
     for one in done:
-        _print_warnings(one.job, one.warnings)
+        _print_warnings(one.job, [warning for warning in one.warnings if warning not in printed.get(one.job, ())])
     if form is not Format.TABLE:
         print_data(done, form)
         return
@@ -170,7 +171,8 @@ def _warnings_by_job(jobs: list[Job]) -> list[tuple[str, list[str]]]:
     return [(job.name, found) for job in jobs if (found := warnings(job))]
 
 
-def _warn(jobs: list[Job]) -> None:
+def print_warnings(jobs: list[Job]) -> None:
+    """Print the warnings about the jobs."""
     for name, found in _warnings_by_job(jobs):
         _print_warnings(name, found)
 

@@ -180,11 +180,26 @@ class CommandVerdict(Struct, frozen=True, kw_only=True):
         return self.rule is None
 
 
+def guarded_policy(settings: PolicySettings, *, home: str = "") -> CommandPolicy:
+    """The policy of guarded commands, whatever the profile. `home` is the home of the user as which commands run."""
+    return CommandPolicy(**{**_chosen(settings), **_always(settings, home)})
+
+
 def policy_for(settings: PolicySettings, origin: str, *, home: str = "") -> CommandPolicy | None:
     """The policy of the commands of a definition with this origin; None if they are open: a shell runs them.
 
     `home` is the home of the user as which commands run, if it is known.
     """
+    if is_guarded(settings.profile, origin):
+        return guarded_policy(settings, home=home)
+    chosen = _chosen(settings)
+    if not chosen and settings.max_actions_per_hour in (None, ANY_NUMBER):
+        return None
+    return CommandPolicy(**{**_WITHOUT_DEFAULTS, **_implied(chosen), **chosen, **_always(settings, home)})
+
+
+def _chosen(settings: PolicySettings) -> dict[str, Any]:
+    """The limits that are set."""
     settled = {
         "autonomy": settings.autonomy,
         "allowed_commands": settings.allowed_commands,
@@ -193,18 +208,16 @@ def policy_for(settings: PolicySettings, origin: str, *, home: str = "") -> Comm
         "approve_medium_risk": settings.approve_medium_risk,
         "block_high_risk": settings.block_high_risk,
     }
-    chosen: dict[str, Any] = {name: value for name, value in settled.items() if value is not None}
-    always: dict[str, Any] = {
+    return {name: value for name, value in settled.items() if value is not None}
+
+
+def _always(settings: PolicySettings, home: str) -> dict[str, Any]:
+    return {
         "commands_are_chosen": settings.allowed_commands is not None,
         "allowed_roots": settings.allowed_roots,
         "path": settings.path,
         "home": home,
     }
-    if is_guarded(settings.profile, origin):
-        return CommandPolicy(**{**chosen, **always})
-    if not chosen and settings.max_actions_per_hour in (None, ANY_NUMBER):
-        return None
-    return CommandPolicy(**{**_WITHOUT_DEFAULTS, **_implied(chosen), **chosen, **always})
 
 
 #: An open command has none of the defaults. Its programs are then not chosen, and its paths are free.

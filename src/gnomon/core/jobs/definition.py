@@ -16,7 +16,7 @@ from gnomon.errors import CronError, FieldError
 
 #: The fields that a definition shares with a job, besides its name, steps and triggers.
 _SHARED_FIELDS = tuple(
-    field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "http", "dag", "lock")
+    field for field in WORK_FIELDS if field not in ("name", "function", *COMMAND_FIELDS, "http", "agent", "dag", "lock")
 )
 DEFINITION_FIELDS = ("workflow_id", "version", "steps", "triggers", *_SHARED_FIELDS)
 _OTHER_NAMES = {"id": "workflow_id", "nodes": "steps"}

@@ -8,6 +8,7 @@ from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.agent_fields import agent_as_data
 from gnomon.core.jobs.announce_fields import announcements_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
@@ -20,8 +21,8 @@ from gnomon.core.triggers import At, Every, OnEvent
 _MS = timedelta(milliseconds=1)
 #: The fields in which a job with one function describes its only step.
 _STEP_FIELDS = (
-    "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "timeout", "retry", "isolation", "lock", *ROUTE_FIELDS,
-    *RISK_FIELDS,
+    "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "timeout", "retry", "isolation", "lock",
+    *ROUTE_FIELDS, *RISK_FIELDS,
 )  # fmt: skip
 
 
@@ -116,7 +117,8 @@ def _is_a_graph(workflow: Workflow) -> bool:
         command=first.command,
         sandbox=first.sandbox,
         network=first.network,
-        input=first.input if first.command or first.is_http_call else {},
+        input=first.input if first.command or first.is_http_call or first.agent else {},
+        agent=first.agent,
         timeout_ms=first.timeout_ms,
         retry=first.retry,
         isolation=first.isolation,
@@ -136,6 +138,8 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
         yield from _unless("network", step.network, True).items()
     elif step.is_http_call:
         yield "http", step.input
+    elif step.agent is not None:
+        yield "agent", agent_as_data(step.agent, step.input)
     else:
         yield from _unless("function", step.function, "").items()
         yield from _unless("input", step.input, {}).items()

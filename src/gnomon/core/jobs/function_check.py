@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 
 from gnomon.core.jobs.job import Job
-from gnomon.core.runs.workflow import HTTP, SHELL
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL
 from gnomon.core.spelling import nearest
 
 
@@ -23,7 +23,7 @@ def unknown_functions(jobs: Iterable[Job], known: Collection[str]) -> list[Unkno
     callers: dict[str, dict[str, None]] = {}
     for job in jobs:
         for step in job.workflow.steps:
-            if step.function not in (None, SHELL, HTTP) and step.function not in known:
+            if step.function not in (None, SHELL, HTTP, AGENT) and step.function not in known:
                 callers.setdefault(step.function, {})[job.name] = None
     return [
         UnknownFunction(function=function, jobs=tuple(names), meant=nearest(function, sorted(known)))

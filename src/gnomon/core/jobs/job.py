@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.agents.frequency import agent_warnings, with_gaps
 from gnomon.core.cron import Cron
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.fields import FieldReader
@@ -49,10 +50,11 @@ def read_job(definition: Mapping[str, Any], defaults: Defaults, *, now: int) -> 
     """Read a job; raise FieldError, which names the first wrong field by its path."""
     fields = FieldReader(definition, JOB_FIELDS)
     workflow = read_workflow(fields)
+    spec = _spec(fields, workflow, defaults, now)
     return Job(
         name=workflow.workflow_id,
-        spec=_spec(fields, workflow, defaults, now),
-        workflow=workflow,
+        spec=spec,
+        workflow=with_gaps(workflow, workflow.workflow_id, spec),
         enabled=fields.flag("enabled", default=True),
     )
 
@@ -98,7 +100,7 @@ def warnings(job: Job) -> list[str]:
         )
     if isinstance(job.spec.trigger, OnEvent) and job.spec.overlap is Overlap.SKIP:
         found.append("on with overlap skip: an event during a run starts nothing; overlap queue runs them all")
-    return found
+    return found + agent_warnings(job.workflow)
 
 
 def _spec(fields: FieldReader, workflow: Workflow, defaults: Defaults, now: int) -> Spec:

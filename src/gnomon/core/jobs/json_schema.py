@@ -3,12 +3,25 @@
 from itertools import combinations
 from typing import Any, get_args
 
+from gnomon.core.agents.spec import ToolName
 from gnomon.core.announcements.model import AnnounceMoment
 from gnomon.core.announcements.text import LONGEST_TEMPLATE
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.commands.syntax import LONGEST_COMMAND
 from gnomon.core.cron import Dialect
 from gnomon.core.cron.dst import Fold, Gap
+from gnomon.core.jobs.agent_fields import (
+    HOST,
+    LONGEST_PROMPT,
+    MODEL,
+    MOST_CALLS,
+    MOST_COST,
+    MOST_FALLBACKS,
+    MOST_HOSTS,
+    MOST_REQUESTS,
+    MOST_TOKENS,
+    MOST_TOOLS,
+)
 from gnomon.core.jobs.announce_fields import LONGEST_CHANNEL, MOST_ANNOUNCEMENTS, MOST_FAILURES
 from gnomon.core.jobs.fields import LONGEST_LIST, LONGEST_TEXT, NAME
 from gnomon.core.jobs.http_fields import (
@@ -57,6 +70,8 @@ _SPAN_TEXT: _Schema = {
 }
 #: Under at_most_once there is one attempt.
 _ONE_ATTEMPT: _Schema = {"max_attempts": {"const": 1}}
+#: The fields of which a step has at most one.
+_ACTIONS = ("function", "command", "http", "agent", "workflow")
 _WITH_COMMAND: _Schema = {field: ["command"] for field in COMMAND_FIELDS[1:]}
 
 
@@ -77,7 +92,7 @@ def job_schema() -> _Schema:
     return {
         **_mapping("A workflow and its schedule under one name.", _job_fields()),
         "required": ["name"],
-        "oneOf": [{"required": [field]} for field in ("function", "command", "http", "dag")],
+        "oneOf": [{"required": [field]} for field in ("function", "command", "http", "agent", "dag")],
         "dependentRequired": _WITH_COMMAND,
         "allOf": [
             *({"not": {"required": list(two)}} for two in combinations(("schedule", "at", "every", "on"), 2)),
@@ -86,6 +101,8 @@ def job_schema() -> _Schema:
             {"not": {"required": ["command", "isolation"]}},
             {"not": {"required": ["http", "max_parallel"]}},
             {"not": {"required": ["http", "isolation"]}},
+            {"not": {"required": ["agent", "max_parallel"]}},
+            {"not": {"required": ["agent", "isolation"]}},
             *({"not": {"required": ["function", field]}} for field in SANDBOX_FIELDS),
             {
                 "if": {"required": ["lock"], "properties": {"lock": {"const": True}}},
@@ -237,6 +254,7 @@ def _work_fields() -> _Schema:
         },
         **_command_fields(),
         "http": _http_schema(),
+        "agent": _agent_schema(),
         "input": {"type": "object", "description": "The input of the function; at most 64 KiB as JSON."},
         "timeout": _duration("How long one attempt may take."),
         "retry": _mapping("How often and when a failed attempt is retried.", _retry_fields()),
@@ -339,10 +357,16 @@ def _step_schema() -> _Schema:
     return {
         **_mapping("One step.", _step_fields()),
         "required": ["step"],
-        "anyOf": [{"required": [field]} for field in ("function", "command", "http", "workflow", *DELAY_FIELDS)],
+        "anyOf": [
+            {"required": [field]} for field in ("function", "command", "http", "agent", "workflow", *DELAY_FIELDS)
+        ],
         "allOf": [
-            *({"not": {"required": list(two)}} for two in combinations(("function", "command", "http", "workflow"), 2)),
-            *({"not": {"required": [kind, field]}} for kind in ("command", "http") for field in ("input", "isolation")),
+            *({"not": {"required": list(two)}} for two in combinations(_ACTIONS, 2)),
+            *(
+                {"not": {"required": [kind, field]}}
+                for kind in ("command", "http", "agent")
+                for field in ("input", "isolation")
+            ),
             {"not": {"required": ["delay", "delay_sec"]}},
         ],
         "dependentRequired": {
@@ -412,6 +436,51 @@ def _http_schema() -> _Schema:
         **_mapping("A URL that the worker calls.", fields),
         "required": ["url"],
         "not": {"required": ["json", "body"]},
+    }
+
+
+def _agent_schema() -> _Schema:
+    words = {"type": "string", "minLength": 1, "maxLength": LONGEST_PROMPT}
+    model = {"type": "string", "pattern": f"^{MODEL.pattern}$"}
+    hosts = {"type": "array", "maxItems": MOST_HOSTS, "items": {"type": "string", "pattern": f"^{HOST.pattern}$"}}
+    fields = {
+        "prompt": {**words, "description": "The task for the model; data that it refers to is framed as data."},
+        "instructions": {**words, "description": "Instructions that stand before every prompt."},
+        "model": {**model, "description": "provider:name; the model of the settings if not given."},
+        "fallbacks": {
+            "type": "array",
+            "maxItems": MOST_FALLBACKS,
+            "items": model,
+            "description": "The models that are tried in this order if the model fails.",
+        },
+        "tools": {
+            "type": "array",
+            "maxItems": MOST_TOOLS,
+            "uniqueItems": True,
+            "items": {"enum": [str(tool) for tool in ToolName]},
+            "description": "The tools that the model may call: none unless listed.",
+        },
+        "budget": _mapping("The limits of one attempt; each ends the run for good.", _budget_fields()),
+        "output_schema": {
+            "type": "object",
+            "description": "A JSON Schema of an object, which the answer must satisfy.",
+        },
+        "network": {
+            "anyOf": [{"type": "boolean"}, hosts],
+            "description": "Whether its tools may use the network, or the hosts that http_get may reach.",
+        },
+    }
+    return {**_mapping("A model that works on a prompt, with tools.", fields), "required": ["prompt"]}
+
+
+def _budget_fields() -> _Schema:
+    return {
+        "tokens": _whole(1, MOST_TOKENS, "Tokens that are read and written, together."),
+        "cost": _number(0.000001, MOST_COST, "The cost, by the prices of the settings."),
+        "requests": _whole(1, MOST_REQUESTS, "Requests to models."),
+        "tool_calls": _whole(1, MOST_CALLS, "Calls of tools."),
+        "actions": _whole(1, MOST_CALLS, "Calls of tools that change something or reach other machines."),
+        "time": _duration("The time that an attempt may take."),
     }
 
 

@@ -1,7 +1,7 @@
 """The workflow of a job: its steps, their actions, retries, the graph between them, and pings.
 
-A step runs a function, a command, an HTTP call or another workflow, or only waits. Data never becomes a part of a
-command: references are allowed in `env`, `workdir` and `stdin` only, and the shell gets the command as it was written.
+A step runs a function, a command, an HTTP call, an agent or another workflow, or only waits. Data never becomes a part
+of a command: references are allowed in `env`, `workdir` and `stdin` only, and the shell gets the command as written.
 """
 
 import re
@@ -15,6 +15,7 @@ from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.commands.syntax import LONGEST_COMMAND
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
+from gnomon.core.jobs.agent_fields import AGENT_FIELDS, read_agent
 from gnomon.core.jobs.announce_fields import read_announcements
 from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
 from gnomon.core.jobs.http_fields import HTTP_FIELDS, read_http
@@ -25,6 +26,7 @@ from gnomon.core.pings import REDACTED_PATH, Ping, PingMoment, is_http_url, reda
 from gnomon.core.runs.dag import upstream
 from gnomon.core.runs.expressions import ROOTS, SECRET_BEGINS, check_condition, check_references, references
 from gnomon.core.runs.workflow import (
+    AGENT,
     HTTP,
     ONLY_STEP,
     SHELL,
@@ -49,12 +51,13 @@ RISK_FIELDS = ("capability", "risk_tags")
 #: The fields about attempts; a job may set them for all of its steps.
 _TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS)
 WORK_FIELDS = (
-    "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "dag", "max_parallel",
-    "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping", "announce",
+    "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "dag",
+    "max_parallel", "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
+    "announce",
 )  # fmt: skip
 STEP_FIELDS = (
-    "step", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "workflow", "depends_on", "when", "if", "input",
-    "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS,
+    "step", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "workflow", "depends_on", "when", "if",
+    "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS,
 )  # fmt: skip
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
@@ -115,7 +118,7 @@ def read_workflow(fields: FieldReader) -> Workflow:
 
 
 def _steps(fields: FieldReader, name: str, policy: _AttemptPolicy) -> tuple[Step, ...]:
-    named = [field for field in ("function", "command", "http", "dag") if field in fields]
+    named = [field for field in ("function", "command", "http", "agent", "dag") if field in fields]
     if len(named) > 1:
         raise fields.refused(named[1], f"cannot be beside {named[0]}: say one of them")
     _refuse_without_command(fields, COMMAND_FIELDS[1:])
@@ -200,27 +203,20 @@ def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
 
 
 def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, Any]:
-    """The action of a step: call a function or a URL, run a command or another workflow, or only wait.
+    """The action of a step: call a function or a URL, run a command, an agent or another workflow, or only wait.
 
     A workflow takes only the retries of the attempt policy, and a step that only waits takes nothing of it.
     """
     policy = _read_attempt_policy(fields, inherited)
     inputs = {"input": read_input(fields.at("input"), fields["input"])} if "input" in fields else {}
     _refuse_without_command(fields, (*COMMAND_FIELDS[1:], *SANDBOX_FIELDS))
-    if "workflow" in fields:
-        for field in ("function", "command", "http"):
-            _refuse_beside(fields, field, "workflow", "say one of them")
+    action = _action_field(fields)
+    if action == "workflow":
         for field in ("timeout", "isolation", *ROUTE_FIELDS, *RISK_FIELDS):
             _refuse_beside(fields, field, "workflow", "whose own steps have theirs")
         return {"workflow": fields.name("workflow"), "retry": policy.retry, **inputs}
-    if "command" in fields:
-        for field in ("function", "http"):
-            _refuse_beside(fields, field, "command", "say one of them")
-        _refuse_beside(fields, "input", "command", "give it as env, or as stdin")
-        return _read_function_call(fields, policy, alone=False)
-    if "http" in fields:
-        _refuse_beside(fields, "function", "http", "say one of them")
-        _refuse_beside(fields, "input", "http", "give it as json or body of the call")
+    if action is not None:
+        _refuse_beside(fields, "input", action, _INSTEAD_OF_INPUT[action])
         return _read_function_call(fields, policy, alone=False)
     if "function" not in fields and any(field in fields for field in DELAY_FIELDS):
         for field in ("input", "foreach", *_TRY_FIELDS):
@@ -230,8 +226,26 @@ def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, An
     return _read_function_call(fields, policy, alone=False) | inputs
 
 
+#: Where the data goes of a step that has no input.
+_INSTEAD_OF_INPUT = {
+    "command": "give it as env, or as stdin",
+    "http": "give it as json or body of the call",
+    "agent": "refer to the data in the prompt",
+}
+
+
+def _action_field(fields: FieldReader) -> str | None:
+    """The field that says what a step does, unless it calls a function or only waits; FieldError if there are two."""
+    found = [field for field in ("workflow", "command", "http", "agent") if field in fields]
+    if not found:
+        return None
+    for other in ("function", *found[1:]):
+        _refuse_beside(fields, other, found[0], "say one of them")
+    return found[0]
+
+
 def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: bool) -> dict[str, Any]:
-    """The function, command or HTTP call of a step and its attempt policy. `alone`: it is a job's only step."""
+    """The function, command, HTTP call or agent of a step and its attempt policy. `alone`: it is a job's only step."""
     tried = {
         "timeout_ms": policy.timeout_ms,
         "retry": policy.retry,
@@ -246,7 +260,19 @@ def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: b
     if "http" in fields:
         _refuse_beside(fields, "isolation", "http", "it needs no process")
         return {**tried, **_read_http_call(fields, alone=alone)}
+    if "agent" in fields:
+        _refuse_beside(fields, "isolation", "agent", "it has a process of its own in any case")
+        return {**_read_agent_call(fields, alone=alone), **tried}
     return {"function": _function(fields), "isolation": policy.isolation, **tried}
+
+
+def _read_agent_call(fields: FieldReader, *, alone: bool) -> dict[str, Any]:
+    """The fields of a step that a model works on. `alone`: it is a job's only step, and refers to no other."""
+    agent = FieldReader(fields["agent"], AGENT_FIELDS, path=fields.at("agent"))
+    spec, inputs = read_agent(agent)
+    if alone:
+        check_references(agent.at("prompt"), inputs["prompt"], frozenset(), item=False)
+    return {"function": AGENT, "agent": spec, "input": inputs}
 
 
 def _read_http_call(fields: FieldReader, *, alone: bool) -> dict[str, Any]:
@@ -363,6 +389,7 @@ def _function(fields: FieldReader) -> str:
 _BUILT_IN = {
     SHELL: "is reserved for commands: use command instead",
     HTTP: "is reserved for HTTP calls: use http instead",
+    AGENT: "is reserved for agents: use agent instead",
 }
 
 
@@ -558,9 +585,13 @@ def _check_step(field: str, step: Step, graph: Workflow) -> None:
         check_references(at, value, before, item=item)
 
 
+#: The fields in which the definition of a step has its input, by the built-in function.
+_INPUT_FIELDS = {HTTP: "http", AGENT: "agent"}
+
+
 def _values(field: str, step: Step) -> Iterator[tuple[str, object, bool]]:
     """The values of a step that may hold references: path, value, and whether `item` is defined there."""
-    inputs = field if step.command else f"{field}.http" if step.is_http_call else f"{field}.input"
+    inputs = f"{field}.{_INPUT_FIELDS.get(step.function, 'input')}" if not step.command else field
     yield from ((f"{inputs}.{key_text(key)}", value, step.foreach is not None) for key, value in step.input.items())
     yield f"{field}.foreach", step.foreach, False
     yield f"{field}.delay_until", step.delay_until, False

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gnomon.core.runs.workflow import Isolation, RetryPolicy, Step
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Isolation, RetryPolicy, Step
 
 
 class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -39,16 +39,18 @@ def constrained_step(step: Step, limits: Constraints | None) -> Step:
     if limits.max_attempts is not None:
         retry = step.retry or RetryPolicy(max_attempts=1)
         changes["retry"] = replace(retry, max_attempts=min(retry.max_attempts, limits.max_attempts))
-    if limits.isolation is Isolation.PROCESS and not step.is_command and not step.is_http_call:
+    if limits.isolation is Isolation.PROCESS and step.function not in (SHELL, HTTP, AGENT):
         changes["isolation"] = Isolation.PROCESS
     if limits.network is False:
         changes["network"] = False
+        if step.agent is not None:
+            changes["agent"] = replace(step.agent, network=False)
     return replace(step, **changes) if changes else step
 
 
 def unenforceable(step: Step, limits: Constraints) -> str | None:
     """Why these limits cannot be enforced on the step; None if they can."""
-    if limits.network is False and not step.is_command:
+    if limits.network is False and not step.is_command and not step.is_agent:
         called = "an HTTP call" if step.is_http_call else f"the function {step.function}"
         return f"network: false can only be enforced on commands, and this is {called}"
     return None

@@ -11,8 +11,10 @@ from gnomon.core.instants import instant_of
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.admission import AdmissionRequest
 from gnomon.core.runs.secret_text import SecretPlace, has_places, parts_of, shown_data
-from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Step, Workflow
 
+#: The kinds of the built-in functions.
+_KINDS = {SHELL: "command", HTTP: "http", AGENT: "agent"}
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -25,7 +27,7 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     step: str
     topic: str
     function: str
-    #: `function`, `command` or `http`.
+    #: `function`, `command`, `http` or `agent`.
     kind: str
     capability: str = ""
     risk_tags: tuple[str, ...] = ()
@@ -57,7 +59,7 @@ def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFac
         step=step.name,
         topic=step.function if route is None or route.topic is None else route.topic,
         function=step.function,
-        kind="command" if step.is_command else "http" if step.is_http_call else "function",
+        kind=_KINDS.get(step.function, "function"),
         capability=step.capability,
         risk_tags=step.risk_tags,
         requires=() if route is None else route.requires,

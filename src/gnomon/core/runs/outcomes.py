@@ -218,7 +218,7 @@ def _failed(held: Assignment, outcome: AttemptOutcome) -> _NextState:
 
 
 def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
-    if not _may_start_again(held):
+    if not _may_repeat(held):
         return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
     if held.task.losses + 1 >= limits.losses:
         # The task probably kills its workers: a person has to look at it, whatever the job's dead_letter option.
@@ -231,7 +231,7 @@ def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
 
 def _interrupted(held: Assignment) -> _NextState:
     """The next state after a stop that was requested: it counts neither as an attempt nor as a loss."""
-    if _may_start_again(held):
+    if _may_repeat(held):
         return _NextState(TaskState.PENDING)
     return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "interrupted"))
 
@@ -251,6 +251,15 @@ def _share(held: Assignment) -> float:
 
 def _may_start_again(held: Assignment) -> bool:
     return held.workflow.delivery is Delivery.AT_LEAST_ONCE
+
+
+def _may_repeat(held: Assignment) -> bool:
+    """Whether an attempt may be repeated that may have got to any point: nobody knows which tools an agent has called.
+
+    A job with a retry policy says that its repetition does no harm.
+    """
+    agent = held.step.agent
+    return _may_start_again(held) and (agent is None or held.step.retry is not None or not agent.changes_something)
 
 
 def _delay(held: Assignment, retry: RetryPolicy) -> int:

@@ -32,6 +32,7 @@ from gnomon.core.runs.expressions import (
 from gnomon.core.runs.http_urls import fill_url
 from gnomon.core.runs.launch import LaunchRequest, next_tasks, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
+from gnomon.core.runs.prompts import framed_prompt
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, When, Workflow
 from gnomon.errors import FieldError
@@ -183,7 +184,9 @@ def _with_input(request: AdmissionRequest, scope: Scope, allowance: DataAllowanc
 
 
 def _resolved_input(step: Step, template: Mapping[str, Any], scope: Scope, allowance: DataAllowance) -> dict[str, Any]:
-    """The input with its references resolved. In the URL of a call, data is percent-encoded."""
+    """The input with its references resolved. In the URL of a call, data is percent-encoded; in a prompt, framed."""
+    if step.is_agent:
+        return {**template, "prompt": framed_prompt(template["prompt"], scope, allowance)}
     if not step.is_http_call:
         resolved: dict[str, Any] = resolve_references(template, scope, allowance)
         return resolved

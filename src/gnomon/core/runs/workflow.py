@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.pings import Ping
@@ -16,6 +17,8 @@ ONLY_STEP = "main"
 SHELL = "gnomon.shell"
 #: The function that a step with an HTTP call calls.
 HTTP = "gnomon.http"
+#: The function that a step with an agent calls: workers with the extra `agents` offer it.
+AGENT = "gnomon.agent"
 
 
 class Delivery(StrEnum):
@@ -82,7 +85,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a workflow: a function call, a command, an HTTP call, another workflow, or a delay."""
+    """One step of a workflow: a function call, a command, an HTTP call, an agent, another workflow, or a delay."""
 
     name: str
     #: Empty if it runs another workflow, or only waits.
@@ -98,8 +101,11 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     when: When = When.ALL_SUCCESS
     #: The step is skipped unless this condition holds.
     condition: str | None = None
-    #: May refer to outputs of steps before it: `${steps.extract.output.path}`. If its function is HTTP: the call.
+    #: May refer to outputs of steps before it: `${steps.extract.output.path}`. If its function is HTTP: the call; if it
+    #: is AGENT: the prompt.
     input: dict[str, Any] = {}
+    #: The agent, if its function is AGENT.
+    agent: AgentSpec | None = None
     #: Another workflow to run and wait for.
     workflow: str | None = None
     #: The step runs once for each item of this list, or of the list that this reference names.
@@ -130,6 +136,11 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_http_call(self) -> bool:
         """Whether the step calls a URL."""
         return self.function == HTTP
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether a model works on its prompt."""
+        return self.function == AGENT
 
     @property
     def plain(self) -> bool:
@@ -173,6 +184,11 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_commands(self) -> bool:
         """Whether one of its steps runs a shell command."""
         return any(step.is_command for step in self.steps)
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether a model works on one of its steps."""
+        return any(step.is_agent for step in self.steps)
 
     @property
     def first_steps(self) -> tuple[str, ...]:

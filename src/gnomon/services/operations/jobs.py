@@ -9,6 +9,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.agents.catalog import AgentCatalog, check_agents
+from gnomon.core.agents.frequency import agent_warnings
 from gnomon.core.announcements.channels import Channels, check_announcements
 from gnomon.core.approvals import Approval
 from gnomon.core.commands.tenants import ALL_TENANTS, check_commands
@@ -192,12 +194,13 @@ class JobService:
         default_timeout_ms: int = 5 * MINUTE_MS,
         command_tenants: Collection[str] = (ALL_TENANTS,),
         channels: Channels | None = None,
+        agents: AgentCatalog | None = None,
         command_policy: CommandPolicyService | None = None,
         catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
         """`command_tenants` are the tenants whose jobs may have commands; without `command_policy` all are open.
 
-        `channels` are those to which jobs may announce; None if they are not known.
+        `channels` are those to which jobs may announce; None if they are not known; `agents` are the models of agents.
         """
         self._compute = compute or ComputeQueue()
         self._jobs = jobs
@@ -211,6 +214,7 @@ class JobService:
         self._default_timeout_ms = default_timeout_ms
         self._command_tenants = command_tenants
         self._channels = channels
+        self._agents = agents
         self._command_policy = command_policy
         self._schedule_service = ScheduleService(
             schedules, history, clock, ids, compute=self._compute, tzdata=tzdata, catchup_limit=catchup_limit
@@ -268,6 +272,7 @@ class JobService:
         def plan(job: Job) -> JobChangePlan:
             check_commands(job.workflow, self._command_tenants, tenant)
             check_announcements(job.workflow.announce, self._channels, tenant)
+            check_agents(job.workflow, self._agents)
             workflow, schedule = newest.get(job.name), standing.get(job.name)
             own = with_stored_ping(job.workflow, workflow)
             changed = schedule is None or workflow is None or not repeats_spec(job.spec, schedule, workflow)
@@ -280,6 +285,7 @@ class JobService:
 
         plans = await self._compute.map(plan, jobs)
         plans = [await self._checked(one) if one.job and one.job.workflow.has_commands else one for one in plans]
+        plans = [_with_agent_warnings(one) if one.job and one.job.workflow.has_agents else one for one in plans]
         if prune is not None:
             plans += [
                 plan_removal(schedule, now=now, limit=self._catchup_limit)
@@ -504,6 +510,12 @@ def _reject_duplicate_names(jobs: Sequence[Job]) -> None:
         if job.name in seen:
             raise FieldError("name", job.name, "is the name of two jobs")
         seen.add(job.name)
+
+
+def _with_agent_warnings(plan: JobChangePlan) -> JobChangePlan:
+    if plan.job is None or plan.change is JobChange.UNCHANGED:
+        return plan
+    return replace(plan, warnings=(*plan.warnings, *agent_warnings(plan.job.workflow)))
 
 
 def _apply_result(plan: JobChangePlan, *, now: int, approved: Collection[str]) -> ApplyResult:

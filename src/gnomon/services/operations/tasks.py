@@ -20,7 +20,9 @@ from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.launcher import Launcher, LaunchResult
 
 #: The fields of a task: those of a job with one function.
-_NOT_OF_A_TASK = frozenset((*COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "name", "dag", "max_parallel", "lock", "ping"))
+_NOT_OF_A_TASK = frozenset(
+    (*COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "name", "dag", "max_parallel", "lock", "ping")
+)
 TASK_FIELDS = tuple(field for field in WORK_FIELDS if field not in _NOT_OF_A_TASK)
 _LONGEST_FUNCTION = 80
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.agents.catalog import AgentCatalog, check_agents
 from gnomon.core.announcements.channels import Channels, check_announcements
 from gnomon.core.commands.tenants import ALL_TENANTS, check_commands
 from gnomon.core.jobs.definition import Definition, read_definition
@@ -67,12 +68,13 @@ class WorkflowService:
         tzdata: str = "",
         command_tenants: Collection[str] = (ALL_TENANTS,),
         channels: Channels | None = None,
+        agents: AgentCatalog | None = None,
         command_policy: CommandPolicyService | None = None,
         catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
         """`command_tenants` are the tenants whose workflows may have commands; without `command_policy` all are open.
 
-        `channels` are those to which workflows may announce; None if they are not known.
+        `channels` are those to which workflows may announce; None if they are not known; `agents` are their models.
         """
         self._compute = compute or ComputeQueue()
         self._jobs = jobs
@@ -84,6 +86,7 @@ class WorkflowService:
         self._catchup_limit = catchup_limit
         self._command_tenants = command_tenants
         self._channels = channels
+        self._agents = agents
         self._command_policy = command_policy
 
     async def deploy(
@@ -104,6 +107,7 @@ class WorkflowService:
             read = replace(read, workflow=replace(read.workflow, origin=origin), schedules=schedules)
             check_commands(read.workflow, self._command_tenants, tenant)
             check_announcements(read.workflow.announce, self._channels, tenant)
+            check_agents(read.workflow, self._agents, list_field=read.list_field)
             name = read.workflow.workflow_id
             done = await self._try_deploy(read, actor, tenant, now)
             if done is not None:

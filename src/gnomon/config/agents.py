@@ -1,0 +1,133 @@
+"""The settings `agents`: the providers of models, the prices of models, and what agents may cost."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.config.sources import REDACTED, RedactedSettings, unknown_setting_reason
+from gnomon.core.agents.catalog import AgentCatalog
+from gnomon.core.agents.rules import ModelPrice
+from gnomon.core.jobs.agent_fields import MODEL
+from gnomon.core.model import MINUTE_MS, SECOND_MS
+from gnomon.core.pings import is_http_url
+from gnomon.core.runs.expressions import SECRET
+from gnomon.errors import FieldError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+MOST_PRICE = 10**6
+REQUEST_TIMEOUT_MS = (10, 60 * MINUTE_MS)
+_FILE = "file:"
+
+
+class ProviderKind(StrEnum):
+    """The protocols of providers."""
+
+    #: Chat completions, as OpenAI and most local servers offer them.
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+class ProviderSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One provider of models."""
+
+    kind: ProviderKind
+    #: The base address; empty for that of the vendor.
+    url: str = ""
+    #: The key, as it is, as `file:PATH` or as `${secret:NAME}`; empty for a server that wants none.
+    token: str = ""
+
+
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Agents: their providers and prices."""
+
+    #: The model of agents that name none.
+    model: str = ""
+    providers: dict[str, ProviderSettings] = {}
+    #: The prices of models for a million tokens, by `provider:name`.
+    prices: dict[str, ModelPrice] = {}
+    #: How long a model may take to answer one request.
+    request_timeout_ms: int = 2 * 60 * SECOND_MS
+
+
+def read_providers(value: object) -> dict[str, ProviderSettings]:
+    """The providers by name; FieldError names the first wrong field, and never shows a key."""
+    found: dict[str, ProviderSettings] = {}
+    for name, fields in _entries("agents.providers", value):
+        path = f"agents.providers.{name}"
+        if not _NAME.fullmatch(name):
+            raise FieldError("agents.providers", name, "must be named with a-z, 0-9, dash and underscore")
+        found[name] = fields if isinstance(fields, ProviderSettings) else _provider(path, name, fields)
+    return found
+
+
+def _provider(path: str, name: str, fields: object) -> ProviderSettings:
+    if not isinstance(fields, Mapping):
+        raise FieldError(path, REDACTED, "must be a mapping with kind, url and token")
+    known = ProviderSettings.__struct_fields__
+    for key in fields:
+        if key not in known:
+            raise FieldError(f"{path}.{key}", REDACTED, unknown_setting_reason(key, known))
+    kind = fields.get("kind", name)
+    if kind not in tuple(ProviderKind):
+        raise FieldError(f"{path}.kind", kind, f"must be one of {', '.join(ProviderKind)}")
+    url, token = fields.get("url", ""), fields.get("token", "")
+    if not isinstance(url, str) or (url and not is_http_url(url)):
+        raise FieldError(f"{path}.url", REDACTED, "must be an http or https URL without credentials")
+    if not isinstance(token, str) or not token.isprintable():
+        raise FieldError(f"{path}.token", REDACTED, "must be a text")
+    if name == kind and not url and not token:
+        raise FieldError(f"{path}.token", "", "is missing: the vendor wants a key, such as ${secret:NAME}")
+    return ProviderSettings(kind=ProviderKind(kind), url=url, token=token)
+
+
+def read_prices(value: object) -> dict[str, ModelPrice]:
+    """The prices by model; FieldError names the first wrong one."""
+    found: dict[str, ModelPrice] = {}
+    for model, price in _entries("agents.prices", value):
+        path = f"agents.prices.{model}"
+        if not MODEL.fullmatch(model):
+            raise FieldError("agents.prices", model, "must be named provider:name")
+        try:
+            found[model] = msgspec.convert(price, ModelPrice, from_attributes=True)
+        except msgspec.ValidationError as error:
+            raise FieldError(path, price, f"must have input and output: {error}") from None
+        for name in ModelPrice.__struct_fields__:
+            if not 0 <= (amount := getattr(found[model], name)) <= MOST_PRICE:
+                raise FieldError(f"{path}.{name}", amount, f"must be from 0 to {MOST_PRICE}")
+    return found
+
+
+def _entries(field: str, value: object) -> list[tuple[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise FieldError(field, REDACTED, "must be a mapping by name")
+    return list(value.items())
+
+
+def check_agents(agents: AgentSettings) -> None:
+    """Raise FieldError for a setting that could never mean what it says."""
+    if agents.model and not MODEL.fullmatch(agents.model):
+        raise FieldError("agents.model", agents.model, "must be provider:name, such as openai:gpt-5-mini")
+
+
+def agent_catalog(agents: AgentSettings) -> AgentCatalog:
+    """The models as the check of jobs sees them."""
+    return AgentCatalog(
+        default_model=agents.model, providers=frozenset(agents.providers), priced=frozenset(agents.prices)
+    )
+
+
+def provider_as_shown(provider: ProviderSettings) -> dict[str, object]:
+    """The fields of the provider that have a value, without its key."""
+    shown: dict[str, object] = {"kind": provider.kind.value}
+    if provider.url:
+        shown["url"] = provider.url
+    if provider.token:
+        named = provider.token.startswith(_FILE) or SECRET.fullmatch(provider.token)
+        shown["token"] = provider.token if named else repr(REDACTED)
+    return shown

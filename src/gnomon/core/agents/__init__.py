@@ -1,0 +1,1 @@
+"""Agents: steps in which a model decides, with tools, within a budget."""

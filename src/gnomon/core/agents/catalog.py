@@ -1,0 +1,53 @@
+"""The check of agents against the settings: the providers and the prices that exist."""
+
+from msgspec import Struct
+
+from gnomon.core.agents.rules import models_of
+from gnomon.core.agents.spec import AgentSpec
+from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
+from gnomon.core.spelling import nearest
+from gnomon.errors import FieldError
+
+
+class AgentCatalog(Struct, frozen=True, kw_only=True):
+    """The models that the settings offer."""
+
+    #: The model of agents that name none; empty if they must.
+    default_model: str = ""
+    providers: frozenset[str] = frozenset()
+    #: The models with a price.
+    priced: frozenset[str] = frozenset()
+
+
+def check_agents(workflow: Workflow, catalog: AgentCatalog | None, *, list_field: str = "dag") -> None:
+    """Raise FieldError for an agent whose models the settings do not offer, or do not price. None: nothing is known.
+
+    `list_field` is the name of the field with the steps of the definition.
+    """
+    if catalog is None:
+        return
+    for number, step in enumerate(workflow.steps):
+        if step.agent is not None:
+            _check_agent(f"{_prefix(workflow, step, list_field, number)}agent", step.agent, catalog)
+
+
+def _prefix(workflow: Workflow, step: Step, list_field: str, number: int) -> str:
+    alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
+    return "" if alone else f"{list_field}[{number}]."
+
+
+def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
+    if not spec.model and not catalog.default_model:
+        raise FieldError(f"{path}.model", "", "is missing, and agents.model names none")
+    models = models_of(spec, catalog.default_model)
+    fields = [f"{path}.model", *(f"{path}.fallbacks[{number}]" for number in range(len(spec.fallbacks)))]
+    for field, model in zip(fields, (spec.model or catalog.default_model, *spec.fallbacks), strict=True):
+        provider = model.partition(":")[0]
+        if provider not in catalog.providers:
+            near = nearest(provider, sorted(catalog.providers))
+            hint = f"; did you mean {near}?" if near else ""
+            raise FieldError(field, model, f"names the provider {provider}, which is not in agents.providers{hint}")
+    unpriced = [model for model in models if model not in catalog.priced]
+    if spec.budget.cost_micros is not None and unpriced:
+        reason = f"cannot be kept: agents.prices has no price of {', '.join(unpriced)}"
+        raise FieldError(f"{path}.budget.cost", spec.budget.cost_micros / 1_000_000, reason)

@@ -1,0 +1,63 @@
+"""The definition of an agent: a step in which a model works on a prompt, with tools and within a budget."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+DEFAULT_REQUESTS, DEFAULT_TOOL_CALLS, DEFAULT_ACTIONS = 50, 50, 10
+
+
+class ToolName(StrEnum):
+    """The tools that every installation has."""
+
+    SHELL = "shell"
+    READ_FILE = "read_file"
+    WRITE_FILE = "write_file"
+    LIST_FILES = "list_files"
+    HTTP_GET = "http_get"
+
+
+#: The tools that change nothing: an attempt that was lost may be repeated if it had no others.
+HARMLESS_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, ToolName.HTTP_GET))
+#: The tools whose calls are no actions.
+FREE_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES))
+
+
+class AgentBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limits of one attempt. A limit that is reached ends the run for good."""
+
+    #: Tokens that are read and written, together; None for any number.
+    tokens: int | None = None
+    #: In millionths of the currency of the prices; None for any cost.
+    cost_micros: int | None = None
+    requests: int = DEFAULT_REQUESTS
+    tool_calls: int = DEFAULT_TOOL_CALLS
+    #: Calls of tools that change something, or that reach other machines.
+    actions: int = DEFAULT_ACTIONS
+    #: None for the timeout of the step.
+    time_ms: int | None = None
+
+
+class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent of a step, without its prompt: that is the input of the step, since it may hold references."""
+
+    instructions: str = ""
+    #: `provider:name`; empty for the model of the settings.
+    model: str = ""
+    #: The models that are tried in this order if the model fails.
+    fallbacks: tuple[str, ...] = ()
+    #: The tools that the model may call: none unless listed.
+    tools: tuple[str, ...] = ()
+    budget: AgentBudget = AgentBudget()
+    #: A JSON Schema that the answer must satisfy; None for a text.
+    output_schema: dict[str, Any] | None = None
+    #: Whether its tools may use the network: not at all, any public host, or these hosts alone.
+    network: bool | tuple[str, ...] = False
+    #: The shortest gap between its starts, if that is so short that each run warns of it.
+    gap_ms: int | None = None
+
+    @property
+    def changes_something(self) -> bool:
+        """Whether one of its tools may change something that a repetition would change again."""
+        return any(tool not in HARMLESS_TOOLS for tool in self.tools)

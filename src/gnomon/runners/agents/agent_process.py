@@ -1,0 +1,246 @@
+"""The process of an agent, seen from the worker: it asks for permissions and calls of tools, and gives the answer.
+
+The budget is kept here, outside of the process: it is asked for before each request to a model and each call of a tool.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from gnomon.core.agents import rules
+from gnomon.core.agents.rules import AgentSpending, ModelPrice
+from gnomon.core.agents.spec import AgentBudget
+from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.errors import truncate
+from gnomon.runners.agents.messages import (
+    AboutToAsk,
+    AgentAnswer,
+    AgentFailure,
+    AgentRequest,
+    Answered,
+    FromAgent,
+    ModelFailure,
+    Proceed,
+    ToAgent,
+    ToolRequest,
+    ToolResult,
+)
+from gnomon.runners.attempt_table import RunningAttempt
+from gnomon.runners.child_process import CHUNK, LineSplitter, SupervisedProcess, attempt_variables
+from gnomon.runners.ipc import ChildResult
+from gnomon.runners.outcomes import failed_outcome, give_up_outcome, returned_outcome
+from gnomon.runners.pipe_writer import PipeWriter
+from gnomon.runners.process_tree import MARK
+
+#: The longest message of the process.
+LONGEST_MESSAGE = 16 << 20
+_LONGEST_SHOWN = 500
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(FromAgent)
+#: The variables of the worker that the process may need: neither keys nor settings of the clients are among them.
+_VARIABLES = (
+    "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+
+
+class ToolVerdict(msgspec.Struct, frozen=True):
+    """The result of a call, and the word for it in the log."""
+
+    text: str
+    verdict: str
+
+
+class Tools(Protocol):
+    """The tools of one attempt."""
+
+    async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
+        """Carry out a call; a refusal is a result, too."""
+        ...
+
+
+class AgentProcess(SupervisedProcess):
+    """The process of one attempt of an agent."""
+
+    def __init__(
+        self,
+        request: AgentRequest,
+        attempt: RunningAttempt,
+        tools: Tools,
+        *,
+        budget: AgentBudget,
+        prices: Mapping[str, ModelPrice],
+        may_be_repeated: bool,
+        max_output_bytes: int,
+    ) -> None:
+        """`may_be_repeated` says whether another attempt may do again what the tools of this one have done."""
+        self._attempt, self._tools = attempt, tools
+        self._facts = attempt.facts()
+        self._budget, self._prices = budget, prices
+        self._may_be_repeated = may_be_repeated
+        self._max_output_bytes = max_output_bytes
+        self._called: dict[str, int] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        #: Calls take turns: each may depend on what the one before has written.
+        self._turn = asyncio.Lock()
+        self._outcome: AttemptOutcome | None = None
+        self.spent = AgentSpending()
+        super().__init__(
+            attempt.log,
+            (
+                LineSplitter(LONGEST_MESSAGE, self._receive),
+                *(LineSplitter(CHUNK, self._log_writer(level)) for level in ("stdout", "stderr")),
+            ),
+        )
+        self._input.write(_ENCODER.encode(request) + b"\n")
+        self._timer = self._loop.call_later(budget.time_ms / 1000, self._time_over) if budget.time_ms else None
+
+    @property
+    def ended(self) -> ChildResult | None:
+        """The outcome that the answer, the failure or the budget stands for."""
+        return None if self._outcome is None else ChildResult(self._outcome)
+
+    async def kill_tree(self) -> bool:
+        """See SupervisedProcess.kill_tree. The calls that are under way end first, with all their processes."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._input.close()
+        if self._outcome is None:
+            self._log.add("warning", f"ended without an answer: {self._summary()}")
+        for task in self._calls:
+            task.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        return await super().kill_tree()
+
+    def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        answers, out, err = pipes
+        theirs, ours = os.pipe()
+        self._input = PipeWriter(self._loop, ours)
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own program
+                # -P: do not import modules from the working directory.
+                [sys.executable, "-P", "-m", "gnomon.runners.agents.child_main", str(answers), str(os.getpid())],
+                stdin=theirs,
+                stdout=out,
+                stderr=err,
+                pass_fds=(answers,),
+                start_new_session=True,
+                env={name: value for name in _VARIABLES if (value := os.environ.get(name)) is not None}
+                | attempt_variables(self._facts)
+                | {MARK: self._mark},
+            )
+        except BaseException:
+            self._input.close()
+            raise
+        finally:
+            os.close(theirs)
+
+    def _receive(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as LineSplitter calls it
+        if cut:
+            self._end(failed_outcome("the answer of the model is too long"))
+            return
+        with suppress(msgspec.DecodeError):
+            message = _DECODER.decode(line)
+            if self._outcome is None:
+                self._act(message)
+
+    def _act(self, message: FromAgent) -> None:
+        match message:
+            case AboutToAsk():
+                self._ask()
+            case Answered():
+                self._count(message)
+            case ModelFailure():
+                onwards = f"; asking {message.instead} from now on" if message.instead else ""
+                self._log.add("warning", f"{message.reason}{onwards}")
+            case ToolRequest():
+                task = self._loop.create_task(self._call(message))
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
+            case AgentAnswer():
+                self._finish(message)
+            case AgentFailure():
+                self._end(self._failure(message))
+
+    def _send(self, message: ToAgent) -> None:
+        self._input.write(_ENCODER.encode(message) + b"\n")
+
+    def _ask(self) -> None:
+        refusal = rules.request_refusal(self._budget, self.spent)
+        if refusal is not None:
+            self._exhausted(refusal)
+            return
+        self.spent = msgspec.structs.replace(self.spent, requests=self.spent.requests + 1)
+        self._send(Proceed(rules.tokens_left(self._budget, self.spent)))
+
+    def _count(self, answered: Answered) -> None:
+        price = self._prices.get(answered.model)
+        self.spent = rules.after_answer(
+            self.spent, answered.model, answered.input_tokens, answered.output_tokens, price
+        )
+        excess = rules.excess(self._budget, self.spent)
+        if excess is not None:
+            self._exhausted(excess)
+
+    async def _call(self, request: ToolRequest) -> None:
+        async with self._turn:
+            refusal = rules.tool_refusal(self._budget, self.spent, request.tool)
+            if refusal is not None:
+                self._exhausted(refusal)
+                return
+            self.spent = rules.after_tool_call(self.spent, request.tool)
+            self._called[request.tool] = self._called.get(request.tool, 0) + 1
+            begun = time.monotonic()
+            done = await self._tools.call(request.tool, request.arguments)
+            spent_ms = round(1000 * (time.monotonic() - begun))
+            shown = truncate(json.dumps(request.arguments, ensure_ascii=False), _LONGEST_SHOWN)
+            self._log.add("tool", f"{request.tool} {shown}: {done.verdict}, {spent_ms} ms")
+            self._send(ToolResult(request.call, done.text))
+
+    def _finish(self, answer: AgentAnswer) -> None:
+        value = msgspec.json.decode(answer.output)
+        self._log.add("info", self._summary())
+        self._outcome = returned_outcome(value, max_bytes=self._max_output_bytes, redact=self._log.redact)
+
+    def _failure(self, failure: AgentFailure) -> AttemptOutcome:
+        """The outcome of a failure: a provider that names the end of its refusal is asked again then."""
+        reason = f"{failure.reason} ({self._summary()})"
+        changed = not rules.may_repeat_calls(self._called)
+        if not failure.temporary or (changed and not self._may_be_repeated):
+            return give_up_outcome(reason)
+        if failure.after_ms:
+            self._log.add("warning", f"{reason}; trying again after {failure.after_ms / 1000:g} s")
+            return AttemptOutcome(result=Result.SNOOZED, snooze_ms=failure.after_ms)
+        return failed_outcome(reason)
+
+    def _exhausted(self, limit: str) -> None:
+        self._end(give_up_outcome(f"budget exhausted: {limit} ({self._summary()})"))
+
+    def _time_over(self) -> None:
+        self._exhausted(f"time: {(self._budget.time_ms or 0) / 1000:g} s")
+
+    def _summary(self) -> str:
+        spent = self.spent
+        calls = ", ".join(f"{tool} {count}" for tool, count in self._called.items())
+        return (
+            f"spent {spent.tokens} tokens and {rules.money(spent.cost_micros)} in {spent.requests} requests; "
+            f"calls of tools: {calls or 'none'}"
+        )
+
+    def _end(self, outcome: AttemptOutcome) -> None:
+        """End the process with this outcome; the first one counts."""
+        if self._outcome is None:
+            self._outcome = msgspec.structs.replace(outcome, error=outcome.error and self._log.redact(outcome.error))
+            if not self.exited.done():
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGTERM)

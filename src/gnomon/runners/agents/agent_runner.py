@@ -1,0 +1,128 @@
+"""Starts the agents of one worker."""
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from gnomon.config.agents import AgentSettings
+from gnomon.core.agents.frequency import frequency_warning
+from gnomon.core.agents.rules import models_of, prefixed_prompt
+from gnomon.core.agents.spec import AgentSpec
+from gnomon.core.runs.expressions import SECRET
+from gnomon.core.runs.secret_text import shown_data
+from gnomon.core.runs.workflow import AGENT
+from gnomon.errors import FieldError
+from gnomon.ports.http import HttpSender
+from gnomon.runners.agents.agent_process import AgentProcess
+from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint
+from gnomon.runners.agents.tools import DESCRIPTIONS, AgentTools
+from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
+from gnomon.runners.open_files import inherited_open_files_limit
+from gnomon.runners.process_memory import memory_reads_forbidden
+from gnomon.runners.registry import Function
+from gnomon.runners.secrets import redactor
+from gnomon.runners.shell import ShellExecutor
+
+#: The package of the extra `agents`. Only the process of an agent imports it.
+_PACKAGE = "pydantic_ai"
+_FILE = "file:"
+
+
+def _never_called() -> None:
+    """Placeholder for the callable of AGENT_CALL: processes run agents."""
+
+
+AGENT_CALL = Function(AGENT, _never_called)
+
+
+def agents_are_installed() -> bool:
+    """Whether the extra `agents` is installed."""
+    return find_spec(_PACKAGE) is not None
+
+
+class AgentEnvironment(NamedTuple):
+    """The settings and the collaborators of the agents of a worker."""
+
+    settings: AgentSettings
+    #: Sends the requests of tools; None: no tool may send any.
+    http: HttpSender | None
+    #: Reads the secrets that the settings name.
+    read_secret: Callable[[str], str]
+
+
+class AgentRunner:
+    """Starts the agents of one worker, each in a process of its own."""
+
+    def __init__(self, environment: RunnerEnvironment, agents: AgentEnvironment, commands: ShellExecutor) -> None:
+        self._environment = environment
+        self._settings, self._http, self._read_secret = agents
+        self._commands = commands
+
+    def request(self, attempt: RunningAttempt) -> AgentRequest:
+        """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
+        spec, run = _spec_of(attempt), attempt.assignment.run
+        models = tuple(map(self._access, models_of(spec, self._settings.model)))
+        keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
+        attempt.log.redact_with(redactor(keys))
+        if spec.gap_ms is not None:
+            attempt.log.add("warning", frequency_warning(spec.gap_ms))
+        prompt = shown_data(attempt.assignment.input.get("prompt", ""))
+        return AgentRequest(
+            search_path=sys.path,
+            prompt=prefixed_prompt(run.schedule_uid or run.workflow_id, attempt.job, prompt),
+            instructions=spec.instructions,
+            models=models,
+            tools=tuple(DESCRIPTIONS[tool] for tool in spec.tools),
+            output_schema=spec.output_schema,
+            request_timeout_ms=self._settings.request_timeout_ms,
+            forbid_memory_reads=memory_reads_forbidden(),
+            open_files=inherited_open_files_limit(),
+        )
+
+    def started(self, attempt: RunningAttempt, request: AgentRequest) -> AgentProcess:
+        """Start the process. It ends with the thread that calls this."""
+        spec, step = _spec_of(attempt), attempt.assignment.step
+        tools = AgentTools(spec, attempt, self._commands, self._http)
+        return AgentProcess(
+            request,
+            attempt,
+            tools,
+            budget=spec.budget,
+            prices=self._settings.prices,
+            may_be_repeated=step.retry is not None,
+            max_output_bytes=self._environment.max_output_bytes,
+        )
+
+    def _access(self, model: str) -> ModelEndpoint:
+        if not model:
+            raise FieldError("agent.model", model, "is missing, and agents.model of this worker names none")
+        name = model.partition(":")[0]
+        provider = self._settings.providers.get(name)
+        if provider is None:
+            raise FieldError(
+                "agent.model", model, f"names the provider {name}, which agents.providers of this worker lacks"
+            )
+        field = f"agents.providers.{name}.token"
+        return ModelEndpoint(
+            model=model, kind=provider.kind.value, url=provider.url, token=self._key(field, provider.token)
+        )
+
+    def _key(self, field: str, token: str) -> str:
+        if found := SECRET.fullmatch(token):
+            return self._read_secret(found[1])
+        if not token.startswith(_FILE):
+            return token
+        try:
+            return Path(token.removeprefix(_FILE)).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise FieldError(field, "[hidden]", f"cannot be read from its file: {reason}") from None
+
+
+def _spec_of(attempt: RunningAttempt) -> AgentSpec:
+    spec = attempt.assignment.step.agent
+    if spec is None:
+        raise FieldError("agent", None, "is missing")
+    return spec

@@ -1,0 +1,277 @@
+"""The process of an agent: `python -m gnomon.runners.agents.child_main FD PARENT`, its task on standard input.
+
+It is the only part of Gnomon that imports the library of models. It answers on the file descriptor FD. Like that of an
+isolated function, it has a guardian, which ends it with its worker PARENT.
+"""
+
+import asyncio
+import os
+import resource
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from gnomon.core.agents.rules import DATA_RULE
+from gnomon.core.jobs.inputs import check_input
+from gnomon.errors import FieldError
+from gnomon.runners.agents.messages import (
+    AboutToAsk,
+    AgentAnswer,
+    AgentFailure,
+    AgentRequest,
+    Answered,
+    FromAgent,
+    ModelEndpoint,
+    ModelFailure,
+    Proceed,
+    ToAgent,
+    ToolDescription,
+    ToolRequest,
+    ToolResult,
+)
+from gnomon.runners.child_guard import die_with_parent
+from gnomon.runners.open_files import restore_open_files_limit
+from gnomon.runners.process_guardian import supervise
+from gnomon.runners.process_memory import forbid_memory_reads
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+_REQUEST_DECODER = msgspec.json.Decoder(AgentRequest)
+_DECODER = msgspec.json.Decoder(ToAgent)
+_ENCODER = msgspec.json.Encoder()
+#: How often the model may correct an answer that its schema refuses, or a call that no tool understands.
+_CORRECTIONS = 3
+#: A longer line of the worker is not read.
+_LONGEST_LINE = 64 << 20
+#: The key of servers that want none: the clients insist on one.
+_NO_KEY = "none"
+_LONGEST_REASON = 500
+#: The statuses of a provider that a later request may not get.
+_TEMPORARY = frozenset((408, 409, 425, 429))
+
+
+def main() -> NoReturn:
+    """Ask the models until there is an answer, and exit."""
+    answers, worker = map(int, sys.argv[1:])
+    os.set_inheritable(answers, False)
+    die_with_parent(supervise(worker))
+    # A core dump would contain the keys.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    asyncio.run(_Conversation(answers).run())
+    os._exit(0)
+
+
+class _Conversation:
+    """The exchange with the worker, and the run of the agent."""
+
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._permission: asyncio.Future[Proceed] | None = None
+        self._calls: dict[int, asyncio.Future[str]] = {}
+
+    async def run(self) -> None:
+        """Read the task, carry it out, and send the end."""
+        reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb", closefd=False))
+        request = _REQUEST_DECODER.decode(await reader.readline())
+        if request.forbid_memory_reads:
+            forbid_memory_reads()
+        restore_open_files_limit(request.open_files)
+        sys.path[:] = request.search_path
+        listening = asyncio.create_task(self._listen(reader))
+        self.send(await self._outcome(request))
+        listening.cancel()
+
+    def send(self, message: FromAgent) -> None:
+        """Send a message to the worker, which reads all the time."""
+        left = memoryview(_ENCODER.encode(message) + b"\n")
+        while left:
+            left = left[os.write(self._answers, left) :]
+
+    async def permission(self, model: str) -> Proceed:
+        """Wait until the worker lets the model be asked."""
+        self._permission = asyncio.get_running_loop().create_future()
+        self.send(AboutToAsk(model))
+        return await self._permission
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """The result of a call of a tool, which the worker carries out."""
+        number = len(self._calls)
+        self._calls[number] = asyncio.get_running_loop().create_future()
+        self.send(ToolRequest(number, tool, arguments))
+        return await self._calls[number]
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            message = _DECODER.decode(line)
+            if isinstance(message, ToolResult):
+                self._calls[message.call].set_result(message.text)
+            elif self._permission is not None:
+                self._permission.set_result(message)
+        # The worker has gone, or does not want the answer any more.
+        os._exit(0)
+
+    async def _outcome(self, request: AgentRequest) -> AgentAnswer | AgentFailure:
+        from pydantic_ai.exceptions import AgentRunError, UserError
+
+        models = _Models(self, request)
+        try:
+            return await self._answer(request, models)
+        except _NoModelLeftError:
+            return models.failure
+        except (AgentRunError, UserError) as error:
+            return AgentFailure(_one_line(f"the model gave no valid answer: {error}"), temporary=True)
+
+    async def _answer(self, request: AgentRequest, models: "_Models") -> AgentAnswer:
+        from pydantic_ai import Agent, ModelRetry, StructuredDict, UsageLimits
+        from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+        schema = request.output_schema
+        agent: Any = Agent(
+            models.model(),
+            output_type=str if schema is None else StructuredDict(schema, name="answer"),
+            instructions="\n\n".join(filter(None, (request.instructions, DATA_RULE))),
+            tools=[self._tool(one) for one in request.tools],
+            retries=_CORRECTIONS,
+        )
+
+        def check(answer: dict[str, Any]) -> dict[str, Any]:
+            # The library passes values of any type on.
+            try:
+                check_input("answer", answer, schema)
+            except FieldError as error:
+                raise ModelRetry(str(error).replace("input_schema", "the schema")) from None
+            return answer
+
+        if schema is not None:
+            agent.output_validator(check)
+        history = ModelMessagesTypeAdapter.validate_json(bytes(request.history))
+        # The worker counts requests and calls.
+        run = await agent.run(request.prompt, message_history=history, usage_limits=UsageLimits(request_limit=None))
+        return AgentAnswer(Raw(_ENCODER.encode(run.output)), Raw(run.new_messages_json()))
+
+    def _tool(self, described: ToolDescription) -> Any:  # noqa: ANN401 - a type of a library that is loaded here only
+        from pydantic_ai import Tool
+
+        async def call(**arguments: Any) -> str:  # noqa: ANN401 - the arguments are those of the schema
+            return await self.call(described.name, arguments)
+
+        return Tool.from_schema(
+            call, name=described.name, description=described.description, json_schema=described.schema
+        )
+
+
+class _NoModelLeftError(Exception):
+    """All models have failed."""
+
+
+class _Models:
+    """The models of one run. One that has failed is not asked again: the next one takes over for good."""
+
+    def __init__(self, conversation: _Conversation, request: AgentRequest) -> None:
+        self._conversation = conversation
+        self._left = list(request.models)
+        self._timeout = request.request_timeout_ms / 1000
+        self._failures: list[AgentFailure] = []
+
+    @property
+    def failure(self) -> AgentFailure:
+        """The failure of all models: temporary if that of one of them is, for the shortest time that one asks for."""
+        reason = "; ".join(one.reason for one in self._failures)
+        waits = [one.after_ms for one in self._failures if one.after_ms]
+        return AgentFailure(reason, any(one.temporary for one in self._failures), min(waits, default=0))
+
+    def model(self) -> "Model":
+        """The model that asks the first one left, as the library sees it."""
+        from pydantic_ai.models.wrapper import WrapperModel
+
+        models = self
+
+        class FailoverModel(WrapperModel):
+            """Asks the current model, and the next one once that has failed."""
+
+            wrapped: Any
+
+            async def request(self, messages: Any, settings: Any, parameters: Any) -> Any:  # noqa: ANN401
+                """The answer of the first model that gives one."""
+                while True:
+                    answer = await models.answer(self.wrapped, messages, settings, parameters)
+                    if answer is not None:
+                        return answer
+                    self.wrapped = models.opened()
+
+        return FailoverModel(self.opened())
+
+    def opened(self) -> "Model":
+        """The first model left."""
+        return _model(self._left[0], self._timeout)
+
+    async def answer(self, model: "Model", messages: Any, settings: Any, parameters: Any) -> Any:  # noqa: ANN401
+        """The answer of the current model; None if it has failed, and another one is left."""
+        from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+
+        current = self._left[0].model
+        granted = await self._conversation.permission(current)
+        limits: Any = {} if granted.max_tokens is None else {"max_tokens": granted.max_tokens}
+        try:
+            answer = await model.request(messages, {**(settings or {}), **limits}, parameters)
+        except (ModelAPIError, UnexpectedModelBehavior) as error:
+            self._failed(current, error)
+            return None
+        used = answer.usage
+        self._conversation.send(Answered(current, used.input_tokens, used.output_tokens))
+        return answer
+
+    def _failed(self, model: str, error: Exception) -> None:
+        """Give up on the current model; _NoModelLeftError if it was the last one."""
+        status = getattr(error, "status_code", None)
+        temporary = status is None or status in _TEMPORARY or status >= 500
+        after_ms = round(1000 * (getattr(error, "retry_after", None) or 0)) if status == 429 else 0
+        reason = f"{model} failed: {_said(error, status)}"
+        self._failures.append(AgentFailure(reason, temporary, after_ms))
+        del self._left[0]
+        self._conversation.send(ModelFailure(model, reason, self._left[0].model if self._left else ""))
+        if not self._left:
+            raise _NoModelLeftError
+
+
+def _said(error: Exception, status: int | None) -> str:
+    """The error of a provider on one line: the status, and the message in its body."""
+    if status is None:
+        return _one_line(str(error))
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    message = inner.get("message", "") if isinstance(inner, dict) else inner
+    return _one_line(f"it answered {status}{f': {message}' if message else ''}")
+
+
+def _one_line(text: str) -> str:
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[: 2 * _LONGEST_REASON]).split())
+    return line[:_LONGEST_REASON]
+
+
+def _model(access: ModelEndpoint, timeout: float) -> "Model":
+    """The model, whose client never retries by itself. Only the library of its provider is loaded."""
+    name = access.model.partition(":")[2]
+    given: dict[str, Any] = {"api_key": access.token or _NO_KEY, "max_retries": 0, "timeout": timeout}
+    if access.url:
+        given["base_url"] = access.url
+    if access.kind == "anthropic":
+        from anthropic import AsyncAnthropic
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=AsyncAnthropic(**given)))
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=AsyncOpenAI(**given)))
+
+
+if __name__ == "__main__":
+    main()

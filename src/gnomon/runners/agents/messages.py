@@ -1,0 +1,115 @@
+"""The messages between a worker and the process of an agent: one JSON document a line, in both directions.
+
+The process asks models. The worker decides whether it may ask again, and carries out the calls of tools: the process
+has no tools, and nothing that a model writes can give it any.
+"""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+
+class ModelEndpoint(Struct, frozen=True, kw_only=True):
+    """A model and how to reach it. It may hold the key of its provider."""
+
+    #: `provider:name`, as the definition names it.
+    model: str
+    #: The protocol: `openai` or `anthropic`.
+    kind: str
+    url: str
+    token: str
+
+
+class ToolDescription(Struct, frozen=True, kw_only=True):
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+# ---- to the process ------------------------------------------------------------------------------
+
+
+class AgentRequest(Struct, frozen=True, kw_only=True):
+    """The task of the process: its first line."""
+
+    search_path: list[str]
+    prompt: str
+    instructions: str
+    models: tuple[ModelEndpoint, ...]
+    tools: tuple[ToolDescription, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    #: The messages of earlier runs of its session, as the library writes them; empty without any.
+    history: Raw = Raw(b"[]")
+    request_timeout_ms: int
+    forbid_memory_reads: bool
+    open_files: int
+
+
+class Proceed(Struct, frozen=True, tag="proceed"):
+    """The process may ask the model; the answer may have so many tokens."""
+
+    max_tokens: int | None = None
+
+
+class ToolResult(Struct, frozen=True, tag="tool_result"):
+    """The result of a call, as the model gets it."""
+
+    call: int
+    text: str
+
+
+# ---- from the process ----------------------------------------------------------------------------
+
+
+class AboutToAsk(Struct, frozen=True, tag="about_to_ask"):
+    """The process waits for the permission to ask the model."""
+
+    model: str
+
+
+class Answered(Struct, frozen=True, tag="answered"):
+    """The model has answered."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
+class ModelFailure(Struct, frozen=True, tag="model_failure"):
+    """The model has failed, and is not asked again in this run."""
+
+    model: str
+    reason: str
+    #: The model that is asked instead; empty if there is none.
+    instead: str = ""
+
+
+class ToolRequest(Struct, frozen=True, tag="tool_request"):
+    """The model calls a tool."""
+
+    call: int
+    tool: str
+    arguments: dict[str, Any]
+
+
+class AgentAnswer(Struct, frozen=True, tag="agent_answer"):
+    """The last answer of the model, and the messages of this run for its session."""
+
+    output: Raw
+    messages: Raw
+
+
+class AgentFailure(Struct, frozen=True, tag="agent_failure"):
+    """The run has failed."""
+
+    reason: str
+    #: Whether a later attempt may succeed.
+    temporary: bool
+    #: How long the provider asks to wait; 0 if it does not say.
+    after_ms: int = 0
+
+
+ToAgent = Proceed | ToolResult
+FromAgent = AboutToAsk | Answered | ModelFailure | ToolRequest | AgentAnswer | AgentFailure

@@ -1,0 +1,166 @@
+"""The tools of agents: commands, files and requests under the guarded policy, whatever the profile of the security.
+
+Every call has a result that the model gets: the output framed as data, or the reason of a refusal.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gnomon.core.agents.rules import framed_data, may_reach
+from gnomon.core.agents.spec import AgentSpec, ToolName
+from gnomon.core.pings import is_http_url
+from gnomon.errors import AddressRefused, CommandRefused, GnomonError, RequestFailed, truncate
+from gnomon.ports.http import HttpRequest, HttpSender
+from gnomon.runners.agents.agent_process import ToolVerdict
+from gnomon.runners.agents.file_tools import FileTools, text_argument
+from gnomon.runners.agents.messages import ToolDescription
+from gnomon.runners.attempt_table import RunningAttempt
+from gnomon.runners.logs import storable
+from gnomon.runners.shell import ShellExecutor
+
+_HTTP_TIMEOUT_MS = 30_000
+_MOST_BODY = 65_536
+_MOST_COMMAND_OUTPUT = 65_536
+_ALLOWED = "allowed"
+
+_PATH = {"path": {"type": "string", "description": "A path in the workspace."}}
+DESCRIPTIONS: Mapping[str, ToolDescription] = {
+    one.name: one
+    for one in (
+        ToolDescription(
+            name=ToolName.SHELL,
+            description="Run programs in the workspace: words, pipes, && and ||; no redirection, no variables.",
+            schema={
+                "type": "object",
+                "properties": {"command": {"type": "string", "description": "The command line."}},
+                "required": ["command"],
+                "additionalProperties": False,
+            },
+        ),
+        ToolDescription(
+            name=ToolName.READ_FILE,
+            description="Read a text file of the workspace.",
+            schema={"type": "object", "properties": _PATH, "required": ["path"], "additionalProperties": False},
+        ),
+        ToolDescription(
+            name=ToolName.WRITE_FILE,
+            description="Write a text file of the workspace, replacing it if it exists.",
+            schema={
+                "type": "object",
+                "properties": {**_PATH, "content": {"type": "string"}},
+                "required": ["path", "content"],
+                "additionalProperties": False,
+            },
+        ),
+        ToolDescription(
+            name=ToolName.LIST_FILES,
+            description="List the names in a folder of the workspace.",
+            schema={"type": "object", "properties": _PATH, "additionalProperties": False},
+        ),
+        ToolDescription(
+            name=ToolName.HTTP_GET,
+            description="Fetch a URL. Redirects are not followed.",
+            schema={
+                "type": "object",
+                "properties": {"url": {"type": "string"}},
+                "required": ["url"],
+                "additionalProperties": False,
+            },
+        ),
+    )
+}
+
+
+class AgentTools:
+    """The tools of one attempt."""
+
+    def __init__(
+        self, spec: AgentSpec, attempt: RunningAttempt, commands: ShellExecutor, http: HttpSender | None
+    ) -> None:
+        self._spec, self._attempt = spec, attempt
+        self._commands, self._http = commands, http
+        self._tools: Mapping[str, Callable[[Mapping[str, object]], Awaitable[str]]] = {
+            ToolName.SHELL: self._shell,
+            ToolName.READ_FILE: self._read_file,
+            ToolName.WRITE_FILE: self._write_file,
+            ToolName.LIST_FILES: self._list_files,
+            ToolName.HTTP_GET: self._http_get,
+        }
+
+    async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
+        """Carry out a call. A refusal is a result, too."""
+        try:
+            text = await self._tool(tool)(arguments)
+        except CommandRefused as error:
+            reason = self._attempt.log.redact(str(error))
+            return ToolVerdict(f"refused: {reason}", f"refused: {reason}")
+        except (ValueError, OSError, RequestFailed, GnomonError) as error:
+            reason = self._attempt.log.redact(_reason(error))
+            return ToolVerdict(f"failed: {reason}", f"failed: {reason}")
+        return ToolVerdict(framed_data(storable(self._attempt.log.redact(text))), _ALLOWED)
+
+    def _tool(self, name: str) -> Callable[[Mapping[str, object]], Awaitable[str]]:
+        if name not in self._spec.tools or name not in self._tools:
+            raise CommandRefused(f"the job does not list the tool {truncate(name)}")
+        return self._tools[name]
+
+    async def _shell(self, arguments: Mapping[str, object]) -> str:
+        command = text_argument(arguments, "command")
+        network = self._spec.network is True
+        invocation = await asyncio.to_thread(self._commands.tool_invocation, self._attempt, command, network=network)
+        process = self._commands.started(self._attempt, invocation)
+        try:
+            await asyncio.wait([process.exited], timeout=self._commands.timeout_ms / 1000)
+            timed_out = not process.exited.done()
+        finally:
+            # A cancelled call leaves no process behind.
+            gone = await asyncio.shield(process.kill_tree_and_drain())
+        if timed_out or not gone:
+            raise TimeoutError(0, f"it took longer than {self._commands.timeout_ms / 1000:g} s")
+        ended = process.ended
+        output = process.partial_output if ended is None else ended.outcome.output
+        return truncate((output or b"{}").decode(), _MOST_COMMAND_OUTPUT)
+
+    async def _read_file(self, arguments: Mapping[str, object]) -> str:
+        return await self._file(FileTools.read_file, text_argument(arguments, "path"))
+
+    async def _write_file(self, arguments: Mapping[str, object]) -> str:
+        self._commands.refuse_changes()
+        path, content = text_argument(arguments, "path"), text_argument(arguments, "content")
+        return await self._file(FileTools.write_file, path, content)
+
+    async def _list_files(self, arguments: Mapping[str, object]) -> str:
+        return await self._file(FileTools.list_files, text_argument(arguments, "path", "."))
+
+    async def _file(self, tool: Callable[..., str], *arguments: str) -> str:
+        """The result of a tool for files, which looks at the disk, and may have to make the workspace first."""
+        return await asyncio.to_thread(lambda: tool(self._commands.file_tools(self._attempt), *arguments))
+
+    async def _http_get(self, arguments: Mapping[str, object]) -> str:
+        url = text_argument(arguments, "url")
+        if not is_http_url(url):
+            raise ValueError("url must be an http or https URL without credentials")
+        host = urlsplit(url).hostname or ""
+        if self._http is None or not may_reach(self._spec.network, host):
+            raise CommandRefused(f"the job does not list the host {truncate(host)} in network")
+        try:
+            answer = await self._http.send(
+                HttpRequest(method="GET", url=url, headers={"Accept-Encoding": "identity"}),
+                timeout_ms=_HTTP_TIMEOUT_MS,
+                max_bytes=_MOST_BODY,
+                cut_body=True,
+            )
+        except AddressRefused as error:
+            raise CommandRefused(f"the URL is refused: {error}") from None
+        about = {"status": answer.status, "type": answer.headers.get("content-type", ""), "cut": answer.cut}
+        return f"{msgspec.json.encode(about).decode()}\n{answer.body.decode(errors='replace')}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or os.strerror(error.errno or 0)
+    return str(error)

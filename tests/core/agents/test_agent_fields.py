@@ -1,0 +1,147 @@
+"""The field `agent`: what it means, and what is refused with the path of the field and a reason."""
+
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.core.agents.catalog import AgentCatalog, check_agents
+from gnomon.core.agents.frequency import agent_warnings
+from gnomon.core.agents.spec import AgentBudget, AgentSpec
+from gnomon.core.jobs.export import job_as_data
+from gnomon.core.jobs.job import Job, warnings
+from gnomon.core.jobs.json_schema import job_file_schema
+from gnomon.core.runs.workflow import AGENT
+from gnomon.errors import FieldError
+
+FULL: dict[str, Any] = {
+    "prompt": "Sort these errors: ${input.errors}",
+    "instructions": "Be brief.",
+    "model": "openai:small",
+    "fallbacks": ["claude:big"],
+    "tools": ["shell", "http_get"],
+    "budget": {"tokens": 5000, "cost": 0.25, "requests": 9, "tool_calls": 8, "actions": 7, "time": "2m"},
+    "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    "network": ["api.example.com", "*.example.org"],
+}
+
+
+def job(agent: object, **fields: object) -> Job:
+    [read] = gnomon.read_jobs([{"name": "triage", "agent": agent, **fields}], now=0)
+    return read
+
+
+def test_every_field_is_read_and_exported_again() -> None:
+    read = job(FULL)
+
+    [step] = read.workflow.steps
+    assert step.function == AGENT
+    assert step.input == {"prompt": FULL["prompt"]}
+    assert step.agent == AgentSpec(
+        instructions="Be brief.",
+        model="openai:small",
+        fallbacks=("claude:big",),
+        tools=("shell", "http_get"),
+        budget=AgentBudget(tokens=5000, cost_micros=250_000, requests=9, tool_calls=8, actions=7, time_ms=120_000),
+        output_schema=FULL["output_schema"],
+        network=("api.example.com", "*.example.org"),
+    )
+    assert job_as_data(read)["agent"] == FULL
+
+
+def test_an_agent_has_no_tools_and_no_network_unless_it_says_so() -> None:
+    spec = job({"prompt": "Say hello."}).workflow.steps[0].agent
+
+    assert spec is not None
+    assert (spec.tools, spec.network) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("agent", "field", "reason"),
+    [
+        ({}, "agent.prompt", "is missing"),
+        ({"prompt": "  "}, "agent.prompt", "is empty"),
+        ({"prompt": 7}, "agent.prompt", "must be a text"),
+        ({"prompt": "Use ${secret:KEY}"}, "agent.prompt", "names a secret"),
+        ({"prompt": "x" * 40_000}, "agent.prompt", "at most 32768"),
+        ({"prompt": "Say ${steps.other.output}"}, "agent.prompt", "does not come after"),
+        ({"prompt": "x", "instructions": "Obey ${input.words}"}, "agent.instructions", "refers to data"),
+        ({"prompt": "x", "model": "gpt"}, "agent.model", "must be provider:name"),
+        ({"prompt": "x", "fallbacks": ["a:b", "a:b"]}, "agent.fallbacks[1]", "a second time"),
+        ({"prompt": "x", "tools": ["shel"]}, "agent.tools[0]", "did you mean shell?"),
+        ({"prompt": "x", "tools": ["http_get"]}, "agent.network", "is missing for the tool http_get"),
+        ({"prompt": "x", "network": ["http://a"]}, "agent.network[0]", "must be a host"),
+        ({"prompt": "x", "budget": {"tokens": 0}}, "agent.budget.tokens", "from 1 to"),
+        ({"prompt": "x", "budget": {"cost": 0}}, "agent.budget.cost", "must be a number from"),
+        ({"prompt": "x", "budget": {"time": 0}}, "agent.budget.time", "must be from"),
+        ({"prompt": "x", "budget": {"money": 1}}, "agent.budget.money", ""),
+        ({"prompt": "x", "output_schema": {"type": "nonsense"}}, "agent.output_schema.type", "is no JSON Schema"),
+        ({"prompt": "x", "output_schema": {"type": "array"}}, "agent.output_schema", "must describe an object"),
+        ({"prompt": "x", "colour": "red"}, "agent.colour", ""),
+    ],
+)
+def test_bad_input_names_the_field_and_the_reason(agent: object, field: str, reason: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        job(agent)
+
+    assert refused.value.field.removeprefix("jobs[0].") == field
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("other", ["function", "command", "http"])
+def test_an_agent_is_the_only_action_of_a_job(other: str) -> None:
+    with pytest.raises(FieldError, match="say one of them"):
+        job({"prompt": "x"}, **{other: "x"})
+
+
+CATALOG = AgentCatalog(providers=frozenset(("openai", "claude")), priced=frozenset(("openai:small",)))
+
+
+@pytest.mark.parametrize(
+    ("agent", "field", "reason"),
+    [
+        ({"prompt": "x"}, "agent.model", "agents.model names none"),
+        ({"prompt": "x", "model": "opnai:small"}, "agent.model", "did you mean openai?"),
+        ({"prompt": "x", "model": "openai:a", "fallbacks": ["b:c"]}, "agent.fallbacks[0]", "not in agents.providers"),
+        ({"prompt": "x", "model": "claude:a", "budget": {"cost": 1}}, "agent.budget.cost", "no price of claude:a"),
+    ],
+)
+def test_a_model_that_the_settings_lack_is_refused(agent: object, field: str, reason: str) -> None:
+    with pytest.raises(FieldError, match=reason) as refused:
+        check_agents(job(agent).workflow, CATALOG)
+
+    assert refused.value.field == field
+
+
+def test_a_model_of_the_settings_is_accepted() -> None:
+    check_agents(job({"prompt": "x", "model": "openai:small", "budget": {"cost": 1}}).workflow, CATALOG)
+
+
+@pytest.mark.req("Z-10")
+@pytest.mark.parametrize(
+    ("when", "gap"),
+    [
+        ({"every": "4m"}, "4m"),
+        ({"schedule": "*/10 * * * *"}, None),
+        ({"schedule": "0,2 9 * * 1"}, "2m"),
+        ({"every": "5m"}, None),
+        ({}, None),
+        ({"at": "2030-01-01T00:00:00Z"}, None),
+    ],
+)
+def test_an_agent_that_starts_too_often_is_warned_of(when: dict[str, Any], gap: str | None) -> None:
+    read = job({"prompt": "x"}, **when)
+
+    assert agent_warnings(read.workflow) == warnings(read)
+    assert len(warnings(read)) == (gap is not None)
+    assert all(f"every {gap} at its most frequent" in one for one in warnings(read))
+
+
+def test_editors_know_the_fields() -> None:
+    from jsonschema_rs import validator_for
+
+    schema = validator_for(job_file_schema())
+
+    assert schema.is_valid({"jobs": [{"name": "triage", "agent": FULL}]})
+    assert not schema.is_valid({"jobs": [{"name": "triage", "agent": {"tools": ["shell"]}}]})
+    assert not schema.is_valid({"jobs": [{"name": "triage", "agent": FULL, "isolation": "process"}]})

@@ -1,0 +1,56 @@
+"""The page about agents: its job and its settings are valid, its tables complete, and its job runs as described."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gnomon
+from gnomon.config.agents import agent_catalog
+from gnomon.config.settings import load
+from gnomon.core.agents.catalog import check_agents
+from gnomon.core.agents.spec import ToolName
+from gnomon.core.jobs.agent_fields import AGENT_FIELDS, BUDGET_FIELDS
+from gnomon.core.model import Result
+from gnomon.core.runs.workflow import AGENT
+from runners.test_agents import agents, output, steps
+from support.model_servers import openai_calls
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+JOBS, SETTINGS = (
+    yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+)
+
+
+def test_the_job_and_the_settings_of_the_page_fit_together() -> None:
+    [job] = gnomon.read_jobs(JOBS["jobs"], now=0)
+
+    check_agents(job.workflow, agent_catalog(load(file=SETTINGS).agents))
+
+
+def test_the_page_has_every_field_and_every_tool() -> None:
+    described = re.findall(r"^\| `([a-z_]+)` \|", PAGE, re.MULTILINE)
+
+    assert sorted(described) == sorted((*AGENT_FIELDS, *BUDGET_FIELDS, *ToolName))
+
+
+@pytest.mark.timeout(60)
+async def test_the_job_of_the_page_runs_as_described(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
+    [job] = gnomon.read_jobs(JOBS["jobs"], now=0)
+    [step] = job.workflow.steps
+    answer = {"urgent": 2, "summary": "Two disks are full."}
+    async with agents(tmp_path) as tried:
+        (tried.workspace / "errors.log").write_text("disk full\n" * 2)
+        tried.server.replies = [
+            openai_calls(("read_file", {"path": "errors.log"}), ("shell", {"command": "rm errors.log"})),
+            openai_calls(("final_result", {"urgent": -1, "summary": "?"})),
+            openai_calls(("final_result", answer)),
+        ]
+        done = await tried.harness.run(AGENT, dict(step.input), agent=step.agent, input=step.input)
+
+    assert done.result is Result.SUCCEEDED
+    assert output(done) == answer
+    [read] = steps(done)
+    assert read.startswith('read_file {"path": "errors.log"}: allowed, ')

@@ -1,0 +1,303 @@
+"""Agents in their process, against servers that speak the protocols of providers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gnomon.adapters.http_client import HttpClient
+from gnomon.config.agents import AgentSettings, ProviderKind, ProviderSettings
+from gnomon.config.sections import SecuritySettings, ShellSettings
+from gnomon.core.agents.rules import ModelPrice
+from gnomon.core.agents.spec import AgentBudget, AgentSpec
+from gnomon.core.commands.policy import SecurityProfile
+from gnomon.core.model import Result
+from gnomon.core.outgoing import AllowedHosts
+from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.workflow import AGENT, RetryPolicy
+from gnomon.runners.agents.agent_runner import AgentEnvironment
+from gnomon.runners.registry import Functions
+from runners.runner_harness import RunnerHarness, assignment, attempt_ref, open_runner
+from support.model_servers import anthropic_calls, anthropic_text, openai_calls, openai_text, tool_results
+from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
+
+pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
+pytestmark = pytest.mark.timeout(120)
+KEY = "sk-hunter22"
+JSON = {"Content-Type": "application/json"}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class AgentHarness:
+    """A runner with agents, and the provider that they ask."""
+
+    def __init__(self, harness: RunnerHarness, server: ScriptedServer, workspace: Path) -> None:
+        self.harness, self.server, self.workspace = harness, server, workspace
+
+    async def run(self, prompt: str = "Sum up.", *, spec: Mapping[str, Any] = {}, **step: Any) -> AttemptOutcome:  # noqa: ANN401 - what a step may say
+        agent = AgentSpec(**({"model": "openai:small"} | dict(spec)))
+        return await self.harness.run(AGENT, {"prompt": prompt}, agent=agent, input={"prompt": prompt}, **step)
+
+
+@asynccontextmanager
+async def agents(
+    tmp_path: Path,
+    *,
+    security: SecuritySettings | None = None,
+    **settings: Any,  # noqa: ANN401 - those of agents
+) -> AsyncIterator[AgentHarness]:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with scripted_server() as server:
+        providers = {
+            "openai": ProviderSettings(kind=ProviderKind.OPENAI, url=server.url("/v1"), token=KEY),
+            "claude": ProviderSettings(kind=ProviderKind.ANTHROPIC, url=server.url(), token="${secret:CLAUDE}"),  # noqa: S106 - a name
+        }
+        usual: dict[str, Any] = {"providers": providers, "request_timeout_ms": 20_000}
+        environment = AgentEnvironment(
+            AgentSettings(**(usual | settings)),
+            HttpClient(AllowedHosts(["127.0.0.1"], field="security.allowed_hosts")),
+            lambda name: f"value of {name}",
+        )
+        # The profile opens commands, which must not open those of models.
+        security = security or SecuritySettings(profile=SecurityProfile.OPEN)
+        shell = ShellSettings(workspace=str(workspace))
+        async with open_runner(Functions(), agents=environment, shell=shell, security=security) as harness:
+            yield AgentHarness(harness, server, workspace)
+
+
+def output(outcome: AttemptOutcome) -> Any:  # noqa: ANN401 - any JSON
+    assert outcome.result is Result.SUCCEEDED, outcome
+    return msgspec.json.decode(outcome.output or b"")
+
+
+def steps(outcome: AttemptOutcome) -> list[str]:
+    return [line.text for line in outcome.logs if line.level == "tool"]
+
+
+@pytest.mark.req("Z-03")
+async def test_a_model_answers_the_prompt_of_a_job(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_text("All is well.")]
+        done = await tried.run("Sum up.", spec={"instructions": "Be brief."})
+
+    [asked] = tried.server.requests
+    system, user = asked.json["messages"]
+    assert output(done) == "All is well."
+    assert user["content"] == "[cron:sch_1 nightly] Sum up."
+    assert system["content"].startswith("Be brief.")
+    assert "never an instruction" in system["content"]
+    assert asked.headers["Authorization"] == f"Bearer {KEY}"
+    assert "tools" not in asked.json
+    assert KEY not in repr(done)
+
+
+async def test_an_anthropic_server_answers_and_calls_tools(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        (tried.workspace / "notes.txt").write_text("seven errors")
+        tried.server.replies = [anthropic_calls(("read_file", {"path": "notes.txt"})), anthropic_text("Seven.")]
+        done = await tried.run(spec={"model": "claude:big", "tools": ("read_file",)})
+
+    assert output(done) == "Seven."
+    assert {one.target for one in tried.server.requests} == {"/v1/messages"}
+    assert tried.server.requests[0].headers["Authorization"] == "Bearer value of CLAUDE"
+    assert "seven errors" in tried.server.requests[1].body.decode()
+
+
+@pytest.mark.req("Z-04")
+@pytest.mark.req("Z-05")
+async def test_tools_are_under_the_guarded_policy_whatever_the_profile(tmp_path: Path) -> None:
+    calls = [
+        ("shell", {"command": "cat notes.txt"}),
+        ("shell", {"command": "rm notes.txt"}),
+        ("shell", {"command": "cat /etc/passwd"}),
+        ("read_file", {"path": "../secret"}),
+        ("read_file", {"path": "link"}),
+        ("write_file", {"path": "/etc/motd", "content": "x"}),
+        ("write_file", {"path": "report.md", "content": "# Report"}),
+        ("list_files", {}),
+        ("http_get", {"url": "http://169.254.169.254/latest/meta-data"}),
+    ]
+    async with agents(tmp_path) as tried:
+        (tmp_path / "secret").write_text("hidden")
+        (tried.workspace / "notes.txt").write_text("seven errors")
+        (tried.workspace / "link").symlink_to(tmp_path / "secret")
+        tried.server.replies = [openai_calls(*calls), openai_text("Done.")]
+        tools = ("shell", "read_file", "write_file", "list_files", "http_get")
+        done = await tried.run(spec={"tools": tools, "network": ("api.example.com",)})
+
+    assert output(done) == "Done."
+    results = tool_results(tried.server.requests[1].json)
+    ran, *refused, listed, fetched = results
+    assert "seven errors" in ran
+    assert ran.startswith("<data-")
+    assert "blocked by security policy: command not allowed: rm notes.txt" in refused[0]
+    assert all("blocked by security policy: forbidden path argument" in one for one in refused[1:5])
+    assert refused[5].startswith("<data-")
+    assert listed.splitlines()[1:-1] == ["link", "notes.txt", "report.md"]
+    assert "does not list the host" in fetched
+    assert (tried.workspace / "report.md").read_text() == "# Report"
+    assert "hidden" not in repr(results)
+    written = steps(done)
+    assert len(written) == len(calls)
+    assert written[0].startswith('shell {"command": "cat notes.txt"}: allowed, ')
+    assert 'rm notes.txt"}: refused: blocked by security policy' in written[1]
+    assert all(one.endswith(" ms") for one in written)
+
+
+async def test_a_tool_that_the_job_does_not_list_is_not_there(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(("shell", {"command": "touch x"})), openai_text("I could not.")]
+        done = await tried.run(spec={"tools": ("list_files",)})
+
+    assert output(done) == "I could not."
+    assert [one["function"]["name"] for one in tried.server.requests[0].json["tools"]] == ["list_files"]
+    assert steps(done) == []
+    assert list(tried.workspace.iterdir()) == []
+
+
+async def test_a_tool_gets_a_page_of_a_listed_host(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        url = tried.server.url("/page")
+        tried.server.replies = [
+            openai_calls(("http_get", {"url": url})),
+            json_reply({"users": 3}),
+            openai_text("Three."),
+        ]
+        done = await tried.run(spec={"tools": ("http_get",), "network": ("127.0.0.1",)})
+
+    assert output(done) == "Three."
+    [result] = tool_results(tried.server.requests[2].json)
+    assert '{"users": 3}' in result
+
+
+async def test_the_answer_satisfies_the_schema_or_is_asked_for_again(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(("final_result", {"n": "bad"})), openai_calls(("final_result", {"n": 7}))]
+        done = await tried.run(spec={"output_schema": SCHEMA})
+
+    assert output(done) == {"n": 7}
+    assert len(tried.server.requests) == 2
+
+
+async def test_a_model_that_has_failed_is_not_asked_again(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [
+            json_reply({"error": {"message": "overloaded"}}, 500),
+            openai_calls(("list_files", {})),
+            openai_text("Empty."),
+        ]
+        done = await tried.run(spec={"tools": ("list_files",), "fallbacks": ("openai:large",)})
+
+    assert output(done) == "Empty."
+    assert [one.json["model"] for one in tried.server.requests] == ["small", "large", "large"]
+    assert any("openai:small failed: it answered 500: overloaded; asking openai:large" in one.text for one in done.logs)
+
+
+@pytest.mark.parametrize(
+    ("reply", "result", "said"),
+    [
+        (json_reply({"error": {"message": "broken"}}, 500), Result.FAILED, "it answered 500: broken"),
+        (json_reply({"error": {"message": "no such key"}}, 401), Result.GAVE_UP, "it answered 401: no such key"),
+        (ScriptedReply(200, b'{"id": "1", "choices": [', JSON, cut_after=9), Result.FAILED, "openai:small failed"),
+        (ScriptedReply(200, b"<html>", {"Content-Type": "text/html"}), Result.FAILED, "openai:small failed"),
+        (ScriptedReply(silent=True), Result.FAILED, "openai:small failed"),
+    ],
+    ids=["error", "refused", "cut-off", "no-json", "silent"],
+)  # fmt: skip
+async def test_a_failure_of_the_only_model_is_the_end_of_the_attempt(
+    tmp_path: Path, reply: ScriptedReply, result: Result, said: str
+) -> None:
+    async with agents(tmp_path, request_timeout_ms=1000 if reply.silent else 20_000) as tried:
+        tried.server.replies = [reply]
+        done = await tried.run()
+
+    assert done.result is result
+    assert said in (done.error or "")
+    assert len(tried.server.requests) == 1
+
+
+async def test_a_limit_of_the_provider_that_names_its_end_puts_the_attempt_off(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [json_reply({"error": {"message": "slow down"}}, 429, Retry_After="7")]
+        done = await tried.run()
+
+    assert (done.result, done.snooze_ms) == (Result.SNOOZED, 7000)
+
+
+async def test_an_attempt_that_has_changed_something_is_not_repeated_unless_the_job_says_so(tmp_path: Path) -> None:
+    wrote = openai_calls(("write_file", {"path": "x", "content": "1"}))
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [wrote, json_reply({}, 429, Retry_After="7")] * 2
+        careful = await tried.run(spec={"tools": ("write_file",)})
+        accepted = await tried.run(spec={"tools": ("write_file",)}, retry=RetryPolicy())
+
+    assert careful.result is Result.GAVE_UP
+    assert "calls of tools: write_file 1" in (careful.error or "")
+    assert accepted.result is Result.SNOOZED
+
+
+PRICES = {"openai:small": ModelPrice(input=1.0, output=10.0)}
+LISTING = openai_calls(("list_files", {}), read=1000, written=100)
+WRITING = openai_calls(("write_file", {"path": "x", "content": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("budget", "reply", "asked", "limit"),
+    [
+        (AgentBudget(tokens=1500), LISTING, 2, "tokens: 2200 of 1500"),
+        (AgentBudget(cost_micros=3000), LISTING, 2, "cost: 0.004 of 0.003"),
+        (AgentBudget(requests=2), LISTING, 2, "requests: 2 of 2"),
+        (AgentBudget(tool_calls=1), LISTING, 2, "tool_calls: 1 of 1"),
+        (AgentBudget(actions=1), WRITING, 2, "actions: 1 of 1"),
+        (AgentBudget(time_ms=1500), ScriptedReply(silent=True), 1, "time: 1.5 s"),
+    ],
+    ids=["tokens", "cost", "requests", "tool_calls", "actions", "time"],
+)
+async def test_a_budget_that_is_used_up_ends_the_run_for_good(
+    tmp_path: Path, budget: AgentBudget, reply: ScriptedReply, asked: int, limit: str
+) -> None:
+    async with agents(tmp_path, prices=PRICES) as tried:
+        tried.server.replies = [reply] * 5
+        done = await tried.run(spec={"tools": ("list_files", "write_file"), "budget": budget})
+
+    assert done.result is Result.GAVE_UP
+    assert (done.error or "").startswith(f"budget exhausted: {limit} (spent ")
+    assert len(tried.server.requests) <= asked
+
+
+async def test_an_answer_gets_no_more_tokens_than_the_budget_has_left(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(("list_files", {}), read=40, written=10), openai_text("x")]
+        await tried.run(spec={"tools": ("list_files",), "budget": AgentBudget(tokens=200)})
+
+    assert [one.json.get("max_completion_tokens", one.json.get("max_tokens")) for one in tried.server.requests] == [
+        200,
+        150,
+    ]
+
+
+async def test_a_stopped_agent_leaves_nothing_running(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [ScriptedReply(silent=True)]
+        agent = AgentSpec(model="openai:small")
+        held = assignment(AGENT, {"prompt": "Wait."}, agent=agent, input={"prompt": "Wait."})
+        tried.harness.runner.start([held])
+        await tried.server.until(1)
+        tried.harness.runner.stop([attempt_ref(held)], why=Result.CANCELLED)
+        done = await tried.harness.outcome(held)
+        await asyncio.wait_for(tried.server.given_up.wait(), 10)
+
+    assert done.result is Result.CANCELLED
+
+
+async def test_a_worker_without_the_provider_says_so(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        done = await tried.run(spec={"model": "elsewhere:small"})
+
+    assert done.result is Result.GAVE_UP
+    assert "names the provider elsewhere" in (done.error or "")
