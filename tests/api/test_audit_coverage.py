@@ -29,6 +29,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
         _ALL,
         ["deploy workflow new", "register job new", f"delete {_JOB}", "delete job stopped", "delete job tagger"],
     ),
+    "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
     "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
     "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
     "cancel_backfill": ("/v1/backfills/{backfill}/cancel", None, ["cancel backfill {backfill}"]),
@@ -51,7 +52,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "emit_event": ("/v1/events", {"name": "model.drift", "key": "once"}, ["emit event model.drift"]),
 }
 #: Routes that take a body and change nothing.
-_LOOKING = {"plan_jobs", "preview_backfill"}
+_LOOKING = {"plan_jobs", "preview_backfill", "diff_policy"}
 #: Routes that are not idempotent without a key.
 _EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
 

@@ -18,6 +18,7 @@ VIEWER = {
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
+    "show_policy", "list_policy_versions", "diff_policy", "list_decisions",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
@@ -26,7 +27,7 @@ OPERATOR = VIEWER | {
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
-    "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job",
+    "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job", "apply_policy",
 }  # fmt: skip
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

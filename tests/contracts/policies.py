@@ -15,6 +15,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import Stale
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
+from support.rulings import rulings_of
 from support.task_steps import LEASE, admission
 
 FILE, OTHER = "default_decision: allow\n", "default_decision: deny\n"
@@ -82,7 +83,7 @@ class PolicyContract:
         run, task = ruled
         await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
 
-        [kept] = await store.rulings.of_run(run.run_id)
+        [kept] = await rulings_of(store, run.run_id)
 
         assert (kept.task_id, kept.decision, kept.rule, kept.version) == (task.task_id, "allow", "rest", 3)
         assert (kept.digest, kept.ruled_by) == (ALLOWED.digest, "policy")
@@ -97,7 +98,7 @@ class PolicyContract:
 
         [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
 
-        [kept] = await store.rulings.of_run(run.run_id)
+        [kept] = await rulings_of(store, run.run_id)
         assert taken.task.constraints == LIMITS
         assert (kept.decision, kept.constraints, kept.reason, kept.at, kept.count) == (
             "allow_with_constraints",
@@ -121,7 +122,7 @@ class PolicyContract:
         await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
 
         assert (await store.history.tasks([run]))[0].constraints is None
-        assert [one.decision for one in await store.rulings.of_run(run.run_id)] == ["allow_with_constraints", "allow"]
+        assert [one.decision for one in await rulings_of(store, run.run_id)] == ["allow_with_constraints", "allow"]
 
     async def test_a_ruling_that_is_repeated_is_one_row_with_a_count(
         self, store: Store, ruled: tuple[Run, Task]
@@ -137,7 +138,7 @@ class PolicyContract:
         for number in range(3):
             await store.tasks.admit([waits], now=NOON + number * MINUTE)
 
-        [kept] = await store.rulings.of_run(run.run_id)
+        [kept] = await rulings_of(store, run.run_id)
 
         assert (kept.decision, kept.at, kept.last_at, kept.count) == ("throttle", NOON, NOON + 2 * MINUTE, 3)
 
@@ -157,7 +158,7 @@ class PolicyContract:
             )
             await store.tasks.admit([one], now=NOON + number)
 
-        kept = await store.rulings.of_run(run.run_id)
+        kept = await rulings_of(store, run.run_id)
 
         assert [(one.number, one.rule, one.version, one.code) for one in kept] == [
             (1, "slow", 3, ""),
@@ -171,4 +172,4 @@ class PolicyContract:
 
         await store.tasks.admit([void], now=NOON)
 
-        assert list(await store.rulings.of_run(run.run_id)) == []
+        assert await rulings_of(store, run.run_id) == []

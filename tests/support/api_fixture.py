@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.policy_file import parse_policy
 from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks
 from gnomon.api.route import ApiServices
@@ -37,6 +38,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
+from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -108,6 +110,9 @@ class ApiFixture:
                 audit=AuditService(store.audit),
                 command_policy=policy,
                 model_actions=ModelActions(rules, store.actions, clock, ids),
+                policy=PolicyService(
+                    store.policies, store.rulings, store.executions, clock, parse=parse_policy, compute=compute
+                ),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
                 explainer=Explainer(store, clock, compute=compute),
                 workers=store.workers,

@@ -193,6 +193,8 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "task_succeeded": lambda f: f"+ {_work(f)}{_took(f)}",
     "task_failed": lambda f: f"! {_work(f)}: {f['result']}{_took(f)}{_why(f, ': ')}",
     "task_waits": _waits,
+    "policy_in_force": lambda f: f"version {f['version']} of the policy is in force, by {f['author']}",
+    "policy_unreadable": lambda f: f"! version {f['version']} of the policy cannot be read: {f['error']}",
     "task_not_scheduled": lambda f: f"~ {_job_or_run(f)}: {f['reason']}",
     "job.skipped": lambda f: f"- {f['job']}: skipped, {f['reason']}",
     "dead_letter": lambda f: f"! {_job_or_run(f)}: left a dead letter ({f['reason']})",

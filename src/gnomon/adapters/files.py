@@ -197,10 +197,10 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def read_text(path: Path) -> str:
-    """The text of any other file; FileError if it cannot be read."""
+def read_text(path: Path, *, guarded: bool = False) -> str:
+    """The text of any other file; FileError if it cannot be read, or is guarded and others may write to it."""
     try:
-        return read_file(path, largest=_LARGEST_FILE, guarded=False).decode()
+        return read_file(path, largest=_LARGEST_FILE, guarded=guarded).decode()
     except (OSError, UnicodeDecodeError) as problem:
         raise FileError(path, f"cannot be read: {_why(problem)}") from None
 

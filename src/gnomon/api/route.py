@@ -30,6 +30,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
+from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -57,6 +58,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     command_policy: CommandPolicyService
     #: Counts the changes of models.
     model_actions: ModelActions
+    #: The policy of tasks.
+    policy: PolicyService
     issued_tokens: TokenService
     workers: Workers
     #: Reports the health of the node.

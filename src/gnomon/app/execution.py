@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from gnomon.config.settings import Settings
 from gnomon.core import component_names
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.messaging import ReportInbox
 from gnomon.ports.runtime import Clock, Events
@@ -20,6 +22,7 @@ from gnomon.runners.registry import Functions
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, run_loop
@@ -46,6 +49,8 @@ class WakeUps:
         self.event_batches = asyncio.Event()
         #: There may be a new backfill, or a free slot for more runs of one.
         self.backfill = asyncio.Event()
+        #: Another version of the policy may be in force.
+        self.policy = asyncio.Event()
 
 
 class NodeContext(Struct, frozen=True, kw_only=True):
@@ -56,6 +61,7 @@ class NodeContext(Struct, frozen=True, kw_only=True):
     clock: Clock
     events: Events
     gate: Gate
+    policy: StoredPolicy
     coordination: Coordination
     wake_ups: WakeUps
 
@@ -102,6 +108,7 @@ class ExecutionServices:
             own_worker=own_worker,
             await_reports=await_reports,
         )
+        self._policy = context.policy
         self._event_batcher = EventBatcher(
             store.events, clock, events, lease=singleton(component_names.EVENT_BATCHER), on_ready=wake
         )
@@ -125,6 +132,8 @@ class ExecutionServices:
 
     async def begin(self) -> None:
         """Prepare for the loops; from now on tasks are admitted in the commits that make them."""
+        with suppress(Unavailable):  # until it is known, tasks wait
+            await self._policy.refresh()
         self._admitting = True
 
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
@@ -134,6 +143,7 @@ class ExecutionServices:
             run_loop(
                 component_names.DISPATCHER, self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events
             ),
+            run_loop(component_names.POLICY, self._policy.step, stop=stop, wake=wake_ups.policy, events=events),
             run_loop(component_names.RECONCILER, self.reconciler.step, stop=stop, events=events),
             run_loop(
                 component_names.EVENT_BATCHER,
@@ -167,6 +177,7 @@ class ExecutionServices:
 
     def check_soon(self) -> None:
         """Look at everything soon: another process may have written something."""
+        self._wake_ups.policy.set()
         self._wake_ups.event_batches.set()
         self._wake_ups.backfill.set()
         self._wake_ups.dispatch.set()

@@ -82,6 +82,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         audit=operations.audit,
         command_policy=operations.command_policy,
         model_actions=operations.model_actions,
+        policy=operations.policy,
         issued_tokens=operations.tokens,
         workers=store.workers,
         health=health,

@@ -12,7 +12,7 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
-from gnomon.app.gate import build_gate
+from gnomon.app.gate import build_gate, build_stored_policy
 from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
 from gnomon.app.observability import EventObservers, Observability, SchedulerParts
 from gnomon.app.scheduling import SchedulingServices
@@ -75,12 +75,14 @@ class Node:
         holder = RandomIds().new("node", clock.now())
         self.clock_sync = ClockSynchronizer(clock, store, self.events, node=holder)
         self.coordination = Coordination(store, settings, clock, self.events, holder=holder, alone=alone)
+        policy = build_stored_policy(settings, store, self.events)
         self._context = NodeContext(
             store=store,
             settings=settings,
             clock=clock,
             events=self.events,
-            gate=gate or build_gate(settings, store, clock),
+            gate=gate or build_gate(settings, store, clock, policy),
+            policy=policy,
             coordination=self.coordination,
             wake_ups=self._wake_ups,
         )

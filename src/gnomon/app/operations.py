@@ -8,6 +8,7 @@ from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.app.gate import build_command_policy, build_model_actions
 from gnomon.app.maintenance import build_cleaner
+from gnomon.app.policy import parse_policy_text
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.app.stores import ConnectedStore, open_store
 from gnomon.config.agents import agent_catalog
@@ -28,6 +29,7 @@ from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
@@ -45,6 +47,9 @@ class Operations:
         self.store, self.clock = store, clock
         self.command_policy = build_command_policy(settings, store, clock, compute=compute)
         self.model_actions = build_model_actions(settings, store, clock)
+        self.policy = PolicyService(
+            store.policies, store.rulings, store.executions, clock, parse=parse_policy_text, compute=compute
+        )
         self.jobs = JobService(
             store.jobs,
             store.schedules,

@@ -147,3 +147,8 @@ class ClientMethods:
     tokens = PagedMethod(requests.tokens)
     revoke_token = SingleMethod(requests.revoke_token)
     revoke_all_tokens = SingleMethod(requests.revoke_all_tokens)
+    policy = SingleMethod(requests.policy)
+    policy_versions = PagedMethod(requests.policy_versions)
+    apply_policy = SingleMethod(requests.apply_policy)
+    diff_policy = SingleMethod(requests.diff_policy)
+    decisions = PagedMethod(requests.decisions)

@@ -431,6 +431,35 @@ def revoke_all_tokens() -> ApiRequest[responses.TokensRevoked]:
     return _post(api_path("tokens", "revoke"), responses.TokensRevoked, {"all": True})
 
 
+# ---- the policy of tasks -------------------------------------------------------------------------
+
+
+def policy(version: int | None = None) -> ApiRequest[responses.PolicyDetail]:
+    """The policy in force, or another version, with its file."""
+    return _get(api_path("policy"), responses.PolicyDetail, _set_fields(version=version))
+
+
+def policy_versions(*, page: int = 100) -> ApiRequest[Page[responses.PolicyVersionDetail]]:
+    """The versions of the policy, newest first."""
+    return _get(api_path("policy", "versions"), Page[responses.PolicyVersionDetail], {"limit": page})
+
+
+def apply_policy(body: str, *, expected: int | None = None) -> ApiRequest[responses.PolicyApplied]:
+    """Put the text of a policy file in force; with `expected`, only if that version is in force, 0 for none."""
+    fields = {"body": body} if expected is None else {"body": body, "expected": expected}
+    return _post_many(api_path("policy"), responses.PolicyApplied, fields)
+
+
+def diff_policy(body: str) -> ApiRequest[responses.PolicyDifference]:
+    """The changes that the text of a policy file would make."""
+    return _post_many(api_path("policy", "diff"), responses.PolicyDifference, {"body": body})
+
+
+def decisions(execution_id: str, *, page: int = 100) -> ApiRequest[Page[responses.TaskDecisions]]:
+    """The decisions of the policy about the tasks of an execution, task by task."""
+    return _get(api_path("executions", execution_id, "decisions"), Page[responses.TaskDecisions], {"limit": page})
+
+
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
     """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
     return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})

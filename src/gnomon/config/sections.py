@@ -201,6 +201,15 @@ class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     settled_ms: int = MINUTE_MS
 
 
+class TaskPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy of tasks."""
+
+    #: How often to look for a version that another process has put in force.
+    refresh_ms: int = 1_000
+    #: How long a throttled task waits before it is asked about again.
+    throttle_ms: int = 5_000
+
+
 class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cleaner, which archives and deletes old history."""
 

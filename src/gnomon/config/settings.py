@@ -38,6 +38,7 @@ from gnomon.config.sections import (
     SecuritySettings,
     ServerSettings,
     ShellSettings,
+    TaskPolicySettings,
     TickerSettings,
     WatchdogSettings,
     WorkerSettings,
@@ -73,6 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shell: ShellSettings = ShellSettings()
     cron: CronSettings = CronSettings()
     reconciler: ReconcilerSettings = ReconcilerSettings()
+    policy: TaskPolicySettings = TaskPolicySettings()
     cleaner: CleanerSettings = CleanerSettings()
     s3: S3Settings = S3Settings()
     alive: WatchdogSettings = WatchdogSettings()
@@ -182,6 +184,8 @@ _BOUNDS = {
     "reconciler.max_retries": (0, 100),
     "reconciler.pending_ms": (10, 24 * 60 * MINUTE_MS),
     "reconciler.settled_ms": (0, 24 * 60 * MINUTE_MS),
+    "policy.refresh_ms": (10, 60 * MINUTE_MS),
+    "policy.throttle_ms": (100, 24 * 60 * MINUTE_MS),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),

@@ -1,10 +1,10 @@
-"""The policy: its versions, the rulings that were made, and whatever rules on a task."""
+"""The policy: its versions, the rulings that were made, and the port that rules on tasks."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from gnomon.core.model import RunId
-from gnomon.core.policy.ruling import Ruling, StoredRuling
+from gnomon.core.policy.ruling import Ruling, TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.admission import AdmissionRequest
 
@@ -39,21 +39,26 @@ class Policies(Protocol):
 class Rulings(Protocol):
     """The rulings that were made, as they are read. The transactions that act on rulings write them."""
 
-    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
-        """The rulings about the tasks of a run, plain permissions included, in the order in which they were made."""
+    async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
+        """The tasks of a run about which there are rulings, by their ids, with these; plain permissions included."""
         ...
 
 
 class TaskPolicy(Protocol):
     """Rules on tasks.
 
-    Both methods may be called several times about the same task, also by several processes at once.
+    The methods may be called several times about the same task, also by several processes at once.
     """
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a policy, or may be one: without one every task is allowed, and nothing is ruled."""
+        ...
 
     def rule_now(self, request: AdmissionRequest) -> Ruling | None:
         """The ruling about the task, if it can be made at once, without any I/O."""
         ...
 
-    async def rule(self, request: AdmissionRequest) -> Ruling:
-        """The ruling about the task; an error or a delay of this call delays only this task."""
+    async def rule(self, request: AdmissionRequest) -> Ruling | None:
+        """The ruling about the task, None if there is no policy; its error or delay delays only this task."""
         ...

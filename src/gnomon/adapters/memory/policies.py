@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import policy_applied_entry
-from gnomon.core.model import RunId
-from gnomon.core.policy.ruling import StoredRuling, plain_permission, ruling_order
+from gnomon.core.model import RunId, Task
+from gnomon.core.policy.ruling import TaskRulings, plain_permission
 from gnomon.core.policy.version import PolicyVersion, next_version
 
 
@@ -53,17 +53,23 @@ class MemoryRulings:
         self._state = state
         self._rules = rules
 
-    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
-        """See Rulings.of_run."""
+    async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
+        """See Rulings.of_tasks."""
+        tasks = sorted((task for task in self._rules.tasks_of(run_id) if task.task_id > after), key=_task_id)
+        found = (self._of_task(task) for task in tasks)
+        return [one for one in found if one.rulings][:limit]
+
+    def _of_task(self, task: Task) -> TaskRulings:
         state = self._state
-        found: list[StoredRuling] = []
-        for task in self._rules.tasks_of(run_id):
-            rows = state.rulings.get(task.task_id, [])
-            found += rows
-            if task.task_id in state.permissions:
-                rule, digest = state.permissions[task.task_id]
-                attempts = [one.dispatched_at for held, one in state.attempts.items() if held[0] == task.task_id]
-                at = max(attempts, default=task.available_at)
-                own = plain_permission(task.task_id, run_id, rule, digest, rows, at=at)
-                found += [] if own is None else [own]
-        return sorted(found, key=ruling_order)
+        rows = tuple(state.rulings.get(task.task_id, ()))
+        if task.task_id in state.permissions:
+            rule, digest = state.permissions[task.task_id]
+            attempts = [one.dispatched_at for held, one in state.attempts.items() if held[0] == task.task_id]
+            at = max(attempts, default=task.available_at)
+            own = plain_permission(task.task_id, task.run_id, rule, digest, rows, at=at)
+            rows += () if own is None else (own,)
+        return TaskRulings(task_id=task.task_id, step=task.step, item=task.item, rulings=rows)
+
+
+def _task_id(task: Task) -> str:
+    return task.task_id

@@ -1,4 +1,7 @@
-"""Rulings of the policy, written in the transactions that act on them."""
+"""Rulings of the policy, written in the transactions that act on them.
+
+The statement that admits a task also writes its permission: a plain one costs no statement of its own.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +10,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RULING, column_list, constraints_text, ruling_of, ruling_row
 from gnomon.core.model import RunId, TaskId
-from gnomon.core.policy.ruling import Ruling, StoredRuling, plain_permission, ruling_order, stored_ruling
+from gnomon.core.policy.ruling import Ruling, StoredRuling, TaskRulings, plain_permission, stored_ruling
 
 _LAST = bulk.statement(
     f"SELECT {column_list(RULING)} FROM ruling WHERE task_id IN KEYS"  # noqa: S608 - our own names, here and below
@@ -17,28 +20,24 @@ _OF_TASKS = bulk.statement(
     f"SELECT {column_list(RULING)} FROM ruling WHERE task_id IN KEYS ORDER BY task_id, number"  # noqa: S608
 )
 #: The permission that the task itself keeps was given when it was dispatched last.
-_OWN = bulk.statement(
-    "SELECT task_id, policy_rule, request_digest, coalesce((SELECT max(dispatched_at) FROM attempt"
-    " WHERE attempt.task_id = task.task_id), available_at) FROM task"
-    " WHERE run_id = ? AND policy_rule IS NOT NULL ORDER BY task_id"
+_TASKS = bulk.statement(
+    "SELECT task_id, step, item, policy_rule, request_digest, coalesce((SELECT max(dispatched_at) FROM attempt"
+    " WHERE attempt.task_id = task.task_id), available_at) FROM task WHERE run_id = ? AND task_id > ? AND (policy_rule"
+    " IS NOT NULL OR EXISTS (SELECT 1 FROM ruling WHERE ruling.task_id = task.task_id)) ORDER BY task_id LIMIT ?"
 )
-_TASKS = bulk.statement("SELECT task_id FROM task WHERE run_id = ?")
-_MARK = bulk.update_statement(schema.task, ("policy_rule", "request_digest", "constraints"), by=("task_id",))
+#: The columns of a task that keep a permission.
+PERMISSION_COLUMNS = ("policy_rule", "request_digest", "constraints")
 _AGAIN = bulk.update_statement(schema.ruling, ("last_at", "count"), by=("task_id", "number"))
 
 
+def permission_values(ruling: Ruling) -> tuple[str, bytes, str | None]:
+    """The values of the columns of a task that keep this permission."""
+    return ruling.rule_text, ruling.digest, constraints_text(ruling.constraints)
+
+
 def write_rulings(conn: sa.Connection, rulings: Iterable[tuple[TaskId, RunId, Ruling]], now: int) -> None:
-    """Write down rulings, each with its task and run. A plain permission needs only columns of its task."""
-    ruled = list(rulings)
-    if not ruled:
-        return
-    marks = [
-        (one.rule_text, one.digest, constraints_text(one.constraints), task_id)
-        for task_id, _, one in ruled
-        if one.allows
-    ]
-    bulk.execute_many(conn, _MARK, marks)
-    rows = [one for one in ruled if not one[2].plain]
+    """Write down rulings, each with its task and run. Plain permissions have no row, only columns of their tasks."""
+    rows = [one for one in rulings if not one[2].plain]
     if not rows:
         return
     names: list[str] = [task_id for task_id, *_ in rows]
@@ -55,13 +54,17 @@ def write_rulings(conn: sa.Connection, rulings: Iterable[tuple[TaskId, RunId, Ru
     bulk.execute_many(conn, _AGAIN, again)
 
 
-def of_run(conn: sa.Connection, run_id: RunId) -> Sequence[StoredRuling]:
-    """See Rulings.of_run."""
-    names: list[str] = [name for (name,) in bulk.fetch_rows(conn, _TASKS, run_id)]
+def of_tasks(conn: sa.Connection, run_id: RunId, after: str, limit: int) -> Sequence[TaskRulings]:
+    """See Rulings.of_tasks."""
+    tasks = bulk.fetch_rows(conn, _TASKS, run_id, after, limit)
+    names: list[str] = [row[0] for row in tasks]
     rows: dict[str, list[StoredRuling]] = {name: [] for name in names}
     for one in map(ruling_of, bulk.fetch_rows(conn, _OF_TASKS, names)):
         rows[one.task_id].append(one)
-    for task_id, rule, digest, at in bulk.fetch_rows(conn, _OWN, run_id):
-        own = plain_permission(task_id, run_id, rule, bytes(digest), rows[task_id], at=at)
-        rows[task_id] += [] if own is None else [own]
-    return sorted((one for some in rows.values() for one in some), key=ruling_order)
+    found: list[TaskRulings] = []
+    for task_id, step, item, rule, digest, at in tasks:
+        made = rows[task_id]
+        own = None if rule is None else plain_permission(task_id, run_id, rule, bytes(digest), made, at=at)
+        rulings = (*made, *(() if own is None else (own,)))
+        found.append(TaskRulings(task_id=task_id, step=step, item=item, rulings=rulings))
+    return found

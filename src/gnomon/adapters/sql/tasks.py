@@ -50,7 +50,7 @@ from gnomon.adapters.sql.rows import (
     run_of,
     task_and_run_of,
 )
-from gnomon.adapters.sql.rulings import write_rulings
+from gnomon.adapters.sql.rulings import PERMISSION_COLUMNS, permission_values, write_rulings
 from gnomon.adapters.sql.transitions import StateChange, state_update, transition, transition_sql, write_changes
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import Result, Run, RunStatus, TaskId
@@ -174,7 +174,10 @@ _TAKEN_STATE = {False: TaskState.DISPATCHED, True: TaskState.RUNNING}
 _TAKE = {begin: transition([TaskState.SCHEDULED], state, also=_NEW_ATTEMPT) for begin, state in _TAKEN_STATE.items()}
 _START = transition([TaskState.DISPATCHED], TaskState.RUNNING)
 _HAS_INPUT = bulk.statement("UPDATE task SET has_input = true WHERE task_id IN KEYS")
-_ADMIT = state_update("wait_reason", "available_at", "routings", "note", "skipped")
+_ADMISSION_COLUMNS = ("wait_reason", "available_at", "routings", "note", "skipped")
+_ADMIT = state_update(*_ADMISSION_COLUMNS)
+#: The same for tasks that the policy permits.
+_PERMIT = state_update(*_ADMISSION_COLUMNS, *PERMISSION_COLUMNS)
 _UNROUTABLE = bulk.update_statement(schema.task, ("unroutable_since",), by=("task_id",))
 _BEGIN = bulk.update_statement(schema.attempt, ("started_at",), by=("task_id", "number"))
 _BEGIN_BY = bulk.update_statement(schema.attempt, ("started_at", "worker"), by=("task_id", "number"))
@@ -288,7 +291,10 @@ def admit(
     over = [one for one in admitted.values() if one.over]
     if over:
         admitted |= with_earlier_errors(conn, [one for one in over if one.state is TaskState.DENIED])
-    write_changes(conn, _ADMIT, [_admission_change(one) for one in admitted.values()])
+    plain = [one for one in admitted.values() if one.ruling is None or not one.ruling.allows]
+    permitted = [(one, one.ruling) for one in admitted.values() if one.ruling is not None and one.ruling.allows]
+    write_changes(conn, _ADMIT, [_admission_change(one) for one in plain])
+    write_changes(conn, _PERMIT, [_admission_change(one, *permission_values(ruling)) for one, ruling in permitted])
     write_placements(conn, admitted.values())
     write_rulings(conn, [(one.task_id, one.run_id, one.ruling) for one in admitted.values() if one.ruling], now)
     unknown = {name for name, row in pending.items() if row[4] is None}
@@ -303,8 +309,8 @@ def admit(
     return admitted
 
 
-def _admission_change(one: Admission) -> StateChange:
-    values = one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped
+def _admission_change(one: Admission, *permission: object) -> StateChange:
+    values = one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped, *permission
     return StateChange(one.task_id, TaskState.PENDING, one.state, values)
 
 

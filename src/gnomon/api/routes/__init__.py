@@ -8,6 +8,7 @@ from gnomon.api.routes import (
     bulk_jobs,
     executions,
     jobs,
+    policy,
     schedules,
     system,
     tick_exceptions,
@@ -27,4 +28,5 @@ ROUTES: tuple[ApiRoute, ...] = (
     *why.ROUTES,
     *audit.ROUTES,
     *tokens.ROUTES,
+    *policy.ROUTES,
 )

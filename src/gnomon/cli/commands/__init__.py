@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from gnomon.cli.command_names import CommandGroup
-from gnomon.cli.commands import admin, cron, events, executions, imports, jobs, models, planning, security, server
+from gnomon.cli.commands import (
+    admin,
+    cron,
+    events,
+    executions,
+    imports,
+    jobs,
+    models,
+    planning,
+    policy,
+    security,
+    server,
+)
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -33,6 +45,7 @@ for group in (
     admin.config,
     admin.profiles,
     security.security,
+    policy.policy,
     server.database,
     server.worker,
 ):

@@ -125,6 +125,25 @@ def execution_logs(
     logs(execution, job, Target(database, config), output, follow=follow)
 
 
+@executions.command("decisions")
+def execution_decisions(
+    execution: ExecutionId = None,
+    *,
+    job: LastJob = None,
+    last: LastExecution = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print the decisions of the policy about the tasks of an execution."""
+    from gnomon.cli.actions.policy import decisions
+    from gnomon.cli.ids import selected_execution
+    from gnomon.cli.target import Target
+
+    selected_execution(execution, job, last=last)
+    decisions(execution, job, Target(database, config), output)
+
+
 @announcements.command("list")
 def list_announcements(
     *,

@@ -10,6 +10,7 @@ from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.restored import StoreRestore
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Attempt, Decision, Run, RunId, Schedule, Spec, Task, TaskId, Tick
+from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.retention import RetentionHorizons
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement
@@ -134,10 +135,12 @@ class WorkerEvidence(Struct, frozen=True, kw_only=True):
 
 
 class RunEvidence(Struct, frozen=True, kw_only=True):
-    """The tasks, attempts and workflow of a run."""
+    """The tasks, attempts, rulings and workflow of a run."""
 
     tasks: tuple[Task, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    #: The rulings about its tasks, in the order in which they were made.
+    rulings: tuple[StoredRuling, ...] = ()
     #: None if it is unknown, or the run is over.
     workflow: Workflow | None = None
 

@@ -12,6 +12,7 @@ from gnomon.core.explain.evidence import (
 )
 from gnomon.core.explain.no_tick import REASON_REMOVED, NoTickExplainer, clock_change_at, made_up_fire_at
 from gnomon.core.explain.phrases import TimeFormatter, instant_phrase
+from gnomon.core.explain.rulings import explain_rulings
 from gnomon.core.explain.runs import explain_run
 from gnomon.core.explain.ticks import explain_decision, explain_pause, explain_undecided
 from gnomon.core.explain.waits import explain_waits
@@ -30,7 +31,9 @@ def explain_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: in
     kind, reason, sentence = _explanation_parts(evidence, subject, clocks, now)
     details = _NOTHING if run is None else evidence.run_evidence.get(run.run_id, _NOTHING)
     if run is not None:
-        sentence = f"{sentence} {explain_run(run, details, clocks, now=now)}"
+        sentence = " ".join(
+            (sentence, explain_run(run, details, clocks, now=now), *explain_rulings(run, details, clocks))
+        )
     elif subject.started is not None:
         sentence = f"{sentence} Its run {subject.started} is no longer kept."
     no_tick = kind is ExplanationKind.NO_TICK

@@ -105,20 +105,16 @@ class StepDigest:
         about = (tenant, workflow.workflow_id, workflow.version, content, step.name)
         self._begun = sha256(_CANONICAL.encode(about))
 
-    def of(self, request: AdmissionRequest, constraints: bytes = b"") -> bytes:
-        """The digest of a request of this step."""
+    def of(self, request: AdmissionRequest, constraints: Constraints | None = None) -> bytes:
+        """The digest of a request of this step under these constraints."""
         digest = self._begun.copy()
-        digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), _input_json(request), constraints))
+        limits = b"" if constraints is None else _CANONICAL.encode(constraints)
+        digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), _input_json(request), limits))
         return digest.digest()
 
 
 def _input_json(request: AdmissionRequest) -> bytes:
     return _CANONICAL.encode(request.input) if request.input else b"{}"
-
-
-def constraints_json(constraints: Constraints | None) -> bytes:
-    """The constraints as a part of a digest."""
-    return b"" if constraints is None else _CANONICAL.encode(constraints)
 
 
 def request_digest(request: AdmissionRequest, constraints: Constraints | None = None) -> bytes:
@@ -128,4 +124,4 @@ def request_digest(request: AdmissionRequest, constraints: Constraints | None = 
     and the constraints. Secrets are in it as references.
     """
     run = request.waiting.run
-    return StepDigest(run.tenant, request.workflow, request.step).of(request, constraints_json(constraints))
+    return StepDigest(run.tenant, request.workflow, request.step).of(request, constraints)

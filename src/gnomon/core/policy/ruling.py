@@ -97,6 +97,16 @@ class StoredRuling(Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class TaskRulings(Struct, frozen=True, kw_only=True):
+    """The rulings about one task, in the order in which they were made."""
+
+    task_id: str
+    step: str
+    #: Its number, if it is an item of a fan-out.
+    item: int | None
+    rulings: tuple[StoredRuling, ...]
+
+
 def stored_ruling(ruling: Ruling, task_id: str, run_id: str, last: StoredRuling | None, *, now: int) -> StoredRuling:
     """The row that keeps the ruling, given the last row of the task."""
     if last is not None and _is_repeated(last, ruling):
@@ -143,11 +153,6 @@ def plain_permission(
         at=at,
         last_at=at,
     )
-
-
-def ruling_order(one: StoredRuling) -> tuple[int, str, int]:
-    """The position of a ruling in lists."""
-    return one.at, one.task_id, one.number
 
 
 def _is_repeated(last: StoredRuling, ruling: Ruling) -> bool:

@@ -137,8 +137,12 @@ def fill_references(text: str, text_at: Callable[[str], str]) -> str:
 
 def value_at(path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
     """The value at a path; FieldError if there is none."""
+    return _value_at(segments(path), path, scope)
+
+
+def _value_at(parts: Sequence[str], path: str, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
     found: Any = scope
-    for part in segments(path):
+    for part in parts:
         if isinstance(found, Mapping) and part in found:
             found = found[part]
         elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
@@ -165,19 +169,39 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _NAMES = {"true": True, "false": False, "null": None}
 
 
+#: A compiled condition, or a part of one: its value in a scope.
+_Evaluator = Callable[[Scope], Any]
+
+
 def check_condition(field: str, text: str) -> frozenset[str]:
     """The paths in a condition; raise FieldError if the text is no condition."""
     return frozenset(_paths(field, _parsed(field, text)))
 
 
-def evaluate_condition(text: str, scope: Scope) -> bool:
+def evaluate_condition(text: str, scope: Scope, *, field: str = "if") -> bool:
     """Whether the condition is true; raise FieldError if a path has no value or two values cannot be compared."""
     # Escaped texts are unescaped once, not for each path: a condition can name the same large input many times.
     shown = {**scope, **{root: shown_data(scope[root]) for root in _INPUTS if root in scope}}
+    return evaluate_compiled(_compiled_condition(field, text), text, shown, field=field)
+
+
+def compile_condition(field: str, text: str) -> _Evaluator:
+    """The condition, compiled for `evaluate_compiled`; raise FieldError if the text is no condition."""
+    check_condition(field, text)
+    return _compiled_condition(field, text)
+
+
+def evaluate_compiled(evaluator: _Evaluator, text: str, shown: Scope, *, field: str) -> bool:
+    """Whether the compiled condition of that text is true in a scope without escapes; raise as evaluate_condition."""
     try:
-        return bool(_value(_parsed("if", text), shown))
+        return bool(evaluator(shown))
     except TypeError as error:
-        raise FieldError("if", text, f"cannot be answered: {error}") from None
+        raise FieldError(field, text, f"cannot be answered: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _compiled_condition(field: str, text: str) -> _Evaluator:
+    return _compiled(_parsed(field, text))
 
 
 @lru_cache(maxsize=4096)
@@ -227,33 +251,59 @@ def _path(field: str, node: ast.expr) -> str:
             raise FieldError(field, ast.unparse(node), "is no path")
 
 
-def _value(node: ast.expr, scope: Scope) -> Any:  # noqa: ANN401 - any JSON
-    found: Any
+def _compiled(node: ast.expr) -> _Evaluator:
+    """The part of a condition as a function: the paths in it are split once, and not for every task."""
+    found: _Evaluator
     match node:
         case ast.BoolOp(op=op, values=values):
-            found = (all if isinstance(op, ast.And) else any)(_value(operand, scope) for operand in values)
+            found = _junction(all if isinstance(op, ast.And) else any, list(map(_compiled, values)))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            found = not _value(operand, scope)
+            found = _negation(_compiled(operand))
         case ast.UnaryOp(operand=ast.Constant(value=int() | float() as number)):
-            found = -number
-        case ast.Compare():
-            found = _compared(node, scope)
+            found = _constant(-number)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            comparisons = [_COMPARISONS[type(op)] for op in ops]
+            found = _comparison(_compiled(left), list(zip(comparisons, map(_compiled, others), strict=True)))
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            found = [_value(element, scope) for element in elements]
-        case ast.Constant(value=found):
-            pass
+            found = _list(list(map(_compiled, elements)))
+        case ast.Constant(value=constant):
+            found = _constant(constant)
         case ast.Name(id=name) if name in _NAMES:
-            found = _NAMES[name]
+            found = _constant(_NAMES[name])
         case _:
-            found = value_at(_path("if", node), scope)
+            found = _lookup(_path("if", node))
     return found
 
 
-def _compared(node: ast.Compare, scope: Scope) -> bool:
-    left = _value(node.left, scope)
-    for op, other in zip(node.ops, node.comparators, strict=True):
-        right = _value(other, scope)
-        if not _COMPARISONS[type(op)](left, right):
-            return False
-        left = right
-    return True
+def _junction(combine: Callable[[Iterator[Any]], bool], operands: Sequence[_Evaluator]) -> _Evaluator:
+    return lambda scope: combine(operand(scope) for operand in operands)
+
+
+def _negation(operand: _Evaluator) -> _Evaluator:
+    return lambda scope: not operand(scope)
+
+
+def _list(members: Sequence[_Evaluator]) -> _Evaluator:
+    return lambda scope: [member(scope) for member in members]
+
+
+def _constant(value: object) -> _Evaluator:
+    return lambda _: value
+
+
+def _lookup(path: str) -> _Evaluator:
+    parts = segments(path)
+    return lambda scope: _value_at(parts, path, scope)
+
+
+def _comparison(left: _Evaluator, others: Sequence[tuple[Callable[[Any, Any], bool], _Evaluator]]) -> _Evaluator:
+    def compare(scope: Scope) -> bool:
+        value = left(scope)
+        for holds, other in others:
+            right = other(scope)
+            if not holds(value, right):
+                return False
+            value = right
+        return True
+
+    return compare

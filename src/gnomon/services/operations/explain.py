@@ -26,6 +26,7 @@ from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.restored import RESTORE_ACTION, RESTORED_KIND, StoreRestore, read_restore
 from gnomon.core.model import MINUTE_MS, Attempt, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
+from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
@@ -51,6 +52,8 @@ _MOST_AT_ONCE = 1000
 #: The number of unfinished items of a step whose attempts are read.
 _ITEMS = 20
 _OPEN_ATTEMPTS = 1000
+#: The number of runs whose rulings are read, and of tasks of each.
+_RULED_RUNS, _RULED_TASKS = 50, 200
 #: The items of a run that are read, of those that are open and of those that have failed.
 _ITEMS_READ = 200
 _OPEN_STATES = frozenset(TaskState) - TERMINAL
@@ -261,7 +264,8 @@ class Explainer:
         tasks = await self._tasks(list(runs))
         attempts = await self._store.executions.attempts(_tasks_to_inspect(tasks))
         workflows = await self._workflows(run for run in runs.values() if not run.over)
-        ran = _run_evidence(runs, tasks, attempts, workflows)
+        rulings = await self._rulings(list(runs))
+        ran = _run_evidence(runs, tasks, attempts, workflows, rulings)
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
         placements = await self._store.placement.placements(ready) if ready else {}
         return replace(
@@ -271,6 +275,16 @@ class Explainer:
             placements=placements,
             restores=restores,
         )
+
+    async def _rulings(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[StoredRuling]]:
+        """The rulings about the tasks of the first of these runs, if there has ever been a policy."""
+        if not await self._store.policies.newest_number():
+            return {}
+        found: dict[RunId, list[StoredRuling]] = {}
+        for run_id in runs[:_RULED_RUNS]:
+            tasks = await self._store.rulings.of_tasks(run_id, limit=_RULED_TASKS)
+            found[run_id] = [ruling for one in tasks for ruling in one.rulings]
+        return found
 
     async def _restores(self) -> tuple[StoreRestore, ...]:
         """The last restorations of backups, which the audit trail records."""
@@ -342,6 +356,7 @@ def _run_evidence(
     tasks: Sequence[Task],
     attempts: Sequence[Attempt],
     workflows: Mapping[tuple[str, int], Workflow],
+    rulings: Mapping[RunId, Sequence[StoredRuling]],
 ) -> dict[RunId, RunEvidence]:
     """The evidence of each run, in one pass over the tasks of all of them."""
     tasks_of, attempts_of = defaultdict[RunId, list[Task]](list), defaultdict[RunId, list[Attempt]](list)
@@ -355,6 +370,7 @@ def _run_evidence(
         run_id: RunEvidence(
             tasks=tuple(tasks_of[run_id]),
             attempts=tuple(attempts_of[run_id]),
+            rulings=tuple(rulings.get(run_id, ())),
             workflow=workflows.get((run.workflow_id, run.workflow_version)),
         )
         for run_id, run in runs.items()

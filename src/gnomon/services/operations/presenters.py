@@ -37,6 +37,9 @@ from gnomon.core.model import (
     TickException,
     TickKind,
 )
+from gnomon.core.policy.diff import RuleChange
+from gnomon.core.policy.ruling import TaskRulings
+from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
 from gnomon.core.runs.job_lock import RunLock
 from gnomon.core.runs.secret_text import shown_data
@@ -63,6 +66,7 @@ from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
+from gnomon.services.operations.policy import ReadVersion
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
 from gnomon.version import __version__
@@ -841,4 +845,79 @@ def _why_decision(one: SubjectExplanation) -> responses.WhyDecision | None:
         count=decision.count,
         fire_at=optional_instant(decision.fire_at),
         decided_at=optional_instant(one.decided_at),
+    )
+
+
+# ---- the policy of tasks -------------------------------------------------------------------------
+
+
+def policy_version_detail(one: PolicyVersion, *, newest: int) -> responses.PolicyVersionDetail:
+    """A version of the policy; `newest` is the number of the one in force."""
+    return responses.PolicyVersionDetail(**_policy_version(one, newest))
+
+
+def policy_detail(one: PolicyVersion, *, newest: int) -> responses.PolicyDetail:
+    """A version of the policy, with its file."""
+    return responses.PolicyDetail(**_policy_version(one, newest), body=one.body)
+
+
+def policy_applied(made: ReadVersion) -> responses.PolicyApplied:
+    """The version that a file became."""
+    document = made.document
+    return responses.PolicyApplied(
+        **_policy_version(made.version, made.version.version),
+        rules=len(document.rules),
+        default_decision=document.default_decision,
+    )
+
+
+def _policy_version(one: PolicyVersion, newest: int) -> dict[str, Any]:
+    return {
+        "version": one.version,
+        "digest": one.digest,
+        "author": one.author,
+        "applied_at": instant_of(one.created_at),
+        "in_force": one.version == newest,
+    }
+
+
+def policy_difference(version: int, changes: Sequence[RuleChange]) -> responses.PolicyDifference:
+    """The changes that a policy file would make; `version` is the one in force, 0 if there is none."""
+    return responses.PolicyDifference(
+        version=version or None,
+        changes=[
+            responses.PolicyRuleChange(
+                rule=one.rule,
+                change=one.kind,
+                before=one.before or None,
+                after=one.after or None,
+                fields=list(one.fields),
+            )
+            for one in changes
+        ],
+    )
+
+
+def task_decisions(task: TaskRulings) -> responses.TaskDecisions:
+    """The decisions of the policy about a task."""
+    return responses.TaskDecisions(
+        task_id=task.task_id,
+        step=task.step,
+        item=task.item,
+        decisions=[
+            responses.PolicyRuling(
+                decision=one.decision,
+                rule=one.rule,
+                version=one.version,
+                reason=one.reason,
+                code=one.code or None,
+                constraints=None if one.constraints is None else one.constraints.as_data(),
+                ruled_by=one.ruled_by,
+                digest=one.digest.hex(),
+                at=instant_of(one.at),
+                last_at=instant_of(one.last_at),
+                count=one.count,
+            )
+            for one in task.rulings
+        ],
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gnomon.adapters.sql import policies, rulings
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import RunId
-from gnomon.core.policy.ruling import StoredRuling
+from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 
 
@@ -42,6 +42,6 @@ class SqlRulings:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def of_run(self, run_id: RunId) -> Sequence[StoredRuling]:
-        """See Rulings.of_run."""
-        return await self._transactions.read(lambda conn: rulings.of_run(conn, run_id))
+    async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
+        """See Rulings.of_tasks."""
+        return await self._transactions.read(lambda conn: rulings.of_tasks(conn, run_id, after, limit))

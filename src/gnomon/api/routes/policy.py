@@ -1,0 +1,237 @@
+"""The policy of tasks: its versions, the file in force, and what another file would change.
+
+There is one policy for all tenants, so only callers of the operator's tenant see or change it.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
+from gnomon.api.route import ApiCall, ApiRoute, Cursor, Limit, Permission, Reply, RequestBody
+from gnomon.core.jobs.fields import FieldReader
+from gnomon.core.policy.reader import LARGEST_POLICY
+from gnomon.core.policy.version import PolicyVersion
+from gnomon.core.responses import (
+    Page,
+    PolicyApplied,
+    PolicyDetail,
+    PolicyDifference,
+    PolicyVersionDetail,
+    TaskDecisions,
+)
+from gnomon.errors import Forbidden, NotFound
+from gnomon.services.operations.presenters import (
+    policy_applied,
+    policy_detail,
+    policy_difference,
+    policy_version_detail,
+    task_decisions,
+)
+
+_BODY: dict[str, Any] = {
+    "type": "string",
+    "maxLength": LARGEST_POLICY,
+    "description": "The text of a policy file, in YAML.",
+}
+APPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["body"],
+    "properties": {
+        "body": _BODY,
+        "expected": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "The version that the file was compared with, 0 for none: refused if another is in force.",
+        },
+    },
+}
+DIFF_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["body"],
+    "properties": {"body": _BODY},
+}
+_MOST_VERSIONS = 2**31 - 1
+
+
+class PolicyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the policy."""
+
+    version: (
+        Annotated[int, Meta(ge=1, le=_MOST_VERSIONS, description="Another version than the one in force.")] | None
+    ) = None
+
+
+class PolicyVersionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the list of versions."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class DecisionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of the decisions about an execution."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+async def show(call: ApiCall) -> Reply:
+    """Show the policy in force, or another version, with its file."""
+    _refuse_tenants(call)
+    query: PolicyQuery = call.query
+    newest = await call.services.policy.in_force()
+    if newest is None:
+        raise NotFound("policy", "in force")
+    found = newest if query.version is None else await call.services.policy.get(query.version)
+    return Reply(body=policy_detail(found, newest=newest.version))
+
+
+async def list_versions(call: ApiCall) -> Reply:
+    """List the versions of the policy, newest first."""
+    _refuse_tenants(call)
+    query: PolicyVersionsQuery = call.query
+    policy = call.services.policy
+    newest = await policy.in_force()
+    found = await policy.page(before=await read_cursor(call, CursorNumber), limit=query.limit)
+    more = found[-1].version if len(found) == query.limit else None
+
+    def shown(one: PolicyVersion) -> PolicyVersionDetail:
+        return policy_version_detail(one, newest=0 if newest is None else newest.version)
+
+    return Reply(body=await make_page(call, shown, found, more))
+
+
+async def apply(call: ApiCall) -> Reply:
+    """Put a policy file in force. The same file again changes nothing."""
+    _refuse_tenants(call)
+    fields = body_fields(call.body, "body", "expected")
+    expected = fields.whole("expected", 0, low=0, high=_MOST_VERSIONS) if "expected" in fields else None
+    made = await call.services.policy.apply(_text(fields), actor=call.actor, expected=expected)
+    call.services.changed()
+    return Reply(body=policy_applied(made))
+
+
+async def diff(call: ApiCall) -> Reply:
+    """Compare a policy file with the one in force, rule by rule, without changing anything."""
+    _refuse_tenants(call)
+    version, changes = await call.services.policy.diff(_text(body_fields(call.body, "body")))
+    return Reply(body=policy_difference(version, changes))
+
+
+async def decisions(call: ApiCall) -> Reply:
+    """List the decisions of the policy about the tasks of an execution, task by task."""
+    query: DecisionsQuery = call.query
+    after = await read_cursor(call, CursorName)
+    found = await call.services.policy.decisions(
+        call.path["id"], after=after or "", limit=query.limit, tenant=call.tenant
+    )
+    more = found[-1].task_id if len(found) == query.limit else None
+    return Reply(body=await make_page(call, task_decisions, found, more))
+
+
+def _text(fields: FieldReader) -> str:
+    text = fields.required("body")
+    if not isinstance(text, str):
+        raise fields.refused("body", "must be the text of a policy file")
+    return text
+
+
+def _refuse_tenants(call: ApiCall) -> None:
+    if not call.caller.is_operator:
+        raise Forbidden("the policy is one for all tenants: only callers of the tenant default see and change it")
+
+
+_FILE = 'default_decision: deny\nrules:\n  - id: reports\n    match: {topics: ["reports.*"]}\n    decision: allow\n'
+_VERSION = {
+    "version": 3,
+    "digest": "5f0b2c1d7f0f6b7c6a0a4ad6b5bd0a8f9a6c2c6b4c0f3f5b6d5a1e7a3d0c9b8a",
+    "author": "ada",
+    "applied_at": "2026-03-02T14:00:00Z",
+    "in_force": True,
+}
+_DECIDED: dict[str, Any] = {
+    "task_id": "task_1",
+    "step": "main",
+    "item": None,
+    "decisions": [
+        {
+            "decision": "allow",
+            "rule": "reports",
+            "version": 3,
+            "reason": "",
+            "code": None,
+            "constraints": None,
+            "ruled_by": "policy",
+            "digest": _VERSION["digest"],
+            "at": "2026-03-02T14:00:00Z",
+            "last_at": "2026-03-02T14:00:00Z",
+            "count": 1,
+        }
+    ],
+}
+ROUTES = (
+    ApiRoute(
+        method="GET",
+        path="/v1/policy",
+        name="show_policy",
+        permission=Permission.READ,
+        handle=show,
+        answer=PolicyDetail,
+        query=PolicyQuery,
+        success={200: "The policy."},
+        error_statuses=(404,),
+        example={**_VERSION, "body": _FILE},
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/policy/versions",
+        name="list_policy_versions",
+        permission=Permission.READ,
+        handle=list_versions,
+        answer=Page[PolicyVersionDetail],
+        query=PolicyVersionsQuery,
+        success={200: "A page of versions."},
+        example={"items": [_VERSION], "next": None},
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/policy",
+        name="apply_policy",
+        permission=Permission.ADMINISTER,
+        handle=apply,
+        answer=PolicyApplied,
+        success={200: "The policy is in force."},
+        error_statuses=(412,),
+        body=RequestBody(schema=APPLY_SCHEMA, example={"body": _FILE}, many=True),
+        example={**_VERSION, "rules": 1, "default_decision": "deny"},
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/policy/diff",
+        name="diff_policy",
+        permission=Permission.READ,
+        handle=diff,
+        answer=PolicyDifference,
+        success={200: "The changes that the file would make."},
+        body=RequestBody(schema=DIFF_SCHEMA, example={"body": _FILE}, many=True),
+        example={
+            "version": 3,
+            "changes": [{"rule": "reports", "change": "added", "before": None, "after": "allow", "fields": []}],
+        },
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/executions/{id}/decisions",
+        name="list_decisions",
+        permission=Permission.READ,
+        handle=decisions,
+        answer=Page[TaskDecisions],
+        query=DecisionsQuery,
+        success={200: "A page of tasks with the decisions about them."},
+        error_statuses=(404,),
+        example={"items": [_DECIDED], "next": None},
+    ),
+)

@@ -1,0 +1,93 @@
+"""`gnomon policy`: which tasks may run, who approves them, and within which limits."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnomon.cli.command_names import CommandGroup
+from gnomon.cli.options import Config, Database, Output
+from gnomon.cli.output import Format
+
+policy = typer.Typer(
+    cls=CommandGroup, name="policy", help="Check, compare and apply the policy of tasks.", no_args_is_help=True
+)
+PolicyFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="Policy file.")]
+
+
+@policy.command("check")
+def check_policy(
+    *,
+    file: PolicyFile,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check a policy file without a database; exit with 2 at the first mistake."""
+    from gnomon.cli.actions.policy import check
+
+    check(file, output)
+
+
+@policy.command("diff")
+def diff_policy(
+    *,
+    file: PolicyFile,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what a policy file would change, rule by rule."""
+    from gnomon.cli.actions.policy import diff
+    from gnomon.cli.target import Target
+
+    diff(file, Target(database, config), output)
+
+
+@policy.command("apply")
+def apply_policy(
+    *,
+    file: PolicyFile,
+    expected: Annotated[
+        int | None,
+        typer.Option("--expected", min=0, metavar="VERSION", help="Only if this version is in force; 0 for none."),
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Put a policy file in force as the next version."""
+    from gnomon.cli.actions.policy import apply
+    from gnomon.cli.target import Target
+
+    apply(file, expected, Target(database, config), output)
+
+
+@policy.command("list")
+def list_policy(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number of versions.")] = 100,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the versions of the policy, newest first."""
+    from gnomon.cli.actions.policy import list_versions
+    from gnomon.cli.target import Target
+
+    list_versions(limit, Target(database, config), output)
+
+
+@policy.command("show")
+def show_policy(
+    version: Annotated[
+        int | None, typer.Argument(min=1, metavar="VERSION", help="Another version than the one in force.")
+    ] = None,
+    *,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print the policy file in force, or another version of it."""
+    from gnomon.cli.actions.policy import show
+    from gnomon.cli.target import Target
+
+    show(version, Target(database, config), output)

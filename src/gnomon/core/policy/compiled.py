@@ -1,0 +1,220 @@
+"""A policy, compiled once per version: the rules that can match a step are selected once, and not for every task.
+
+A rule has fixed and open conditions. A fixed condition is about the step, such as its topic, and is decided once per
+step. An open one is about the task, such as its input, or about the time. The rules of a step end with the first one
+that has no open condition, because no later one can match.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import translate
+from typing import Any
+
+from gnomon.core.cron.cron import Cron
+from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.policy.constraints import unenforceable
+from gnomon.core.policy.document import PolicyDocument, RuleMatch, RuleWindow, TaskRule
+from gnomon.core.policy.facts import RequestFacts, StepFacts
+from gnomon.core.policy.ruling import DEFAULT_RULE, SAFETY_DENIED, SAFETY_UNKNOWN, PolicyDecision, Ruling
+from gnomon.core.runs.expressions import compile_condition, evaluate_compiled
+from gnomon.core.runs.workflow import Step
+from gnomon.errors import FieldError
+
+#: An open condition: whether it holds for a task at a time.
+_OpenTest = Callable[[RequestFacts, int], bool]
+
+
+class CompiledPolicy:
+    """A version of the policy, ready to rule."""
+
+    def __init__(self, document: PolicyDocument, version: int, *, throttle_ms: int) -> None:
+        """`throttle_ms` is how long a throttled task waits before it is asked about again."""
+        self.document, self.version = document, version
+        self._rules = [_CompiledRule(rule, version, throttle_ms) for rule in document.rules]
+        self._default = Ruling(
+            decision=document.default_decision,
+            rule=DEFAULT_RULE,
+            version=version,
+            digest=b"",
+            reason="" if document.default_decision is PolicyDecision.ALLOW else "no rule allows it",
+        )
+
+    def for_step(self, facts: StepFacts, step: Step) -> "StepRules":
+        """The rules that can match tasks of the step."""
+        found: list[_StepRule] = []
+        for rule in self._rules:
+            if rule.matches_step(facts):
+                found.append(_StepRule(rule, step))
+                if not rule.tests:
+                    return StepRules(found, None)
+        return StepRules(found, self._default)
+
+
+class StepRules:
+    """The rules of one step, in their order."""
+
+    def __init__(self, rules: "Sequence[_StepRule]", default: Ruling | None) -> None:
+        """`default` is None if the last rule matches every task."""
+        self._rules, self._default = rules, default
+        #: The ruling about every task of the step, if none of its rules has an open condition.
+        self.fixed: Ruling | None = default if not rules else rules[0].ruling if not rules[0].tests else None
+
+    @property
+    def rule_ids(self) -> list[str]:
+        """The ids of the rules, in their order."""
+        return [rule.ruling.rule for rule in self._rules] + ([] if self._default is None else [DEFAULT_RULE])
+
+    def ruling(self, facts: RequestFacts, now: int) -> Ruling:
+        """The ruling about a task; it lacks the digest."""
+        for rule in self._rules:
+            try:
+                if all(test(facts, now) for test in rule.tests):
+                    return rule.ruling
+            except FieldError as error:
+                # Nobody knows whether the rule would allow the task, so nobody has allowed it.
+                return rule.undecided(f"its condition cannot be decided: {error}")
+        assert self._default is not None, "the last rule has no open condition"  # noqa: S101 - tells the type checker
+        return self._default
+
+
+class _CompiledRule:
+    """A rule with its conditions as functions."""
+
+    def __init__(self, rule: TaskRule, version: int, throttle_ms: int) -> None:
+        self.rule = rule
+        self._matches_step = _step_tests(rule.match)
+        self.tests = _open_tests(rule)
+        self.ruling = Ruling(
+            decision=rule.decision,
+            rule=rule.rule_id,
+            version=version,
+            digest=b"",
+            reason=rule.full_reason,
+            code=SAFETY_DENIED,
+            constraints=rule.constraints,
+            rule_digest=rule.digest,
+            retry_after_ms=throttle_ms if rule.decision is PolicyDecision.THROTTLE else 0,
+        )
+
+    def matches_step(self, facts: StepFacts) -> bool:
+        """Whether its fixed conditions hold."""
+        return all(test(facts) for test in self._matches_step)
+
+
+class _StepRule:
+    """A rule as it counts for one step."""
+
+    def __init__(self, rule: _CompiledRule, step: Step) -> None:
+        self.tests = rule.tests
+        limits = rule.rule.constraints
+        problem = None if limits is None else unenforceable(step, limits)
+        self.ruling = rule.ruling
+        if problem is not None:
+            self.ruling = self.undecided(problem)
+
+    def undecided(self, reason: str) -> Ruling:
+        """The denial of a task about which the rule gives no valid answer."""
+        one = self.ruling
+        return Ruling(
+            decision=PolicyDecision.DENY,
+            rule=one.rule,
+            version=one.version,
+            digest=b"",
+            reason=reason,
+            code=SAFETY_UNKNOWN,
+            rule_digest=one.rule_digest,
+        )
+
+
+# ---- fixed conditions --------------------------------------------------------------------------------
+
+
+def _step_tests(match: RuleMatch) -> list[Callable[[StepFacts], bool]]:
+    tests: list[Callable[[StepFacts], bool]] = []
+    for name, patterns in (("tenant", match.tenants), ("job", match.jobs), ("topic", match.topics)):
+        if patterns is not None:
+            tests.append(_text_test(name, _pattern(patterns)))
+    if match.functions is not None:
+        tests.append(_text_test("function", _pattern(match.functions)))
+    if match.kinds is not None:
+        kinds = frozenset(match.kinds)
+        tests.append(lambda facts: facts.kind in kinds)
+    if match.capabilities is not None:
+        capability = _pattern(match.capabilities)
+        tests.append(lambda facts: bool(facts.capability) and capability(facts.capability.lower()))
+    if match.risk_tags is not None:
+        tag = _pattern(match.risk_tags)
+        tests.append(lambda facts: any(tag(one.lower()) for one in facts.risk_tags))
+    if match.requires is not None:
+        wanted = frozenset(match.requires)
+        tests.append(lambda facts: wanted <= {one.lower() for one in facts.requires})
+    if match.labels is not None:
+        labels = match.labels.items()
+        tests.append(lambda facts: labels <= facts.labels.items())
+    return tests
+
+
+def _text_test(name: str, matches: Callable[[str], bool]) -> Callable[[StepFacts], bool]:
+    return lambda facts: matches(getattr(facts, name))
+
+
+def _pattern(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether one of the patterns matches a text."""
+    known = re.compile("|".join(translate(one) for one in patterns))
+    return lambda text: known.match(text) is not None
+
+
+# ---- open conditions -----------------------------------------------------------------------------------
+
+
+def _open_tests(rule: TaskRule) -> list[_OpenTest]:
+    match = rule.match
+    tests: list[_OpenTest] = []
+    if match.sources is not None:
+        sources = frozenset(match.sources)
+        tests.append(lambda facts, _: facts.source in sources)
+    if match.actors is not None:
+        actor = _pattern(match.actors)
+        tests.append(lambda facts, _: bool(facts.actor) and actor(facts.actor))
+    if match.secrets is not None:
+        secret = _pattern(match.secrets)
+        tests.append(lambda facts, _: any(map(secret, facts.secrets)))
+    if match.window is not None:
+        window = _Window(match.window)
+        tests.append(lambda _, now: window.is_open(now))
+    if rule.when is not None:
+        tests.append(_when_test(rule.when))
+    return tests
+
+
+def _when_test(text: str) -> _OpenTest:
+    evaluator = compile_condition("when", text)
+
+    def holds(facts: RequestFacts, _: int) -> bool:
+        scope: Mapping[str, Any] = {"input": facts.input, "labels": facts.step.labels, "run": facts.run}
+        return evaluate_compiled(evaluator, text, scope, field="when")
+
+    return holds
+
+
+class _Window:
+    """A window, and the last span of time for which it was computed."""
+
+    def __init__(self, window: RuleWindow) -> None:
+        self._cron, self._lasts_ms = Cron(window.cron, window.timezone), window.lasts_ms
+        self._since, self._until, self._open = 0, 0, False
+
+    def is_open(self, now: int) -> bool:
+        """Whether one of its fires is at most so long ago."""
+        if not self._since <= now < self._until:
+            self._since, self._until, self._open = self._span_at(now)
+        return self._open
+
+    def _span_at(self, now: int) -> tuple[int, int, bool]:
+        """The span around `now` in which the window stays open or closed."""
+        last = self._cron.previous_before(instant_of(now + 1))
+        if last is not None and now < ms_of(last) + self._lasts_ms:
+            return ms_of(last), ms_of(last) + self._lasts_ms, True
+        following = self._cron.next_after(instant_of(now))
+        closed_at = now if last is None else ms_of(last) + self._lasts_ms
+        return closed_at, now if following is None else ms_of(following), False

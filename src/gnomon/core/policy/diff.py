@@ -1,0 +1,88 @@
+"""The difference between two policies, rule by rule."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from gnomon.core.policy.document import PolicyDocument, TaskRule
+from gnomon.core.policy.ruling import DEFAULT_RULE
+
+
+class RuleChangeKind(StrEnum):
+    """The kinds of changes of a rule."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    #: Its content is the same, but its place among the others is not.
+    MOVED = "moved"
+
+
+class RuleChange(Struct, frozen=True, kw_only=True):
+    """The change of one rule, or of the default decision."""
+
+    rule: str
+    kind: RuleChangeKind
+    #: Its decision before and after; empty where there is none.
+    before: str = ""
+    after: str = ""
+    #: The fields of a changed rule that differ.
+    fields: tuple[str, ...] = ()
+
+
+def rule_changes(before: PolicyDocument | None, after: PolicyDocument) -> list[RuleChange]:
+    """The changes from one policy to another in the order of the new rules; removed rules come last."""
+    old = {} if before is None else {rule.rule_id: rule for rule in before.rules}
+    new = {rule.rule_id: rule for rule in after.rules}
+    in_place = _in_place([name for name in old if name in new], [name for name in new if name in old])
+    changes: list[RuleChange] = []
+    for name, rule in new.items():
+        known = old.get(name)
+        if known is None:
+            changes.append(RuleChange(rule=name, kind=RuleChangeKind.ADDED, after=rule.decision))
+        elif fields := _changed_fields(known, rule):
+            kind = RuleChangeKind.CHANGED
+            changes.append(RuleChange(rule=name, kind=kind, before=known.decision, after=rule.decision, fields=fields))
+        elif name not in in_place:
+            kind = RuleChangeKind.MOVED
+            changes.append(RuleChange(rule=name, kind=kind, before=known.decision, after=rule.decision))
+    changes += [
+        RuleChange(rule=name, kind=RuleChangeKind.REMOVED, before=rule.decision)
+        for name, rule in old.items()
+        if name not in new
+    ]
+    return [*changes, *_default_change(before, after)]
+
+
+def _default_change(before: PolicyDocument | None, after: PolicyDocument) -> list[RuleChange]:
+    if before is None:
+        return [RuleChange(rule=DEFAULT_RULE, kind=RuleChangeKind.ADDED, after=after.default_decision)]
+    if before.default_decision is after.default_decision:
+        return []
+    kind, was = RuleChangeKind.CHANGED, before.default_decision
+    return [RuleChange(rule=DEFAULT_RULE, kind=kind, before=was, after=after.default_decision, fields=("decision",))]
+
+
+def _changed_fields(before: TaskRule, after: TaskRule) -> tuple[str, ...]:
+    return tuple(name for name in TaskRule.__struct_fields__ if getattr(before, name) != getattr(after, name))
+
+
+def _in_place(old: Sequence[str], new: Sequence[str]) -> set[str]:
+    """The most names that are in the same order in both: all others have moved."""
+    places = {name: place for place, name in enumerate(old)}
+    ends: list[int] = []
+    names: list[str] = []
+    before: dict[str, str | None] = {}
+    for name in new:
+        at = bisect_left(ends, places[name])
+        before[name] = names[at - 1] if at else None
+        ends[at:] = [places[name], *ends[at + 1 :]]
+        names[at:] = [name, *names[at + 1 :]]
+    found: set[str] = set()
+    last = names[-1] if names else None
+    while last is not None:
+        found.add(last)
+        last = before[last]
+    return found

@@ -1,0 +1,96 @@
+"""The policy file as data: its rules in their order, and the decision where none of them matches."""
+
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.core.policy.constraints import Constraints
+from gnomon.core.policy.ruling import PolicyDecision
+
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class StepKind(StrEnum):
+    """The kinds of steps that rules can name."""
+
+    FUNCTION = "function"
+    COMMAND = "command"
+    HTTP = "http"
+
+
+class RuleWindow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The times in which a rule counts: from each fire of the expression on, for so long."""
+
+    cron: str
+    lasts_ms: int
+    timezone: str = "UTC"
+
+
+class RuleMatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The conditions of a rule. All that are set must hold; None matches everything.
+
+    Texts may be patterns with `*`, `?` and `[…]`. A list matches if any of its entries does; a task must have all of
+    `requires` and `labels`.
+    """
+
+    tenants: tuple[str, ...] | None = None
+    jobs: tuple[str, ...] | None = None
+    topics: tuple[str, ...] | None = None
+    functions: tuple[str, ...] | None = None
+    kinds: tuple[StepKind, ...] | None = None
+    capabilities: tuple[str, ...] | None = None
+    risk_tags: tuple[str, ...] | None = None
+    requires: tuple[str, ...] | None = None
+    labels: dict[str, str] | None = None
+    #: The callers who requested the run.
+    actors: tuple[str, ...] | None = None
+    #: How the run was started: `cron`, `manual`, `api`, `event` or `backfill`.
+    sources: tuple[str, ...] | None = None
+    #: The names of secrets that the input refers to.
+    secrets: tuple[str, ...] | None = None
+    window: RuleWindow | None = None
+
+
+class Remediation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A proposal of what to do instead of the denied task."""
+
+    title: str
+    summary: str = ""
+    replacement_topic: str = ""
+    replacement_capability: str = ""
+    add_labels: dict[str, str] = {}
+    remove_labels: tuple[str, ...] = ()
+
+
+class TaskRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rule. The first rule that matches a task rules on it."""
+
+    rule_id: str
+    decision: PolicyDecision
+    match: RuleMatch = RuleMatch()
+    #: A condition over `input`, `labels` and `run` in the language of `if`.
+    when: str | None = None
+    reason: str = ""
+    constraints: Constraints | None = None
+    remediations: tuple[Remediation, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The digest of its content."""
+        return sha256(_CANONICAL.encode(self)).hexdigest()
+
+    @property
+    def full_reason(self) -> str:
+        """Its reason, and what to do instead."""
+        instead = ", or ".join(one.title for one in self.remediations)
+        return "; instead: ".join(part for part in (self.reason, instead) if part)
+
+
+class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a policy file."""
+
+    rules: tuple[TaskRule, ...] = ()
+    #: For tasks that no rule matches: `allow` or `deny`.
+    default_decision: PolicyDecision = PolicyDecision.DENY

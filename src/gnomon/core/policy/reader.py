@@ -1,0 +1,226 @@
+"""Reads a policy: every key is known, every value is checked, and each error names its field."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gnomon.core.cron.cron import Cron, known_zone
+from gnomon.core.instants import EPOCH
+from gnomon.core.jobs.fields import FieldReader, key_text, printable
+from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
+from gnomon.core.policy.constraints import Constraints
+from gnomon.core.policy.document import PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
+from gnomon.core.policy.ruling import DEFAULT_RULE, PolicyDecision
+from gnomon.core.runs.expressions import check_condition, segments
+from gnomon.core.runs.workflow import Isolation
+from gnomon.errors import CronError, FieldError
+
+POLICY_FIELDS = ("default_decision", "rules")
+RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "remediations")
+_PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
+#: The texts of these are compared in lower case.
+_WORD_FIELDS = ("capabilities", "risk_tags", "requires")
+MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors", "sources", "secrets", "window")
+WINDOW_FIELDS = ("cron", "lasts", "timezone")
+CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "isolation", "network")
+REMEDIATION_FIELDS = (
+    "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
+)  # fmt: skip
+#: How many characters a policy file may have.
+LARGEST_POLICY = 1 << 20
+MOST_RULES = 5000
+_MOST_ENTRIES, _MOST_LABELS, _MOST_REMEDIATIONS = 200, 100, 10
+_LONGEST_PATTERN = 256
+_LONGEST_REASON = 500
+_LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
+_MOST_ATTEMPTS = 1000
+#: The values that `when` can name.
+_WHEN_ROOTS = ("input", "labels", "run")
+_CONSTRAINED = (PolicyDecision.ALLOW_WITH_CONSTRAINTS, PolicyDecision.REQUIRE_APPROVAL)
+
+
+def read_policy(data: object) -> PolicyDocument:
+    """The policy in the data; FieldError for the first mistake."""
+    fields = FieldReader({} if data is None else data, POLICY_FIELDS)
+    default = fields.choice("default_decision", PolicyDecision, PolicyDecision.DENY)
+    if default not in (PolicyDecision.ALLOW, PolicyDecision.DENY):
+        raise fields.refused("default_decision", "must be allow or deny")
+    rules = tuple(
+        _rule(FieldReader(entry, RULE_FIELDS, path=path)) for path, entry in fields.entries("rules", most=MOST_RULES)
+    )
+    places: dict[str, int] = {}
+    for index, rule in enumerate(rules):
+        if places.setdefault(rule.rule_id, index) != index:
+            reason = f"is already the id of rules[{places[rule.rule_id]}]"
+            raise FieldError(f"rules[{index}].id", rule.rule_id, reason)
+    return PolicyDocument(rules=rules, default_decision=default)
+
+
+def _rule(fields: FieldReader) -> TaskRule:
+    name = fields.name("id")
+    if name == DEFAULT_RULE:
+        raise fields.refused("id", "is the name of the default decision")
+    fields.required("decision")
+    decision = fields.choice("decision", PolicyDecision, PolicyDecision.DENY)
+    if decision is PolicyDecision.REQUIRE_APPROVAL:
+        raise fields.refused("decision", "is not supported yet: nobody could approve the task")
+    return TaskRule(
+        rule_id=name,
+        match=_match(FieldReader(fields["match"], MATCH_FIELDS, path=fields.at("match")))
+        if "match" in fields
+        else RuleMatch(),
+        when=_when(fields),
+        decision=decision,
+        reason=printable(fields.at("reason"), fields["reason"], longest=_LONGEST_REASON) if "reason" in fields else "",
+        constraints=_constraints(fields, decision),
+        remediations=tuple(
+            _remediation(FieldReader(entry, REMEDIATION_FIELDS, path=path))
+            for path, entry in fields.entries("remediations", most=_MOST_REMEDIATIONS)
+        ),
+    )
+
+
+def _when(fields: FieldReader) -> str | None:
+    if "when" not in fields:
+        return None
+    text = fields.text("when")
+    for path in check_condition(fields.at("when"), text):
+        if segments(path)[0] not in _WHEN_ROOTS:
+            raise FieldError(fields.at("when"), path, f"must begin with {', '.join(_WHEN_ROOTS)}")
+    return text
+
+
+# ---- match ---------------------------------------------------------------------------------------
+
+
+def _match(fields: FieldReader) -> RuleMatch:
+    found: dict[str, Any] = {name: _texts(fields, name) for name in _PATTERN_FIELDS}
+    found |= {name: _texts(fields, name, lambda text: text.strip().lower()) for name in _WORD_FIELDS}
+    return RuleMatch(
+        **found,
+        kinds=_kinds(fields),
+        sources=_sources(fields),
+        labels=_labels(fields, "labels") if "labels" in fields else None,
+        window=_window(FieldReader(fields["window"], WINDOW_FIELDS, path=fields.at("window")))
+        if "window" in fields
+        else None,
+    )
+
+
+def _texts(fields: FieldReader, field: str, spell: Callable[[str], str] = str) -> tuple[str, ...] | None:
+    """The texts of a list, which is not empty: an empty list would match nothing, and look as if it matched all."""
+    if field not in fields:
+        return None
+    found: dict[str, None] = {}
+    for path, entry in fields.entries(field, most=_MOST_ENTRIES):
+        text = spell(printable(path, entry, longest=_LONGEST_PATTERN))
+        if not text:
+            raise FieldError(path, entry, "is empty")
+        if text in found:
+            raise FieldError(path, entry, "is named a second time")
+        found[text] = None
+    if not found:
+        raise fields.refused(field, "is empty: leave it out to match everything")
+    return tuple(found)
+
+
+def _kinds(fields: FieldReader) -> tuple[StepKind, ...] | None:
+    names = _texts(fields, "kinds")
+    if names is None:
+        return None
+    for index, name in enumerate(names):
+        if name not in tuple(StepKind):
+            raise FieldError(f"{fields.at('kinds')}[{index}]", name, f"must be one of {', '.join(StepKind)}")
+    return tuple(map(StepKind, names))
+
+
+def _sources(fields: FieldReader) -> tuple[str, ...] | None:
+    names = _texts(fields, "sources")
+    for index, name in enumerate(names or ()):
+        if name not in tuple(RunSource):
+            raise FieldError(f"{fields.at('sources')}[{index}]", name, f"must be one of {', '.join(RunSource)}")
+    return names
+
+
+def _labels(fields: FieldReader, field: str) -> dict[str, str]:
+    value = fields[field]
+    if not isinstance(value, dict) or not value:
+        raise fields.refused(field, "must be a mapping of texts with at least one entry")
+    if len(value) > _MOST_LABELS:
+        raise fields.refused(field, f"has {len(value)} entries; at most {_MOST_LABELS} are allowed")
+    found: dict[str, str] = {}
+    for key, entry in value.items():
+        path = f"{fields.at(field)}.{key_text(key)}"
+        name = printable(path, key, longest=_LONGEST_PATTERN)
+        found[name] = printable(path, entry, longest=_LONGEST_PATTERN)
+    return found
+
+
+def _window(fields: FieldReader) -> RuleWindow:
+    expression = printable(fields.at("cron"), fields.required("cron"))
+    zone = fields.text("timezone", "UTC")
+    fields.required("lasts")
+    lasts = fields.duration("lasts", 0, low=SECOND_MS, high=_LONGEST_WINDOW_MS)
+    try:
+        known_zone(zone)
+    except CronError as error:
+        raise FieldError(fields.at("timezone"), zone, f"is unknown: {error}") from None
+    try:
+        fires = Cron(expression, zone).next_after(EPOCH)
+    except CronError as error:
+        raise FieldError(fields.at("cron"), expression, f"opens no window: {error}") from None
+    if fires is None:
+        raise fields.refused("cron", "never fires: the window would never open")
+    return RuleWindow(cron=expression, lasts_ms=lasts, timezone=zone)
+
+
+# ---- what follows ----------------------------------------------------------------------------------
+
+
+def _constraints(fields: FieldReader, decision: PolicyDecision) -> Constraints | None:
+    if "constraints" not in fields:
+        if decision is PolicyDecision.ALLOW_WITH_CONSTRAINTS:
+            raise fields.refused("constraints", "is missing: say allow if there are none")
+        return None
+    if decision not in _CONSTRAINED:
+        raise fields.refused("constraints", f"means nothing for {decision}: say allow_with_constraints")
+    own = FieldReader(fields["constraints"], CONSTRAINT_FIELDS, path=fields.at("constraints"))
+    found = Constraints(
+        max_runtime_ms=own.duration("max_runtime", 0, low=1, high=_LONGEST_RUNTIME_MS) or None,
+        max_attempts=_whole(own, "max_attempts", _MOST_ATTEMPTS),
+        isolation=_isolation(own),
+        network=_no_network(own),
+    )
+    if found == Constraints():
+        raise fields.refused("constraints", "is empty: say allow if there are none")
+    return found
+
+
+def _whole(fields: FieldReader, field: str, high: int) -> int | None:
+    return fields.whole(field, 1, low=1, high=high) if field in fields else None
+
+
+def _isolation(fields: FieldReader) -> Isolation | None:
+    if "isolation" not in fields:
+        return None
+    if fields["isolation"] != Isolation.PROCESS:
+        raise fields.refused("isolation", "must be process: a constraint can only tighten what a job says")
+    return Isolation.PROCESS
+
+
+def _no_network(fields: FieldReader) -> bool | None:
+    if "network" not in fields:
+        return None
+    if fields.flag("network", default=True):
+        raise fields.refused("network", "must be false: a constraint can only tighten what a job says")
+    return False
+
+
+def _remediation(fields: FieldReader) -> Remediation:
+    return Remediation(
+        title=fields.text("title"),
+        summary=fields.text("summary", ""),
+        replacement_topic=fields.text("replacement_topic", ""),
+        replacement_capability=fields.text("replacement_capability", ""),
+        add_labels=_labels(fields, "add_labels") if "add_labels" in fields else {},
+        remove_labels=_texts(fields, "remove_labels") or (),
+    )

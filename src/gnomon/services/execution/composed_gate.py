@@ -1,0 +1,44 @@
+"""The gate of a process with a policy: the policy of tasks and that of commands decide together; the stricter wins."""
+
+from gnomon.core.policy.gate_decision import combined_decision, ruled_decision
+from gnomon.core.policy.ruling import PolicyDecision
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
+from gnomon.core.runs.outcomes import Assignment
+from gnomon.ports.execution import Gate
+from gnomon.ports.policy import TaskPolicy
+
+
+class ComposedGate(Gate):
+    """Asks the policy about each task, and the gate of commands unless the policy denies it."""
+
+    def __init__(self, commands: Gate, policy: TaskPolicy) -> None:
+        self._commands, self._policy = commands, policy
+
+    def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
+        """See Gate.admit_now."""
+        if not self._policy.active:
+            return self._commands.admit_now(request)
+        ruling = self._policy.rule_now(request)
+        if ruling is None:
+            return None
+        if ruling.decision is PolicyDecision.DENY:
+            return ruled_decision(ruling)
+        commands = self._commands.admit_now(request)
+        return None if commands is None else combined_decision(ruling, commands)
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        """See Gate.admit."""
+        ruling = await self._policy.rule(request) if self._policy.active else None
+        if ruling is None:
+            return await self._commands.admit(request)
+        if ruling.decision is PolicyDecision.DENY:
+            return ruled_decision(ruling)
+        return combined_decision(ruling, await self._commands.admit(request))
+
+    def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease | None:
+        """See Gate.release_now."""
+        return self._commands.release_now(finished, output)
+
+    async def release(self, finished: Assignment, output: bytes | None) -> OutputRelease:
+        """See Gate.release."""
+        return await self._commands.release(finished, output)

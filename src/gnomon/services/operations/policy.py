@@ -1,0 +1,94 @@
+"""The policy of tasks for operators: its versions, and what a new file would change."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from gnomon.core.jobs.fields import page_limit, printable
+from gnomon.core.model import RunId
+from gnomon.core.policy.diff import RuleChange, rule_changes
+from gnomon.core.policy.document import PolicyDocument
+from gnomon.core.policy.ruling import TaskRulings
+from gnomon.core.policy.version import PolicyVersion
+from gnomon.errors import FieldError, NotFound
+from gnomon.ports.policy import Policies, Rulings
+from gnomon.ports.runs import Executions
+from gnomon.ports.runtime import Clock
+from gnomon.services.loop import ComputeQueue
+
+
+class ReadVersion(Struct, frozen=True, kw_only=True):
+    """A version of the policy, and the rules in it."""
+
+    version: PolicyVersion
+    document: PolicyDocument
+
+
+class PolicyService:
+    """Checks policy files, keeps them as versions, and compares them; reads its decisions."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        rulings: Rulings,
+        executions: Executions,
+        clock: Clock,
+        *,
+        parse: Callable[[str], PolicyDocument],
+        compute: ComputeQueue | None = None,
+    ) -> None:
+        """`parse` reads the text of a file; it raises FileError for the first mistake."""
+        self._policies, self._rulings = policies, rulings
+        self._executions, self._clock = executions, clock
+        self._parse = parse
+        self._compute = compute or ComputeQueue()
+
+    async def check(self, body: str) -> PolicyDocument:
+        """The policy in the text of a file; FileError names the line and the field of the first mistake."""
+        # In a thread: a long file takes too long to parse on the event loop, which the ticker shares.
+        return await self._compute.run_in_thread(lambda: self._parse(body))
+
+    async def apply(self, body: str, *, actor: str, expected: int | None = None) -> ReadVersion:
+        """Put a file in force as the next version; the same file again is no new version.
+
+        FileError, and nothing changes, if it has a mistake. Stale if the version in force is not `expected`.
+        """
+        document = await self.check(body)
+        made = await self._policies.add(
+            body, author=printable("actor", actor), now=self._clock.now(), expected=expected
+        )
+        return ReadVersion(version=made, document=document)
+
+    async def in_force(self) -> PolicyVersion | None:
+        """The version in force; None if there is no policy."""
+        return await self._policies.newest()
+
+    async def get(self, version: int) -> PolicyVersion:
+        """The version of that number; NotFound if there is none."""
+        if version < 1:
+            raise FieldError("version", version, "must be at least 1")
+        found = await self._policies.find(version)
+        if found is None:
+            raise NotFound("policy version", str(version))
+        return found
+
+    async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
+        """The versions before that one, newest first."""
+        return await self._policies.page(before=before, limit=page_limit(limit))
+
+    async def diff(self, body: str) -> tuple[int, list[RuleChange]]:
+        """The number of the version in force, 0 if there is none, and what the file would change."""
+        document = await self.check(body)
+        current = await self._policies.newest()
+        if current is None:
+            return 0, rule_changes(None, document)
+        return current.version, rule_changes(await self.check(current.body), document)
+
+    async def decisions(
+        self, execution_id: str, *, after: str = "", limit: int, tenant: str = "default"
+    ) -> Sequence[TaskRulings]:
+        """The decisions of the policy about the tasks of an execution, task by task; NotFound if it is unknown."""
+        run = await self._executions.find_run(RunId(printable("execution", execution_id)))
+        if run is None or run.tenant != tenant:
+            raise NotFound("execution", execution_id)
+        return await self._rulings.of_tasks(run.run_id, after=after, limit=page_limit(limit))

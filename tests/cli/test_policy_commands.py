@@ -1,0 +1,94 @@
+"""`gnomon policy`: check, compare, apply and read policy files."""
+
+from pathlib import Path
+
+import pytest
+
+from support.cli_prompt import CliPrompt
+
+FILE = "default_decision: deny\nrules:\n  - {id: reports, match: {topics: ['reports.*']}, decision: allow}\n"
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
+    (tmp_path / "policy.yaml").write_text(FILE)
+    return CliPrompt(tmp_path, monkeypatch, capsys)
+
+
+def test_a_good_file_is_checked_without_a_database(prompt: CliPrompt) -> None:
+    code, out, _ = prompt.run("policy", "check", "-f", "policy.yaml")
+
+    assert (code, out) == (0, ["policy.yaml: 1 rule, default decision deny"])
+    assert not (prompt.folder / "gnomon.db").exists()
+
+
+@pytest.mark.req("R-02")
+@pytest.mark.parametrize("command", ["check", "diff", "apply"])
+def test_a_broken_file_is_refused_with_line_and_field_and_changes_nothing(prompt: CliPrompt, command: str) -> None:
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+    (prompt.folder / "policy.yaml").write_text(FILE.replace("allow", "perhaps"))
+
+    code, _, err = prompt.run("policy", command, "-f", "policy.yaml")
+
+    assert code == 2
+    assert "policy.yaml: line 3, column" in err[0]
+    assert "rules[0].decision: must be one of" in err[0]
+    assert [one["version"] for one in prompt.data("policy", "list")] == [1]
+
+
+@pytest.mark.req("R-02")
+def test_every_applied_file_is_a_version_and_the_same_file_is_none(prompt: CliPrompt) -> None:
+    first = prompt.data("policy", "apply", "-f", "policy.yaml")
+    again = prompt.data("policy", "apply", "-f", "policy.yaml")
+    (prompt.folder / "policy.yaml").write_text("default_decision: allow")
+    second = prompt.data("policy", "apply", "-f", "policy.yaml", "--expected", "1")
+
+    assert (first["version"], again["version"], second["version"]) == (1, 1, 2)
+    assert [(one["version"], one["in_force"]) for one in prompt.data("policy", "list")] == [(2, True), (1, False)]
+    assert prompt.run("policy", "show").out == ["default_decision: allow"]
+    assert prompt.run("policy", "show", "1").out == FILE.splitlines()
+    assert {entry["name"] for entry in prompt.data("audit", "list") if entry["kind"] == "policy"} == {
+        "version-1",
+        "version-2",
+    }
+
+
+def test_a_file_that_was_compared_with_another_version_is_refused(prompt: CliPrompt) -> None:
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+    (prompt.folder / "policy.yaml").write_text("default_decision: allow")
+
+    code, _, err = prompt.run("policy", "apply", "-f", "policy.yaml", "--expected", "0")
+
+    assert code != 0
+    assert "has changed in the meantime" in err[0]
+
+
+def test_the_differences_are_listed_by_rule(prompt: CliPrompt) -> None:
+    prompt.run("jobs", "apply", "-f", "jobs.yaml")
+    first = prompt.run("policy", "diff", "-f", "policy.yaml").out
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+    same = prompt.run("policy", "diff", "-f", "policy.yaml").out
+    (prompt.folder / "policy.yaml").write_text(FILE.replace("decision: allow", "decision: throttle"))
+    changed = prompt.run("policy", "diff", "-f", "policy.yaml").out
+
+    assert first[0] == "there is no policy yet:"
+    assert same == ["version 1 is in force: the file changes nothing"]
+    assert changed[2].split() == ["reports", "changed", "allow", "->", "throttle", "decision"]
+
+
+def test_a_file_that_others_may_write_to_is_not_put_in_force(prompt: CliPrompt) -> None:
+    (prompt.folder / "policy.yaml").chmod(0o666)
+
+    code, _, err = prompt.run("policy", "apply", "-f", "policy.yaml")
+
+    assert code != 0
+    assert "everybody may write to it" in err[0]
+
+
+def test_without_a_policy_the_list_says_so(prompt: CliPrompt) -> None:
+    prompt.run("jobs", "apply", "-f", "jobs.yaml")
+
+    assert prompt.run("policy", "list").out == [
+        "no policy: every task is allowed; gnomon policy apply -f FILE puts one in force"
+    ]
+    assert prompt.run("policy", "show").code != 0

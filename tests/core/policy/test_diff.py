@@ -1,0 +1,46 @@
+"""What a new policy file would change."""
+
+from gnomon.core.policy.diff import RuleChange, RuleChangeKind, rule_changes
+from gnomon.core.policy.document import PolicyDocument, TaskRule
+from gnomon.core.policy.ruling import PolicyDecision
+
+ALLOW, DENY = PolicyDecision.ALLOW, PolicyDecision.DENY
+
+
+def policy(*rules: str, default: PolicyDecision = DENY, reason: str = "") -> PolicyDocument:
+    made = tuple(TaskRule(rule_id=name, decision=ALLOW, reason=reason) for name in rules)
+    return PolicyDocument(rules=made, default_decision=default)
+
+
+def test_the_first_policy_adds_everything() -> None:
+    assert rule_changes(None, policy("a")) == [
+        RuleChange(rule="a", kind=RuleChangeKind.ADDED, after="allow"),
+        RuleChange(rule="default", kind=RuleChangeKind.ADDED, after="deny"),
+    ]
+
+
+def test_the_same_policy_changes_nothing() -> None:
+    assert rule_changes(policy("a", "b"), policy("a", "b")) == []
+
+
+def test_changed_rules_are_named_with_their_fields_and_removed_ones_come_last() -> None:
+    found = rule_changes(policy("a", "b"), policy("b", "c", default=ALLOW, reason="new"))
+
+    assert [(one.rule, one.kind, one.fields) for one in found] == [
+        ("b", "changed", ("reason",)),
+        ("c", "added", ()),
+        ("a", "removed", ()),
+        ("default", "changed", ("decision",)),
+    ]
+
+
+def test_only_the_rule_whose_place_changed_has_moved() -> None:
+    assert [(one.rule, one.kind) for one in rule_changes(policy("a", "b", "c"), policy("c", "a", "b"))] == [
+        ("c", "moved")
+    ]
+    assert [one.rule for one in rule_changes(policy("a", "b", "c", "d"), policy("b", "a", "d", "c"))] in (
+        ["b", "d"],
+        ["a", "c"],
+        ["a", "d"],
+        ["b", "c"],
+    )

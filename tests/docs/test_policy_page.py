@@ -1,0 +1,43 @@
+"""The page about the policy: its file is accepted, its commands print what it says, and its tables are complete."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.policy_file import parse_policy
+from gnomon.core.policy.reader import CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
+from gnomon.core.policy.ruling import PolicyDecision
+from gnomon.errors import FileError
+from support.cli_prompt import CliPrompt
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+[FILE] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+[CONSOLE] = re.findall(r"^```text\n(\$ gnomon policy.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_commands_print_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = CliPrompt(tmp_path, monkeypatch, capsys)
+    (tmp_path / "policy.yaml").write_text(FILE)
+
+    for block in CONSOLE.split("$ gnomon ")[1:]:
+        line, *expected = block.splitlines()
+        assert prompt.run(*line.split()).out == expected
+
+
+def test_the_mistake_of_the_page_is_refused_as_it_says() -> None:
+    with pytest.raises(FileError) as refused:
+        parse_policy(FILE.replace("decision: deny\n    reason", "decision: perhaps\n    reason"), name="policy.yaml")
+
+    assert str(refused.value) in PAGE
+
+
+def test_the_tables_name_every_field_condition_and_constraint() -> None:
+    for field in (*RULE_FIELDS, *MATCH_FIELDS, *CONSTRAINT_FIELDS):
+        assert re.search(rf"^\|.*`{field}[`:]", PAGE, re.MULTILINE), field
+    for field in REMEDIATION_FIELDS:
+        assert f"`{field}`" in PAGE
+    for decision in set(PolicyDecision) - {PolicyDecision.REQUIRE_APPROVAL}:
+        assert f"| `{decision}` |" in PAGE
