@@ -36,7 +36,7 @@ async def ours(kind: str, count: int) -> tuple[float, float]:
         for first in range(0, count, _BATCH):
             runs = [
                 new_requested_run(RunId(f"run_{number:08}"), schedule, source=RunSource.API, now=NOW)
-                for number in range(first, first + _BATCH)
+                for number in range(first, min(first + _BATCH, count))
             ]
             await node.store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOW)
         launching = count / (perf_counter() - began)

@@ -87,14 +87,7 @@ class Node:
             wake_ups=self._wake_ups,
         )
         self.execution = self._build_execution(functions, imports, dispatches=dispatches)
-        scheduling = SchedulingServices(
-            self._context,
-            holder=holder,
-            alone=alone,
-            clock_sync=self.clock_sync,
-            write_and_admit=None if self.execution is None else self.execution.write_and_admit,
-            busy=lambda: self.busy,
-        )
+        scheduling = self._build_scheduling(holder, alone=alone)
         self._elector, self.ticker = scheduling.elector, scheduling.ticker
         self.schedules, self.launcher, self.compute = scheduling.schedules, scheduling.launcher, scheduling.compute
         self._announcements = announcements or AnnouncementSignal()
@@ -110,6 +103,16 @@ class Node:
         self.address = address
         #: Whether it runs its services and does not stand by.
         self.scheduling = False
+
+    def _build_scheduling(self, holder: str, *, alone: bool) -> SchedulingServices:
+        return SchedulingServices(
+            self._context,
+            holder=holder,
+            alone=alone,
+            clock_sync=self.clock_sync,
+            write_and_admit=None if self.execution is None else self.execution.write_and_admit,
+            busy=lambda: self.busy,
+        )
 
     def _build_observability(self, observers: EventObservers, *, runs_commands: bool) -> Observability:
         return Observability(
