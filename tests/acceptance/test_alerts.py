@@ -49,13 +49,13 @@ async def test_each_alert_of_the_seed_fires_when_it_should_and_not_before(shape:
             return (failed or 0) > 3
 
         await one.until(leads)
-        scrapes.add((await one.families()).values(), at=1000)
+        scrapes.add((await one.whole_families()).values(), at=1000)
         assert firing(1000) == set()
 
         await one.node.schedules.resume("failing", actor="ada")
         one.node.check_soon()
         await one.until(fails)
-        scrapes.add((await one.families()).values(), at=1060)
+        scrapes.add((await one.whole_families()).values(), at=1060)
         assert firing(1060) == {"ScheduledJobFailing", "DeadLettersAccumulating"}
         [(labels, _)] = evaluate(ALERTS["ScheduledJobFailing"]["expr"], scrapes, at=1060).items()
         assert dict(labels)["job"] == "failing"
@@ -71,12 +71,12 @@ async def test_each_alert_of_the_seed_fires_when_it_should_and_not_before(shape:
 async def test_without_workers_alerts_and_doctor_say_so(shape: str, tmp_path: Path) -> None:
     scrapes = Scrapes()
     async with shaped(shape, tmp_path, jobs=JOBS, execution__max_routings=50) as one:
-        scrapes.add((await one.families()).values(), at=1000)
+        scrapes.add((await one.whole_families()).values(), at=1000)
         await one.trigger("greeting")
         one.no_worker.set()
         await one.until(lambda: nobody_takes_it(one))
         for at in (1060, 1180):
-            scrapes.add((await one.families()).values(), at=at)
+            scrapes.add((await one.whole_families()).values(), at=at)
         found = {finding.about: finding for finding in await diagnose(one.node.settings)}
 
     assert not any(fires(ALERTS[name], scrapes, at=1000) for name in ("NoWorkerAlive", "TasksWithoutWorker"))

@@ -22,7 +22,7 @@ main()
     [
         ("asyncpg", ["server", "--database", "postgresql://127.0.0.1:1/x"], "PostgreSQL needs the package asyncpg"),
         ("asyncpg", ["jobs", "list", "--database", "postgresql://127.0.0.1:1/x"], "pip install 'gnomon[postgres]'"),
-        ("asyncpg", ["db", "migrate", "--url", "postgresql://127.0.0.1:1/x"], "pip install 'gnomon[postgres]'"),
+        ("asyncpg", ["db", "migrate", "--database", "postgresql://127.0.0.1:1/x"], "pip install 'gnomon[postgres]'"),
         ("nats", ["worker", "--nats", "nats://127.0.0.1:1"], "pip install 'gnomon[nats]'"),
         ("mcp", ["mcp"], "the MCP server needs the package mcp: pip install 'gnomon[mcp]'"),
         ("redis", ["server"], "Redis needs the package redis: pip install 'gnomon[redis]'"),

@@ -437,9 +437,17 @@ def test_a_terminal_without_unicode_is_served_too(tmp_path: Path, form: str) -> 
 def test_migrating_a_database_makes_it_and_is_done_once(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'gnomon.db'}"
 
-    first, second = (lines("db", "migrate", "--url", address) for _ in range(2))
+    first, second = (lines("db", "migrate", "--database", address) for _ in range(2))
 
     assert first == second == [f"schema {SCHEMA:04}"]
+
+
+def test_migrating_reads_the_configuration_file_as_every_other_command_does(tmp_path: Path) -> None:
+    file, database = tmp_path / "gnomon.yaml", tmp_path / "kept.db"
+    file.write_text(f"database: {{url: 'sqlite:///{database}'}}\n")
+
+    assert lines("db", "migrate", "--config", str(file)) == [f"schema {SCHEMA:04}"]
+    assert database.exists()
 
 
 @pytest.mark.parametrize(
@@ -451,7 +459,7 @@ def test_migrating_a_database_makes_it_and_is_done_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_database_that_cannot_be_opened_is_an_error_in_one_line(address: str, problem: str) -> None:
-    done = run("db", "migrate", "--url", address)
+    done = run("db", "migrate", "--database", address)
 
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1

@@ -123,6 +123,13 @@ class Served:
         assert status == 200
         return {family.name: family for family in text_string_to_metric_families(text)}
 
+    async def whole_families(self) -> dict[str, Metric]:
+        """What is scraped, with all that the store says: on a busy machine it may not answer a scrape in time."""
+        async with asyncio.timeout(30):
+            while not (found := await self.families())[PREFIX + "workers_alive"].samples:
+                continue
+        return found
+
     async def counted(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
         """The numbers of a counter by some of its labels, without those that are nought."""
         found: Counter[tuple[str, ...]] = Counter()
@@ -132,9 +139,8 @@ class Served:
         return +found
 
     async def counted_workers(self) -> int:
-        """How many workers are alive."""
-        [sample] = (await self.families())[PREFIX + "workers_alive"].samples
-        return int(sample.value)
+        """How many workers are alive; on a busy machine the store may not answer in time, and nothing is shown."""
+        return sum(int(sample.value) for sample in (await self.families())[PREFIX + "workers_alive"].samples)
 
     async def rows(self, query: str) -> Counter[tuple[str, ...]]:
         """What the rows say: the last column is how many there are."""

@@ -32,10 +32,10 @@ class Target(NamedTuple):
     database: str | None = None
     config: Path | None = None
 
-    def settings(self) -> Settings:
+    def settings(self, **flags: object) -> Settings:
         """All settings; flags override the environment and the file."""
-        flags = {"database.url": database_url(self.database)} if self.database else {}
-        return load_settings(self.config, flags=flags, environment=os.environ)
+        named = {"database.url": database_url(self.database)} if self.database else {}
+        return load_settings(self.config, flags=named | flags, environment=os.environ)
 
     def place(self) -> str:
         """Where the command writes to, as the end of a sentence; a database that it would create is called new."""

@@ -1,7 +1,6 @@
 """`gnomon db` and `gnomon doctor`: migrate, clean and check a database."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
@@ -16,17 +15,15 @@ from gnomon.app.payloads import decrypted_lines
 from gnomon.app.stores import migrate_database, move_database
 from gnomon.cli.output import Format, format_instant, print_data, print_table
 from gnomon.cli.target import Target, echo, with_operations
-from gnomon.config.settings import load
 from gnomon.core.ledger.restored import DoubtfulTicks
 from gnomon.errors import UsageError
 from gnomon.ports.maintenance import RetentionKind
 from gnomon.services.observability.health import Severity
 
 
-def migrate(url: str | None, schema: str | None) -> None:
+def migrate(target: Target, schema: str | None) -> None:
     """Migrate the database, move its tables into the schema if one is named, and print their revision."""
-    flags = {"database.url": url, "database.schema": schema}
-    settings = load(flags={name: value for name, value in flags.items() if value}, environment=os.environ)
+    settings = target.settings(**{"database.schema": schema} if schema else {})
     if schema is not None:
         asyncio.run(move_database(settings))
     revision = asyncio.run(migrate_database(settings))

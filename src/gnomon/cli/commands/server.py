@@ -171,10 +171,8 @@ def doctor(*, database: Database = None, config: Config = None, output: Output =
 
 @database.command()
 def migrate(
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://… (default: the configured database)."),
-    ] = None,
+    database: Database = None,
+    config: Config = None,
     schema: Annotated[
         str | None,
         typer.Option(
@@ -184,8 +182,9 @@ def migrate(
 ) -> None:
     """Create or upgrade the tables of a database. Idempotent."""
     from gnomon.cli.actions.database import migrate as run
+    from gnomon.cli.target import Target
 
-    run(url, schema)
+    run(Target(database, config), schema)
 
 
 @database.command()
