@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 
 from gnomon.api.route import ApiCall
@@ -188,6 +189,27 @@ async def test_the_reason_of_bad_health_is_shown_to_permitted_callers(
         report = await probe.get("/v1/health")
 
     assert (report.status_code, report.json()["components"][0]["message"]) == (200, message)
+
+
+@pytest.mark.parametrize("header", ["Bearer  viewer", "Bearer\tviewer", "Bearer viewer\xa0", "Bearer \x85viewer", "viewer"])
+@pytest.mark.parametrize("path", ["/v1/health", "/readyz", "/livez"])
+async def test_a_token_of_another_form_is_told_what_a_stranger_is_told(
+    api_setup: ApiFixture, path: str, header: str
+) -> None:
+    odd, good = (b"authorization", header.encode("latin-1")), (b"authorization", b"Bearer viewer")
+    transport = httpx.ASGITransport(cast("Any", api_setup.app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gnomon") as probe:
+        reports = [await probe.get(path, headers=headers) for headers in ([odd], [good, good], [good, odd])]
+
+    assert [one.json()["components"][0]["message"] for one in reports] == ["", "", ""]
+    assert len(api_setup.login_failures) == len(reports)
+
+
+async def test_only_a_probe_with_a_bad_token_is_a_failed_authentication(api_setup: ApiFixture) -> None:
+    for token, failures in ((None, 0), ("viewer", 0), ("nobody", 1)):
+        async with api_setup.caller(token) as probe:
+            await probe.get("/v1/health")
+        assert len(api_setup.login_failures) == failures
 
 
 # ---- the stream ----------------------------------------------------------------------------------

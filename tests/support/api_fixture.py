@@ -21,7 +21,7 @@ from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Result, RunId
-from gnomon.errors import Unauthenticated
+from gnomon.errors import TokenMissing, Unauthenticated
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
 from gnomon.ports.auth import Caller, Role
 from gnomon.services.loop import ComputeQueue
@@ -54,6 +54,8 @@ class RoleTokens:
 
     async def caller(self, token: str) -> Caller:
         role, _, tenant = token.partition("/")
+        if not token:
+            raise TokenMissing
         if role not in ("viewer", "operator", "admin", "nothing"):
             raise Unauthenticated("that token is nobody's")
         roles = frozenset() if role == "nothing" else frozenset({Role(f"scheduler-{role}")})
@@ -67,6 +69,7 @@ class ApiFixture:
         self.clock = VirtualClock(NOON)
         self.store = store = MemoryStore(self.clock.now)
         self.unhandled_errors: list[BaseException] = []
+        self.login_failures: list[Unauthenticated] = []
         #: The events of its connections, if it is served on a socket.
         self.connection_events = Recorder()
         self.changes = 0
@@ -124,7 +127,7 @@ class ApiFixture:
                 cursor_key=store.cursor_key,
                 compute=compute,
                 busy=lambda: False,
-                login_failed=lambda _error, _address: None,
+                login_failed=lambda error, _address: self.login_failures.append(error),
                 changed=self._changed,
             )
         )

@@ -39,7 +39,17 @@ from gnomon.api.routes import ROUTES
 from gnomon.core.auth import certificate_names
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.model_names import owner_of
-from gnomon.errors import FieldError, Forbidden, GnomonError, TooLarge, TooMany, Unauthenticated, Unavailable, WrongType
+from gnomon.errors import (
+    FieldError,
+    Forbidden,
+    GnomonError,
+    TokenMissing,
+    TooLarge,
+    TooMany,
+    Unauthenticated,
+    Unavailable,
+    WrongType,
+)
 from gnomon.ports.auth import Caller
 from gnomon.services.loop import ComputeQueue
 
@@ -120,12 +130,9 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
         raise TypeError(f"{route.name} has no permission")
 
     async def handle(request: _AnyRequest) -> Response[Any]:
-        try:
+        caller = _ANONYMOUS
+        if route.permission is not Permission.EVERYBODY:
             caller = await _authenticate(route, services, request)
-        except Unauthenticated as error:
-            services.login_failed(error, "unknown" if request.client is None else request.client.host)
-            raise
-        if caller is not _ANONYMOUS:
             limits.rate_limiter.admit(caller)
         try:
             return await respond(request, caller)
@@ -246,8 +253,17 @@ async def _build_call(
 
 
 async def _authenticate(route: ApiRoute, services: ApiServices, request: _AnyRequest) -> Caller:
-    if route.permission is Permission.EVERYBODY:
-        return _ANONYMOUS
+    """The caller of the request. Unauthenticated, which is a failed authentication, if it cannot be identified."""
+    try:
+        return await _identify(services, request)
+    except Unauthenticated as error:
+        # A probe needs no token.
+        if route.permission is not Permission.EVERYBODY or not isinstance(error, TokenMissing):
+            services.login_failed(error, "unknown" if request.client is None else request.client.host)
+        raise
+
+
+async def _identify(services: ApiServices, request: _AnyRequest) -> Caller:
     values = request.headers.getall("authorization", [])
     if len(values) > 1:
         raise Unauthenticated("there are two Authorization headers")

@@ -170,7 +170,8 @@ class ApiCall(Struct, frozen=True, kw_only=True):
     source: RunSource = RunSource.API
     #: The origin that is recorded for jobs that the call registers.
     origin: OriginKind = OriginKind.API
-    #: Checks the token of the request again, for a response that lasts; Unauthenticated if it counts no longer.
+    #: Identifies the caller by the token of the request, for a route that everybody may call, and again for a response
+    #: that lasts. Unauthenticated if there is no token, or if it counts no longer.
     authenticate: Callable[[], Awaitable[Caller]]
 
     @property

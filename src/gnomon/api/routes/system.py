@@ -187,9 +187,8 @@ async def _shown(call: ApiCall, found: NodeHealth) -> HealthReport:
 
 async def _may_read(call: ApiCall) -> bool:
     """Whether the caller, who may be anonymous, has a role of the operator's tenant that may read."""
-    scheme, _, token = call.headers.get("authorization", "").partition(" ")
     try:
-        caller = await call.services.tokens.caller(token.strip() if scheme.lower() == "bearer" else "")
+        caller = await call.authenticate()
     except (Unauthenticated, Unavailable):
         return False
     return caller.is_operator and bool(caller.roles & Permission.READ.value)
