@@ -191,7 +191,9 @@ async def test_the_reason_of_bad_health_is_shown_to_permitted_callers(
     assert (report.status_code, report.json()["components"][0]["message"]) == (200, message)
 
 
-@pytest.mark.parametrize("header", ["Bearer  viewer", "Bearer\tviewer", "Bearer viewer\xa0", "Bearer \x85viewer", "viewer"])
+@pytest.mark.parametrize(
+    "header", ["Bearer  viewer", "Bearer\tviewer", "Bearer viewer\xa0", "Bearer \x85viewer", "viewer"]
+)
 @pytest.mark.parametrize("path", ["/v1/health", "/readyz", "/livez"])
 async def test_a_token_of_another_form_is_told_what_a_stranger_is_told(
     api_setup: ApiFixture, path: str, header: str

@@ -333,6 +333,17 @@ def test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds(targ
         assert is_short(holds), (path, str(body)[:200], holds, target.holds.callback)
 
 
+def test_jobs_that_cost_too_much_together_are_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.api.routes.bulk_jobs.MOST_COMPUTE_SECONDS", 0.1)
+    jobs = [job(f"costly{n}", input_schema={"pattern": r"\S" * 84 + str(n)}) for n in range(40)]
+    small = json.dumps({"jobs": many_jobs(3)}).encode()
+
+    for path in ("/v1/plan", "/v1/apply"):
+        status, answer = target.ask("POST", path, json.dumps({"jobs": jobs}).encode())
+        assert (status, b"cost more than 0.1 s of processor time" in answer) == (422, True)
+        assert target.ask("POST", path, small)[0] == 200
+
+
 def is_short(holds: list[tuple[float, float]]) -> bool:
     """Whether one of the tries held the event loop, and the interpreter in any thread, for a short time."""
     return any(loop < MOST_SECONDS and passed < MOST_SECONDS_PASSED for loop, passed in holds)

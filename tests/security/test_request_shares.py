@@ -184,3 +184,53 @@ async def test_a_caller_that_gives_up_waiting_keeps_no_slot() -> None:
     await asyncio.wait_for(work.do(EVE, 0), 1)
 
     assert work.done == ["ada", "bob", "eve"]
+
+
+@in_virtual_time
+async def test_a_caller_with_all_of_its_slots_leaves_the_others_free() -> None:
+    work = Work(FairSlots(4, of_caller=1, of_tenant=2))
+    long = [asyncio.ensure_future(work.do(caller, 100)) for caller in (EVE, EVE, BOB, Caller("dan", frozenset(), "b"))]
+    await asyncio.sleep(1)
+    await asyncio.wait_for(work.do(ADA, 1), 2)
+
+    assert work.done == ["ada"]
+    await asyncio.gather(*long)
+    # The first two have their slots at once; after them the others of the tenant, one for each caller at a time.
+    assert sorted(work.done[1:3]) == ["bob", "eve"]
+    assert sorted(work.done[3:]) == ["dan", "eve"]
+
+
+@in_virtual_time
+async def test_a_caller_that_waits_for_its_own_request_does_not_hold_up_the_next() -> None:
+    work = Work(FairSlots(2, of_caller=1))
+    first, second = (asyncio.ensure_future(work.do(ADA, 10)) for _ in range(2))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(work.do(BOB, 1), 2)
+    second.cancel()
+    await first
+    await asyncio.wait_for(work.do(ADA, 1), 2)
+
+    assert work.done == ["bob", "ada", "ada"]
+
+
+#: A job whose input schema costs nearly as much time as one may.
+def costly(number: int) -> dict[str, object]:
+    return {"name": f"j{number}", "function": "f", "input_schema": {"pattern": r"\S" * 84 + str(number)}}
+
+
+async def test_a_plan_of_many_costly_jobs_holds_up_no_other_caller() -> None:
+    """Neither one of the same tenant nor one of another, whether their plans are small or large."""
+    api = ApiFixture()
+    async with api.caller("viewer") as hog, api.caller("admin") as same, api.caller("viewer/b") as other:
+        long = asyncio.ensure_future(hog.post("/v1/plan", {"jobs": [costly(number) for number in range(300)]}))
+        await asyncio.sleep(0.05)
+        small, jobs = (
+            plan(10),
+            {"jobs": [{"name": f"k{n}", "function": "f", "input": {"x": "y" * 60_000}} for n in range(20)]},
+        )
+        answers = [await same.post("/v1/plan", small), await other.post("/v1/plan", small)]
+        answers += [await other.post("/v1/plan", jobs)]
+
+        assert not long.done(), "it was over before the others asked"
+        assert [one.status_code for one in answers] == [200, 200, 200]
+        assert (await long).status_code == 200

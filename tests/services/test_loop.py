@@ -3,11 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Generator
-from time import thread_time
+from time import sleep, thread_time
 
 import pytest
 
-from gnomon.services.loop import ComputeQueue, run_loop
+from gnomon.services.loop import ComputeQueue, compute_limit, run_loop
 
 
 class FailingEvents:
@@ -123,3 +123,30 @@ async def test_computations_in_threads_run_one_at_a_time() -> None:
     await asyncio.gather(*(compute.run_in_thread(count) for _ in range(5)))
 
     assert most == 1
+
+
+async def test_the_computations_of_a_request_have_a_limit_together_and_others_go_on() -> None:
+    compute, busy = ComputeQueue(), ValueError("it costs too much")
+
+    async def costly() -> None:
+        with compute_limit(0.03, busy):
+            for _ in range(2):
+                await compute.run(spinning(5))
+                await compute.run_in_thread(lambda: spin(0.01))
+
+    async def other() -> None:
+        for _ in range(10):
+            await compute.run(spinning(5))
+
+    found = await asyncio.gather(costly(), other(), return_exceptions=True)
+
+    assert list(found) == [busy, None]
+    await compute.run(spinning(5))
+
+
+async def test_time_in_which_a_computation_does_nothing_does_not_count() -> None:
+    compute = ComputeQueue()
+
+    with compute_limit(0.05, ValueError("it costs too much")):
+        for _ in range(3):
+            await compute.run_in_thread(lambda: sleep(0.05))

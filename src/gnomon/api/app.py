@@ -148,7 +148,7 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
                 call = await _build_call(route, services, caller, request, raw)
                 read = partial(_handle, route, call)
                 return _to_response(route, await limits.coalescer.coalesced(_coalescing_key(route, call), read, caller))
-            async with limits.slots.slot(route, caller):
+            async with limits.slots.slot(route, caller, size=len(raw or b"")):
                 return _to_response(
                     route, await _handle(route, await _build_call(route, services, caller, request, raw))
                 )

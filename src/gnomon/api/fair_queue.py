@@ -6,8 +6,8 @@ the loop between tenants and callers.
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TypeVar
 
@@ -26,6 +26,9 @@ _YIELD_FACTOR = 3
 _MAX_CONCURRENT_READS = 1
 #: The other requests that are handled at once. Changes mostly wait for the commit that they share.
 _MAX_CONCURRENT_LOOKUPS, _MAX_CONCURRENT_CHANGES = 4, 64
+#: The requests with many jobs that are handled at once: those with a small body, and those with a larger one.
+_MAX_CONCURRENT_BULK, _MAX_CONCURRENT_LARGE = 4, 2
+_SMALL_BULK = 1 << 20
 #: When no slot has become free for so long, one more request is admitted.
 _MAX_WAIT_SECONDS = 0.1
 #: The number of tenants, and of callers of a tenant, whose used time is remembered.
@@ -73,21 +76,27 @@ class FairSlots:
 
     Work is counted by the time that it has a slot, not by requests: a caller of expensive requests gets its next slot
     after others have had as much time. With `max_wait`, one more request is admitted whenever no slot has become free
-    for that long, since the work of others may hang on a store that does not respond.
+    for that long, since the work of others may hang on a store that does not respond. With `of_caller` and `of_tenant`,
+    a caller and a tenant have at most so many of the slots: the others are left for requests that cost less.
     """
 
-    def __init__(self, slots: int, *, max_wait: float | None = None) -> None:
+    def __init__(
+        self, slots: int, *, max_wait: float | None = None, of_caller: int | None = None, of_tenant: int | None = None
+    ) -> None:
         self._slots = slots
         self._max_wait = max_wait
+        self._of_caller, self._of_tenant = of_caller, of_tenant
         self._active = 0
+        self._active_of_tenants = Counter[str]()
+        self._active_of_callers = Counter[tuple[str, str]]()
         self._tenants = _WaitingKeys[_WaitingKeys[deque[asyncio.Future[None]]]]()
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def slot(self, caller: Caller) -> AsyncIterator[None]:
         """Wait for the caller's turn, and count the time until the end."""
-        if self._active < self._slots:
-            self._active += 1
+        if self._active < self._slots and self._has_share(caller.tenant, caller.subject):
+            self._count(caller.tenant, caller.subject, 1)
         else:
             await self._wait_for_turn(caller)
         loop = asyncio.get_running_loop()
@@ -96,7 +105,7 @@ class FairSlots:
             yield
         finally:
             self._charge(caller, loop.time() - began)
-            self._release()
+            self._release(caller)
 
     async def _wait_for_turn(self, caller: Caller) -> None:
         """Wait until a slot is handed over."""
@@ -109,7 +118,7 @@ class FairSlots:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._release()
+                self._release(caller)
             raise
 
     def _charge(self, caller: Caller, seconds: float) -> None:
@@ -117,18 +126,35 @@ class FairSlots:
         if caller.tenant in self._tenants:
             self._tenants[caller.tenant].charge(caller.subject, seconds)
 
-    def _release(self) -> None:
-        self._active -= 1
+    def _release(self, caller: Caller) -> None:
+        self._count(caller.tenant, caller.subject, -1)
         while self._active < self._slots and self._admit_next():
             pass
         self._start_timer()
 
+    def _count(self, tenant: str, subject: str, change: int) -> None:
+        self._active += change
+        self._active_of_tenants[tenant] += change
+        self._active_of_callers[tenant, subject] += change
+        if not self._active_of_callers[tenant, subject]:
+            del self._active_of_callers[tenant, subject]
+        if not self._active_of_tenants[tenant]:
+            del self._active_of_tenants[tenant]
+
+    def _has_share(self, tenant: str, subject: str) -> bool:
+        return self._tenant_has_share(tenant) and self._caller_has_share(tenant, subject)
+
+    def _tenant_has_share(self, tenant: str) -> bool:
+        return self._of_tenant is None or self._active_of_tenants[tenant] < self._of_tenant
+
+    def _caller_has_share(self, tenant: str, subject: str) -> bool:
+        return self._of_caller is None or self._active_of_callers[tenant, subject] < self._of_caller
+
     def _admit_next(self) -> bool:
-        """Hand a slot to the caller whose turn it is; return False if no request waits."""
-        while self._tenants:
-            tenant = self._tenants.next()
+        """Hand a slot to the caller whose turn it is; return False if no request waits that may have one."""
+        while found := self._next_waiting():
+            tenant, subject = found
             callers = self._tenants[tenant]
-            subject = callers.next()
             turns = callers[subject]
             admitted = _wake(turns.popleft())
             if not turns:
@@ -136,9 +162,22 @@ class FairSlots:
             if not callers:
                 del self._tenants[tenant]
             if admitted:
-                self._active += 1
+                self._count(tenant, subject, 1)
                 return True
         return False
+
+    def _next_waiting(self) -> tuple[str, str] | None:
+        """The tenant and the caller whose turn it is, of those that have not all of their share."""
+        tenants = [
+            tenant
+            for tenant, callers in self._tenants.items()
+            if self._tenant_has_share(tenant) and any(self._caller_has_share(tenant, subject) for subject in callers)
+        ]
+        if not tenants:
+            return None
+        tenant = self._tenants.next(tenants)
+        callers = self._tenants[tenant]
+        return tenant, callers.next([subject for subject in callers if self._caller_has_share(tenant, subject)])
 
     def _start_timer(self) -> None:
         """Measure anew for how long no slot becomes free."""
@@ -159,15 +198,20 @@ class RequestSlots:
     def __init__(self) -> None:
         self._lookups = FairSlots(_MAX_CONCURRENT_LOOKUPS, max_wait=_MAX_WAIT_SECONDS)
         self._changes = FairSlots(_MAX_CONCURRENT_CHANGES, max_wait=_MAX_WAIT_SECONDS)
-        #: A parsed jobs file is much larger than its bytes: only one request parses one at a time.
-        self._bulk = FairSlots(1)
+        #: One request with many jobs may take a minute. A parsed jobs file is much larger than its bytes, so that few
+        #: large ones are handled at once, and no two of one tenant.
+        self._bulk = FairSlots(_MAX_CONCURRENT_BULK, of_caller=1, of_tenant=_MAX_CONCURRENT_BULK // 2)
+        self._large_bulk = FairSlots(_MAX_CONCURRENT_LARGE, of_tenant=1)
 
-    def slot(self, route: ApiRoute, caller: Caller) -> AbstractAsyncContextManager[None]:
-        """The slot in which the request is handled. Probes need none: they answer however busy the API is."""
+    def slot(self, route: ApiRoute, caller: Caller, *, size: int) -> AbstractAsyncContextManager[None]:
+        """The slot in which a request with a body of this size is handled.
+
+        Probes need none: they answer however busy the API is.
+        """
         if route.permission is Permission.EVERYBODY:
             return nullcontext()
         if route.body is not None and route.body.many:
-            return self._bulk.slot(caller)
+            return (self._bulk if size <= _SMALL_BULK else self._large_bulk).slot(caller)
         return (self._lookups if route.method == "GET" else self._changes).slot(caller)
 
 
@@ -193,9 +237,9 @@ class _WaitingKeys(dict[str, _QueueT]):
             self._used[key] = self._time_of(key)
         return self[key]
 
-    def next(self) -> str:
-        """The waiting key that has used the least time; of equals, the one that began to wait first."""
-        found = min(self, key=self._time_of)
+    def next(self, keys: Iterable[str]) -> str:
+        """The one of these waiting keys that has used the least time; of equals, the one that began to wait first."""
+        found = min(keys, key=self._time_of)
         self._floor = self._time_of(found)
         return found
 

@@ -1,11 +1,12 @@
 """The loop around the step of a service, backoff, and long computations that yield to other coroutines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TypeVar
 
 import msgspec
@@ -87,6 +88,36 @@ _SLICE_SECONDS = 0.004
 _SMALL_SOURCE = 2_048
 
 
+class _ComputeAllowance:
+    """The processor time that the computations of one request may still take."""
+
+    def __init__(self, seconds: float, error: Exception) -> None:
+        self._left = seconds
+        self._error = error
+
+    def spend(self, seconds: float) -> None:
+        """Count processor time; raise the error if it is too much."""
+        self._left -= seconds
+        if self._left < 0:
+            raise self._error
+
+
+_ALLOWANCE: ContextVar[_ComputeAllowance | None] = ContextVar("gnomon_compute_allowance", default=None)
+
+
+@contextmanager
+def compute_limit(seconds: float, error: Exception) -> Iterator[None]:
+    """Raise the error if the computations of this request take more processor time together.
+
+    A machine that is busy with other things does not count: a request is judged by its own cost.
+    """
+    token = _ALLOWANCE.set(_ComputeAllowance(seconds, error))
+    try:
+        yield
+    finally:
+        _ALLOWANCE.reset(token)
+
+
 class ComputeQueue:
     """Long computations for requests, on the event loop that the scheduler shares.
 
@@ -114,7 +145,9 @@ class ComputeQueue:
         """The value that the generator returns. It yields often, so that its run can be divided there."""
         while True:
             async with self._turn:
+                began = thread_time()
                 finished, value = self._slice(steps)
+                _spend(thread_time() - began)
                 if self._used_seconds >= _SLICE_SECONDS:
                     self._used_seconds = 0.0
                     await asyncio.sleep(_SLICE_SECONDS if self._busy() else 0)
@@ -152,7 +185,14 @@ class ComputeQueue:
 
     async def run_in_thread(self, compute: Callable[[], T]) -> T:
         """The result of a computation that cannot be divided."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+
+        def timed() -> tuple[T, float]:
+            began = thread_time()
+            return compute(), thread_time() - began
+
+        result, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+        _spend(seconds)
+        return result
 
     async def read(self, source: object, reader: Callable[[], T]) -> T:
         """The result of `reader`, which parses the source: in a slice if the source is small, otherwise in a thread."""
@@ -163,6 +203,12 @@ class ComputeQueue:
             return await self.run_in_thread(reader)
         [found] = await self.map(lambda read: read(), [reader])
         return found
+
+
+def _spend(seconds: float) -> None:
+    allowance = _ALLOWANCE.get()
+    if allowance is not None:
+        allowance.spend(seconds)
 
 
 def _json_size(value: object) -> int:

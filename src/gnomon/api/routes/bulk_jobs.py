@@ -1,5 +1,6 @@
 """Many jobs at once: apply them together, or plan what applying them would change."""
 
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,14 @@ from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS
 from gnomon.core.responses import JobApplied, JobsPlanned, Page
 from gnomon.errors import CronError, FieldError
+from gnomon.services.loop import compute_limit
 from gnomon.services.operations.job_changes import Prune
 from gnomon.services.operations.presenters import job_applied, jobs_planned
 
 #: The maximum number of jobs in one request.
 MOST_JOBS = 20_000
+#: The maximum processor time of one request. The largest files of usual jobs take less than a third of it.
+MOST_COMPUTE_SECONDS = 20
 _JOBS: dict[str, Any] = {
     "jobs": {
         "type": "array",
@@ -58,7 +62,9 @@ async def apply(call: ApiCall) -> Reply:
     """Create or update jobs, atomically. Idempotent."""
     fields = body_fields(call.body, "jobs", "prune", "prune_tag")
     prune = _prune(fields)
-    jobs = await _read(call, fields)
+    # What applying costs is not limited: it must not fail when the jobs are written.
+    with _limited(call):
+        jobs = await _read(call, fields)
     done = await call.services.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
     call.services.changed()
     return Reply(body=Page(items=await call.services.compute.map(job_applied, done)))
@@ -70,10 +76,17 @@ async def plan(call: ApiCall) -> Reply:
     days = fields.whole("days", 14, low=1, high=366)
     limit = fields.whole("fires", MOST_WALKED, low=0, high=MOST_WALKED)
     prune = _prune(fields)
-    jobs = await _read(call, fields)
-    planned = await call.services.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
-    # In a thread: a large plan takes too long to build on the event loop, which the ticker shares.
-    return Reply(body=await call.services.compute.run_in_thread(partial(jobs_planned, planned, limit=limit)))
+    with _limited(call):
+        jobs = await _read(call, fields)
+        planned = await call.services.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
+        # In a thread: a large plan takes too long to build on the event loop, which the ticker shares.
+        return Reply(body=await call.services.compute.run_in_thread(partial(jobs_planned, planned, limit=limit)))
+
+
+def _limited(call: ApiCall) -> AbstractContextManager[None]:
+    """Refuse jobs that cost too much together: callers share the time that this process has for computations."""
+    reason = f"cost more than {MOST_COMPUTE_SECONDS} s of processor time: send them in several requests"
+    return compute_limit(MOST_COMPUTE_SECONDS, FieldError("jobs", call.body.get("jobs"), reason))
 
 
 def _prune(fields: FieldReader) -> Prune | None:
