@@ -106,7 +106,7 @@ def test_credentials_are_never_shown_but_the_files_and_secrets_that_hold_them() 
     shown = {name: channel_as_shown(one) for name, one in found.items()}
 
     assert shown["ops"] == {
-        "kind": "slack", "token": "[hidden]", "to": "C1", "timeout": "10s", "give_up": "1h", "tenants": ("*",),
+        "kind": "slack", "token": "[hidden]", "to": "C1", "timeout": "10s", "give_up": "1h", "tenants": ("default",),
     }  # fmt: skip
     assert shown["file"]["token"] == "file:/run/token"  # noqa: S105 - the name of a file
     assert shown["named"]["token"] == "${secret:SLACK}"  # noqa: S105 - a reference

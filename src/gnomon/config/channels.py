@@ -8,7 +8,6 @@ import msgspec
 
 from gnomon.config.sources import REDACTED, RedactedSettings, redact_value, unknown_setting_reason
 from gnomon.core.announcements.channels import TRAITS, ChannelKind, ChannelRule, Channels, check_recipient
-from gnomon.core.commands.tenants import ALL_TENANTS
 from gnomon.core.durations import duration_ms, duration_text
 from gnomon.core.model import MINUTE_MS, SECOND_MS
 from gnomon.core.pings import is_http_url, redacted_url
@@ -41,8 +40,8 @@ class ChannelSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknow
     #: How long one try may take, and how long an announcement is tried.
     timeout_ms: int = 10 * SECOND_MS
     give_up_ms: int = 60 * MINUTE_MS
-    #: The tenants whose jobs may use it; `*` for all.
-    tenants: tuple[str, ...] = (ALL_TENANTS,)
+    #: The tenants whose jobs may use it; `*` for all. Its credentials are the operator's.
+    tenants: tuple[str, ...] = ("default",)
 
 
 #: The fields of every kind, those that each kind needs, and those that it may have besides.

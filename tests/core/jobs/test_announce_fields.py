@@ -150,6 +150,7 @@ CHANNELS = {
         ({"channel": "chat", "to": "no chat"}, "default", "announce.to", "must be a chat such as"),
         ({"channel": "hook", "to": "C1"}, "default", "announce.to", "means nothing to a channel of kind webhook"),
         (["ops", {"channel": "mail", "to": "a@b.c"}], "default", "announce[1].channel", "is no channel"),
+        ("ops", "second", "announce.channel", "is no channel of the settings"),
         ({"channel": "mail", "to": "a@b.c, nobody"}, "first", "announce.to", "must be an e-mail address"),
     ],
 )

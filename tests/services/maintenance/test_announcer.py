@@ -364,7 +364,7 @@ async def test_a_channel_that_never_answers_delays_no_other(service: ChannelServ
 
 
 async def test_a_backlog_of_one_tenant_delays_another_by_its_turn(service: ChannelServer) -> None:
-    harness = AnnouncerHarness(service)
+    harness = AnnouncerHarness(service, tenants=["default", "second"])
     first, second = await harness.job(name="a"), await harness.job(name="b", tenant="second")
     for number in range(200):
         await harness.ran(first, f"a{number}", f'"first {number}"'.encode())

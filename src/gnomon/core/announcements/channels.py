@@ -93,8 +93,8 @@ class ChannelRule(Struct, frozen=True, kw_only=True):
     kind: ChannelKind
     #: Its own recipient, for announcements that name none.
     to: str = ""
-    #: The tenants whose jobs may use it; `*` for all.
-    tenants: tuple[str, ...] = (ALL_TENANTS,)
+    #: The tenants whose jobs may use it; `*` for all. Its credentials are the operator's.
+    tenants: tuple[str, ...] = ("default",)
 
     def admits(self, tenant: str) -> bool:
         """Whether jobs of the tenant may use it."""
