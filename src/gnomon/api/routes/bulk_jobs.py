@@ -62,7 +62,7 @@ async def apply(call: ApiCall) -> Reply:
     """Create or update jobs, atomically. Idempotent."""
     fields = body_fields(call.body, "jobs", "prune", "prune_tag")
     prune = _prune(fields)
-    # What applying costs is not limited: it must not fail when the jobs are written.
+    # Only reading is limited: nothing may fail once the jobs are written.
     with _limited(call):
         jobs = await _read(call, fields)
     done = await call.services.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
