@@ -45,6 +45,7 @@ def test_a_ping_is_an_address_and_when_to_call_it(said: object, meant: Ping) -> 
         ("https://example.org:99999/x", "ping"),
         ("https://example.org/a b", "ping"),
         ("https://example.org/ü", "ping"),
+        ("https://example.org/x#y", "ping"),
         ("https://example.org/x\r\nX: y", "ping"),
         (7, "ping"),
         ({"on": "start"}, "ping.url"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from security import api_attacks as api
 from security import bus_attacks as bus
+from security import command_attacks as commands
+from security import token_attacks as tokens
 from support.hostile_target import HostileTarget, Shape
 
 EVERY_SHAPE = tuple(Shape)
@@ -38,12 +40,14 @@ _CONNECTIONS = "tests/security/test_connections.py::"
 _METRICS = "tests/services/observability/test_metrics_recorder.py::"
 _ADDRESSES = "tests/adapters/sql/test_postgres_addresses.py::"
 _DOCTOR = "tests/cli/test_doctor_command.py::"
+_GUARDED = "tests/runners/test_guarded_commands.py::"
+_GATE = "tests/services/execution/test_command_gate.py::"
+_CALLS = "tests/runners/test_http_calls.py::"
+_CHANNELS = "tests/adapters/channels/test_channels.py::"
+_TEXT = "tests/core/announcements/test_text.py::"
 _CRON = "tests/core/cron/test_syntax.py::"
 
-_POLICY = "a policy for commands"
 _DASHBOARD = "the dashboard"
-_WEBHOOKS = "webhooks and delivery targets"
-_HTTP_JOBS = "HTTP jobs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,61 +372,160 @@ YAML_FILES = (
     ),
 )
 
+
+def _command(number: str, title: str, *texts: str, tests: tuple[str, ...] = ()) -> AttackRow:
+    """A row with commands that are refused."""
+    return _live(number, title, "refused", commands.refuses_commands(*texts), *tests)
+
+
 COMMANDS = (
-    *(
-        _later(number, title, "refused, or literal arguments", _POLICY)
-        for number, title in (
-            ("P01", "echo $(id)"),
-            ("P02", "echo `id`"),
-            ("P03", "ls, line feed, id"),
-            ("P04", "ls;id"),
-            ("P05", "ls&id"),
-            ("P06", "ls||id"),
-            ("P07", "ls | id"),
-            ("P08", "cat</etc/passwd"),
-            ("P09", "cat${IFS}/etc/passwd"),
-            ("P10", "{cat,/etc/passwd}"),
-            ("P11", "cat /e?c/p*d"),
-            ("P12", "quotes and backslashes inside of a word"),
-            ("P13", "$'\\x63at' x"),
-            ("P14", "wrappers: env, nohup, timeout, xargs, busybox"),
-            ("P15", "find -exec, -ok, -delete, -fprintf"),
-            ("P16", "git -c, aliases, ext::, --upload-pack"),
-            ("P17", "tar --checkpoint-action, --to-command"),
-            ("P18", "python3 -c, -m, -, PYTHONPATH"),
-        )
+    _command("P01", "echo $(id)", "echo $(id)", 'echo "$(id)"', "echo $((1))"),
+    _command("P02", "echo `id`", "echo `id`", 'echo "`id`"'),
+    _command("P03", "ls, line feed, id", "ls\nid", "ls\r\nid"),
+    _command("P04", "ls;id", "ls;id", "ls ; id"),
+    _command("P05", "ls&id", "ls&id", "ls &"),
+    _command("P06", "ls||id", "ls||id", "ls && id"),
+    _command("P07", "ls | id", "ls | id", "ls |& id"),
+    _command("P08", "cat</etc/passwd", "cat</etc/passwd", "cat 0< /etc/passwd", "ls >/etc/x", "ls >&2"),
+    _command("P09", "cat${IFS}/etc/passwd", "cat${IFS}/etc/passwd", "cat$IFS/etc/passwd"),
+    _command("P10", "{cat,/etc/passwd}", "{cat,/etc/passwd}", "cat {/etc/passwd,}"),
+    _command("P11", "cat /e?c/p*d", "cat /e?c/p*d", "cat /etc/pass[w]d", "/bin/c?t x"),
+    _command(
+        "P12",
+        "quotes and backslashes inside of a word",
+        "cat /etc/pass''wd",
+        "c\\at /etc/passwd",
+        "cat /et\\c/passwd",
+        "i'd'",
     ),
-    _shown(
+    _command("P13", "$'\\x63at' x", "$'\\x63at' x", '$"id"'),
+    _command(
+        "P14",
+        "wrappers: env, nohup, timeout, xargs, busybox",
+        "env bash -c id",
+        "nohup id",
+        "timeout 5 sh -c id",
+        "xargs sh",
+        "busybox sh",
+        "setsid id",
+        "sudo id",
+        "ls | xargs sh -c id",
+        "sh -c id",
+    ),
+    _command(
+        "P15",
+        "find -exec, -ok, -delete, -fprintf",
+        "find . -exec id \\;",
+        "find . -ok id \\;",
+        "find . -delete",
+        "find . -fprintf x y",
+        "find . -execdir id \\;",
+        "find . -exec sh -c id '{}' +",
+    ),
+    _command(
+        "P16",
+        "git -c, aliases, ext::, --upload-pack",
+        "git -c core.pager=id log",
+        "git -c alias.x='!id' x",
+        "git clone ext::'sh -c id'",
+        "git fetch --upload-pack=id",
+        "git --exec-path=. log",
+        "git config core.pager id",
+        "git grep -O id x",
+        "git submodule foreach id",
+        "git rebase -x id",
+    ),
+    _command(
+        "P17",
+        "tar --checkpoint-action, --to-command",
+        "tar --checkpoint=1 --checkpoint-action=exec=id -cf x .",
+        "tar --to-command=id -xf x",
+        "tar -I id -cf x .",
+    ),
+    _command(
+        "P18",
+        "python3 -c, -m, -, PYTHONPATH",
+        "python3 -c 'import os'",
+        "python3 -m http.server",
+        "python3 -",
+        "PYTHONPATH=. python3 x.py",
+    ),
+    _command(
         "P19",
         "variables that load code",
-        "the environment of a command is an allow-list",
-        _SHELL + "test_it_sees_a_few_variables_of_its_worker_and_those_of_its_step",
-        _SHELL + "test_the_input_of_a_run_does_not_set_environment_variables",
-        _ISOLATION + "test_it_finds_no_programs_in_its_workspace",
-        later=_POLICY,
+        "LD_PRELOAD=./x.so ls",
+        "BASH_ENV=./x ls",
+        "PATH=.:$PATH ls",
+        "GIT_SSH_COMMAND=id git fetch",
+        "IFS=x ls",
+        tests=(
+            _SHELL + "test_it_sees_a_few_variables_of_its_worker_and_those_of_its_step",
+            _SHELL + "test_the_input_of_a_run_does_not_set_environment_variables",
+            _ISOLATION + "test_it_finds_no_programs_in_its_workspace",
+        ),
     ),
-    _shown(
+    _command(
         "P20",
-        "folders outside of the workspace, also through links",
-        "refused after resolution",
-        _SHELL + "test_and_nowhere_else",
-        _COMMANDS + "test_a_step_that_could_never_run_is_refused",
-        later=_POLICY,
+        "paths outside of the workspace, also through links",
+        "cat ../../etc/passwd",
+        "cat a/../../etc/passwd",
+        "cat /proc/self/cwd/../../../etc/passwd",
+        "cat ~nobody/x",
+        "cat ~/x",
+        "ls /",
+        "cat /proc/self/environ",
+        tests=(
+            _SHELL + "test_and_nowhere_else",
+            _COMMANDS + "test_a_step_that_could_never_run_is_refused",
+            _GUARDED + "test_its_files_are_confined",
+        ),
     ),
-    _later("P21", "paths inside of options", "checked", _POLICY),
-    _later("P22", "here-documents, source, eval, exec", "refused", _POLICY),
-    _shown(
+    _command(
+        "P21",
+        "paths inside of options",
+        "grep --file=/etc/passwd x .",
+        "grep -f/etc/passwd x",
+        "cat --show-all=/etc/passwd",
+        "grep --fi=/etc/passwd x",
+        "wc --files0-from=/etc/passwd",
+        "find . -newer /etc/passwd",
+        "grep -rf /etc/passwd .",
+    ),
+    _command(
+        "P22",
+        "here-documents, source, eval, exec",
+        "cat <<E\n$(id)\nE",
+        "cat <<< id",
+        ". ./x",
+        "source x",
+        "eval id",
+        "exec id",
+        "command id",
+        "trap id EXIT",
+        "if ls; then id; fi",
+        "(id)",
+        "f() { id; }",
+        "! id",
+        "while id; do id; done",
+    ),
+    _command(
         "P23",
-        "NUL and other odd characters in a command",
-        "refused, never split differently from the kernel",
-        _COMMANDS + "test_a_step_that_could_never_run_is_refused",
-        later=_POLICY,
+        "white space that only some programs take for such, CR, NUL",
+        "ls\u00a0id",
+        "ls\u2028id",
+        "ls\rid",
+        "ls\x0bid",
+        "ls\x1bid",
+        "ls\u202eid",
+        "ls\ufeff",
+        tests=(_COMMANDS + "test_a_step_that_could_never_run_is_refused",),
     ),
-    _shown(
+    _command(
         "P24",
         "a command of 20,000 characters, hundreds of variables",
-        "refused before it is executed",
-        _COMMANDS + "test_a_step_that_could_never_run_is_refused",
+        "echo " + "x" * 20_000,
+        "echo " + "x " * 8000,
+        tests=(_COMMANDS + "test_a_step_that_could_never_run_is_refused",),
     ),
     _shown(
         "P25",
@@ -432,7 +535,15 @@ COMMANDS = (
         _ISOLATION + "test_each_of_its_processes_has_limits",
         _ISOLATION + "test_another_user_cannot_escape_by_killing_guardians",
     ),
-    _later("P26", "a policy that changes, a row that is edited", "checked again at execution", _POLICY),
+    _shown(
+        "P26",
+        "a policy that changes, a row that is edited",
+        "checked again when the command is admitted, and when it starts",
+        _GATE + "test_a_command_of_unknown_origin_is_under_the_policy",
+        _GATE + "test_a_changed_command_has_no_approval",
+        _GUARDED + "test_a_refused_command_is_denied_before_a_process_exists",
+        _GUARDED + "test_the_variables_of_a_step_are_checked_too",
+    ),
     _shown(
         "P27",
         "output that imitates a refusal",
@@ -464,18 +575,44 @@ COMMANDS = (
 )
 
 WEBHOOKS = (
-    _shown("W01", "loopback, own port", "refused", _OUTGOING + "test_a_job_does_not_reach_this_machine"),
-    _shown(
+    _live(
+        "W01",
+        "loopback, own port",
+        "refused, nobody connects",
+        commands.calls_nothing_inside("127.0.0.1:{port}", "localhost:{port}", "0.0.0.0:{port}", "[::1]:{port}"),
+        _OUTGOING + "test_a_job_does_not_reach_this_machine",
+        short=True,
+    ),
+    _live(
         "W02",
         "loopback in other spellings",
-        "refused",
+        "refused, nobody connects",
+        commands.calls_nothing_inside("2130706433:{port}", "0x7f.1:{port}", "0177.0.0.1:{port}", "127.1:{port}"),
         _OUTGOING + "test_every_spelling_of_an_internal_address_is_known",
     ),
-    _shown("W03", "metadata services", "refused", _OUTGOING + "test_every_spelling_of_an_internal_address_is_known"),
-    _shown(
+    _live(
+        "W03",
+        "metadata services",
+        "refused",
+        commands.calls_nothing_inside(
+            "[::ffff:169.254.169.254]", "169.254.169.254", "[fd00:ec2::254]", "100.100.100.200"
+        ),
+        _OUTGOING + "test_every_spelling_of_an_internal_address_is_known",
+    ),
+    _live(
         "W04",
         "addresses that translate or tunnel to internal ones",
-        "refused",
+        "refused, nobody connects",
+        commands.calls_nothing_inside(
+            "[64:ff9b::a9fe:a9fe]",
+            "[2002:7f00:1::]:{port}",
+            "[::7f00:1]:{port}",
+            "[fec0::1]",
+            "224.0.0.1",
+            "192.0.0.8",
+            "100.64.0.1",
+            "[::ffff:127.0.0.1]:{port}",
+        ),
         _OUTGOING + "test_every_spelling_of_an_internal_address_is_known",
     ),
     _shown(
@@ -491,33 +628,53 @@ WEBHOOKS = (
         _OUTGOING + "test_a_name_is_resolved_once_so_that_a_second_answer_cannot_change_the_address",
         _OUTGOING + "test_tls_is_asked_for_the_name_although_the_connection_goes_to_the_address",
     ),
-    _shown("W07", "redirects", "not followed", _HTTP + "test_redirects_to_other_hosts_are_not_followed"),
     _shown(
+        "W07",
+        "redirects",
+        "not followed elsewhere, and checked like every request",
+        _HTTP + "test_redirects_to_other_hosts_are_not_followed",
+        _CALLS + "test_a_redirect_to_another_host_is_not_followed",
+        _CALLS + "test_a_redirect_on_the_host_cannot_rebind_its_name_to_an_address_inside",
+    ),
+    _live(
         "W08",
         "user names, blanks, line feeds in a URL",
         "refused",
+        commands.refuses_urls(
+            "http://good.example@127.0.0.1/",
+            "http://good.example#@evil.example/",
+            "http://a\\@evil.example/",
+            "http://good.example/a\tb",
+            "http://good.example/a\nb",
+            "http://:80/",
+            "http://good.example:0/",
+        ),
         _OUTGOING + "test_other_urls_are_refused_before_anything_is_resolved",
         _PINGS + "test_an_invalid_ping_is_refused_by_its_field",
     ),
-    _shown(
+    _live(
         "W09",
         "file:, ftp: and other schemes",
         "refused",
+        commands.refuses_urls(
+            "file:///etc/passwd", "gopher://a/", "ftp://a/", "unix:/run/x", "jar:http://a/", "data:,a", "//a/"
+        ),
         _OUTGOING + "test_other_urls_are_refused_before_anything_is_resolved",
         _PINGS + "test_an_invalid_ping_is_refused_by_its_field",
     ),
-    _shown(
+    _live(
         "W10",
         "ports of other services",
         "refused unless listed",
+        commands.calls_nothing_inside(*(f"8.8.8.8:{port}" for port in (22, 25, 5432, 6379, 4222))),
         _OUTGOING + "test_ports_of_other_protocols_need_a_listed_host",
     ),
-    _shown(
+    _live(
         "W11",
-        "line feeds in a URL; headers set by a job",
-        "refused; jobs set no headers",
+        "line feeds in a URL and in headers; headers of the connection",
+        "refused",
+        commands.refuses_headers,
         _PINGS + "test_an_invalid_ping_is_refused_by_its_field",
-        later=_HTTP_JOBS,
     ),
     _shown(
         "W12",
@@ -533,9 +690,32 @@ WEBHOOKS = (
         "the call fails",
         _OUTGOING + "test_a_certificate_of_an_unknown_authority_is_refused",
     ),
-    _later("W14", "an answer with secrets of another system", "bounded, redacted, readable by role", _HTTP_JOBS),
-    _later("W15", "signatures of deliveries", "verifiable, refused when replayed", _WEBHOOKS),
-    _later("W16", "targets, tokens and mentions in messages", "encoded, cut, mentions off", _WEBHOOKS),
+    _shown(
+        "W14",
+        "an answer with secrets of another system",
+        "bounded, redacted, readable by role",
+        _CALLS + "test_a_huge_answer_is_cut",
+        _CALLS + "test_secrets_are_sent_and_never_stored",
+        _CALLS + "test_a_secret_that_the_cut_splits_leaves_no_beginning",
+        _API + "test_tenant_isolation.py::test_objects_of_another_tenant_are_neither_seen_nor_changed",
+    ),
+    _shown(
+        "W15",
+        "signatures of deliveries",
+        "verifiable, over the time and the body",
+        _CHANNELS + "test_a_webhook_is_signed_as_standard_webhooks_defines_it",
+        _CHANNELS + "test_the_signature_is_that_of_the_example_in_the_standard",
+        "tests/docs/test_examples.py",
+    ),
+    _shown(
+        "W16",
+        "targets, tokens and mentions in messages",
+        "checked, hidden, cut, mentions off",
+        "tests/core/jobs/test_announce_fields.py::test_a_channel_that_the_settings_lack_or_that_needs_more_is_refused",
+        _CHANNELS + "test_no_token_is_in_an_error_even_if_the_service_repeats_it",
+        _TEXT + "test_nothing_calls_everybody",
+        "tests/core/announcements/test_split.py::test_every_part_is_within_the_limit_of_its_service_and_nothing_is_lost",
+    ),
     _shown(
         "W17",
         "proxy variables in the environment",
@@ -546,16 +726,17 @@ WEBHOOKS = (
 
 TOKENS = (
     _live("J01", "no algorithm", "refused", api.unsigned_tokens, _HOSTILE_TOKEN, short=True),
-    _shown("J02", "the public key as a shared secret", "refused", _HOSTILE_TOKEN),
-    _shown(
+    _live("J02", "the public key as a shared secret", "refused", tokens.shared_secrets, _HOSTILE_TOKEN),
+    _live(
         "J03",
         "keys in the header",
         "ignored, no request made",
+        tokens.embedded_keys,
         _HOSTILE_TOKEN,
         _JWT + "test_no_address_in_a_token_is_ever_asked",
     ),
-    _shown("J04", "key ids that are paths, SQL, lists, long", "refused", _HOSTILE_TOKEN),
-    _shown("J05", "critical extensions", "refused", _HOSTILE_TOKEN),
+    _live("J04", "key ids that are paths, SQL, lists, long", "refused", tokens.key_ids, _HOSTILE_TOKEN),
+    _live("J05", "critical extensions", "refused", tokens.critical_extensions, _HOSTILE_TOKEN),
     _shown(
         "J06",
         "other audiences",
@@ -563,18 +744,26 @@ TOKENS = (
         _HOSTILE_TOKEN,
         "tests/core/test_auth.py::test_an_audience_counts_if_we_are_in_it",
     ),
-    _shown("J07", "almost the issuer", "refused; keys belong to an issuer", _HOSTILE_TOKEN),
-    _shown("J08", "lifetimes that are missing, over, in the future, no numbers", "refused", _HOSTILE_TOKEN, _CLAIMS),
-    _shown("J09", "a claim twice", "refused", _HOSTILE_TOKEN),
-    _shown(
+    _live("J07", "almost the issuer", "refused; keys belong to an issuer", tokens.other_issuers, _HOSTILE_TOKEN),
+    _live(
+        "J08",
+        "lifetimes that are missing, over, in the future, no numbers",
+        "refused",
+        tokens.lifetimes,
+        _HOSTILE_TOKEN,
+        _CLAIMS,
+    ),
+    _live("J09", "a claim twice", "refused", tokens.claims_twice, _HOSTILE_TOKEN),
+    _live(
         "J10",
         "roles of another type, case or name",
         "only known roles count",
+        tokens.unknown_roles,
         "tests/core/test_auth.py::test_only_known_roles_count_to_the_letter",
     ),
-    _shown("J11", "identity and refresh tokens, other tenants", "refused", _CLAIMS),
-    _shown("J12", "encrypted, nested, unencoded, megabytes", "refused", _HOSTILE_TOKEN),
-    _shown("J13", "signatures of zeros, padded, in another alphabet", "refused", _HOSTILE_TOKEN),
+    _live("J11", "identity and refresh tokens, other tenants", "refused", tokens.other_tokens, _CLAIMS),
+    _live("J12", "encrypted, nested, unencoded, megabytes", "refused", tokens.other_forms, _HOSTILE_TOKEN),
+    _live("J13", "signatures of zeros, padded, in another alphabet", "refused", tokens.signatures, _HOSTILE_TOKEN),
     _shown(
         "J14",
         "weak, shared, doubled keys",

@@ -140,6 +140,7 @@ def test_ports_of_other_protocols_need_a_listed_host() -> None:
         "http://@good.example/",
         "http://good.example:0/",
         "http://good.example\\@evil/",
+        "http://good.example#@evil/",
         "http://good.example/\t",
         "gopher://good.example/",
         "file:///etc/passwd",

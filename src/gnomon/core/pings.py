@@ -38,13 +38,13 @@ def append_url_suffix(url: str, suffix: str) -> str:
 
 
 def is_http_url(url: str) -> bool:
-    """Whether it is a plain HTTP URL, without credentials or characters that could be misread as more."""
+    """Whether it is a plain HTTP URL, without credentials, fragment or characters that could be misread as more."""
     try:
         parts = urlsplit(url)
         named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return named and "@" not in parts.netloc and url.isascii() and url.isprintable() and not set(url) & set(" \\")
+    return named and "@" not in parts.netloc and url.isascii() and url.isprintable() and not set(url) & set(" \\#")
 
 
 #: Stands for the path and the query of a URL.
