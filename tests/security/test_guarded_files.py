@@ -18,10 +18,11 @@ from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.app.doctor import diagnose
 from gnomon.app.files import read_jobs_file, read_schedules_of_file
-from gnomon.config.sections import AuthSettings
+from gnomon.app.secrets import secret_source
+from gnomon.config.sections import AuthSettings, SecretsSettings
 from gnomon.config.settings import load
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.errors import FileError
+from gnomon.errors import FieldError, FileError
 from gnomon.services.observability.health import Severity
 from gnomon.testing.clock import Recorder
 from support.gnomon_processes import up
@@ -122,6 +123,23 @@ def test_a_file_that_others_may_write_to_is_refused(kind: str, expose: Callable[
 
     with pytest.raises(FileError, match=r"chmod [og]-w"):
         read(place)
+
+
+EXPOSURES = (writable_by_everybody, in_an_open_folder, below_an_open_folder, behind_a_link_in_an_open_folder)
+
+
+@pytest.mark.parametrize("expose", EXPOSURES)
+def test_a_secret_that_others_may_choose_is_refused_without_its_place(
+    expose: Callable[[Path], None], place: Path
+) -> None:
+    place.write_text("hunter22")
+    secrets = secret_source(SecretsSettings(allow=("file",), folder=str(place.parent)))
+    assert secrets.read("file", tenant="default", job="j") == "hunter22"
+    expose(place)
+
+    with pytest.raises(FieldError, match="others may write to its file") as refused:
+        secrets.read("file", tenant="default", job="j")
+    assert str(place.parent) not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", FILES)

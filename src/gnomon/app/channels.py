@@ -1,16 +1,16 @@
 """The channels that the settings name."""
 
-import os
 from collections.abc import Callable, Mapping
 
 from gnomon.adapters.channels.configured_channel import ConfiguredChannel, MessageSender
 from gnomon.adapters.http_client import HttpClient, configured_client
+from gnomon.app.secrets import secret_source
 from gnomon.config.channels import ChannelSettings
 from gnomon.config.sections import SecretsSettings
 from gnomon.config.settings import Settings
 from gnomon.core.announcements.channels import ChannelKind
 from gnomon.ports.announcements import Channel
-from gnomon.runners.secrets import SecretSource, redactor
+from gnomon.runners.secrets import redactor
 
 #: The job that reads the secrets of channels: the administrator has named them, so that no rule is needed.
 _READER = "channels"
@@ -34,7 +34,7 @@ def secret_reader(settings: SecretsSettings) -> Callable[[str], str]:
     """Reads the secrets that the configuration itself names."""
 
     def read(name: str) -> str:
-        source = SecretSource(SecretsSettings(allow=(f"{name}=*",), folder=settings.folder), os.environ)
+        source = secret_source(SecretsSettings(allow=(f"{name}=*",), folder=settings.folder))
         return source.read(name, tenant="default", job=_READER)
 
     return read

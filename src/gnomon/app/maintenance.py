@@ -1,7 +1,6 @@
 """The maintenance services of a node: they clean, repair, check, seal and ping."""
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from gnomon.adapters.http_client import HttpPingSender, configured_client
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.app.auth import checkpoint_signer
 from gnomon.app.channels import open_channels
+from gnomon.app.secrets import secret_source
 from gnomon.config.archive_address import read_archive_address
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
@@ -21,7 +21,6 @@ from gnomon.errors import ArchiveUnavailable
 from gnomon.ports.maintenance import Archive
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
-from gnomon.runners.secrets import SecretSource
 from gnomon.services.coordination import Singleton
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import run_loop
@@ -134,7 +133,7 @@ def build_pinger(
 
     It calls the scheduler's own address while `deciding` says that this process decides ticks.
     """
-    secrets = SecretSource(settings.secrets, os.environ)
+    secrets = secret_source(settings.secrets)
     return Pinger(
         store.executions,
         WorkflowCache(store.jobs),

@@ -12,6 +12,7 @@ from pathlib import Path
 from gnomon.adapters.http_client import HttpClient
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.app.channels import secret_reader
+from gnomon.app.secrets import secret_source
 from gnomon.config.settings import Settings
 from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.runs.outcomes import Assignment
@@ -20,7 +21,6 @@ from gnomon.ports.execution import Runner
 from gnomon.runners.agents.agent_runner import AgentEnvironment, agents_are_installed
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner, NotifyingRunner
-from gnomon.runners.secrets import SecretSource
 from gnomon.runners.workspace import Workspace
 
 
@@ -71,7 +71,7 @@ def build_runner(
         functions,
         settings.worker,
         default_timeout_ms=settings.execution.default_timeout_ms,
-        secrets=SecretSource(settings.secrets, os.environ),
+        secrets=secret_source(settings.secrets),
         shell=settings.shell,
         workspace=workspace,
         http=HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")),

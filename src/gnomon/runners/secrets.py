@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -21,10 +21,22 @@ _SHORTEST = 4
 _LARGEST_FILE = 65_536
 
 
+#: Returns the content of a file, of at most so many bytes; OSError if it cannot be read, or may not be used.
+ReadSecretFile = Callable[[Path, int], bytes]
+
+
+def _read_any_file(path: Path, most: int) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(most)
+
+
 class SecretSource:
     """Reads secrets from files or the environment when an attempt starts, and stores none."""
 
-    def __init__(self, settings: SecretsSettings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: SecretsSettings, environ: Mapping[str, str], *, read_file: ReadSecretFile = _read_any_file
+    ) -> None:
+        self._read_file = read_file
         self._rules = read_secret_rules(settings.allow)
         self._folder = Path(settings.folder) if settings.folder else None
         self._environ = environ
@@ -61,11 +73,13 @@ class SecretSource:
         if not file.is_relative_to(folder) or not file.is_file():
             return None
         try:
-            with file.open("rb") as opened:
-                raw = opened.read(_LARGEST_FILE + 1)
+            raw = self._read_file(file, _LARGEST_FILE + 1)
             text = raw.decode()
-        except (OSError, UnicodeDecodeError):
-            raise FieldError("secret", name, "cannot be read from its file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            # A refusal has no number. The log of the run must not show where the file is.
+            refused = isinstance(error, OSError) and error.errno is None
+            reason = "is refused, since others may write to its file" if refused else "cannot be read from its file"
+            raise FieldError("secret", name, reason) from None
         if len(raw) > _LARGEST_FILE:
             raise FieldError("secret", name, f"is larger than {_LARGEST_FILE} bytes")
         return text.removesuffix("\n").removesuffix("\r")
