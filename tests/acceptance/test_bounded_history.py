@@ -19,6 +19,7 @@ from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness
+from support.sqlite_files import new_sqlite_file
 
 JOBS, WEEKS, RETENTION_DAYS = 25, 4, 3
 #: Every so often they run.
@@ -91,7 +92,7 @@ def size_of(plant: LoadedNode, file: Path) -> int:
 @pytest.fixture
 async def plant(tmp_path: Path) -> AsyncIterator[LoadedNode]:
     clock = VirtualClock(NOON)
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     made = LoadedNode(store, clock, tmp_path / "archive")
     await made.register()
     yield made

@@ -14,6 +14,7 @@ from gnomon.core.model import Result, RunStatus
 from support.effort import EFFORT
 from support.fleet_processes import all_runs, launch, wait_until_all_over
 from support.gnomon_processes import up
+from support.sqlite_files import new_sqlite_file
 from support.witness import read_witness
 
 JOBS = """
@@ -34,7 +35,7 @@ ORDER = {"left": ["extract"], "right": ["extract"], "load": ["right", "each1", "
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
     yield store
     await store.close()
 

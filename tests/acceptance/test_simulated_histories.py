@@ -27,6 +27,7 @@ from gnomon.testing.simulation import Simulation
 from support.defective_stores import StoreFactory, with_part, with_rules, with_schedules
 from support.effort import seed_batches, some_quick
 from support.random_simulation import HOUR, STARTS, NewestFirst, RandomSimulation, simulate
+from support.sqlite_files import new_sqlite_file
 
 pytestmark = pytest.mark.guarantee("S1", "S2", "S8", "S10", "S11", "S16", "C3")
 
@@ -346,7 +347,7 @@ async def test_a_spoiled_history_is_seen(
 @pytest.mark.parametrize("seed", seed_batches(1, 15, 1))
 async def test_no_history_on_sqlite_breaks_a_rule(seed: int, tmp_path: Path) -> None:
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     world = RandomSimulation(store, clock, f"sqlite {seed}")
     await world.populate()
     history = await world.simulation.run(2 * HOUR)

@@ -16,6 +16,7 @@ from gnomon.core.model import Catchup, Overlap
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker, TickerHealth
 from gnomon.testing.clock import Recorder, VirtualClock
+from support.sqlite_files import new_sqlite_file
 
 pytestmark = pytest.mark.guarantee("E4", "S1", "S2")
 
@@ -51,7 +52,7 @@ class TickerOnFile:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[TickerOnFile]:
     clock = VirtualClock(NOON)
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     await store.schedules.add(SCHEDULES, actor="ada", tzdata="")
     yield TickerOnFile(store, clock)
     await store.close()

@@ -12,6 +12,19 @@ def api_setup() -> ApiFixture:
     return ApiFixture()
 
 
+@pytest.fixture(scope="module")
+def shared_setup() -> ApiFixture:
+    """One for all tests of a module whose requests are refused or only read."""
+    return ApiFixture()
+
+
+@pytest.fixture
+async def shared_admin(shared_setup: ApiFixture) -> AsyncIterator[ApiCaller]:
+    async with shared_setup.caller("admin") as somebody:
+        yield somebody
+    assert shared_setup.unhandled_errors == []
+
+
 @pytest.fixture
 async def admin(api_setup: ApiFixture) -> AsyncIterator[ApiCaller]:
     async with api_setup.caller("admin") as somebody:

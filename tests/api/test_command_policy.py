@@ -214,7 +214,7 @@ async def test_the_rest_of_the_budget_is_shown(api_setup: ApiFixture, token: str
 # ---- read-only -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def read_only_setup() -> ApiFixture:
     return ApiFixture(security=SecuritySettings(autonomy=Autonomy.READ_ONLY))
 

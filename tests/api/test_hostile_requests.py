@@ -46,13 +46,13 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize("raw", BAD_BODIES.values(), ids=BAD_BODIES)
-async def test_a_body_that_cannot_be_meant_is_refused(admin: ApiCaller, raw: bytes) -> None:
-    refused = await admin.ask("POST", "/v1/jobs", raw=raw)
+async def test_a_body_that_cannot_be_meant_is_refused(shared_admin: ApiCaller, raw: bytes) -> None:
+    refused = await shared_admin.ask("POST", "/v1/jobs", raw=raw)
 
     assert refused.status_code in (400, 422)
     assert refused.headers["content-type"] == "application/problem+json"
     assert "Traceback" not in refused.text
-    assert await nothing_stands(admin)
+    assert await nothing_stands(shared_admin)
 
 
 BAD_FIELDS: dict[str, dict[str, Any]] = {
@@ -105,15 +105,17 @@ BAD_FIELDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.req("H-22")
 @pytest.mark.parametrize("said", BAD_FIELDS.values(), ids=BAD_FIELDS)
-async def test_a_field_that_cannot_be_meant_is_named(admin: ApiCaller, said: dict[str, Any]) -> None:
-    refused = await admin.post("/v1/jobs", {key: value for key, value in {**JOB, **said}.items() if value is not None})
+async def test_a_field_that_cannot_be_meant_is_named(shared_admin: ApiCaller, said: dict[str, Any]) -> None:
+    refused = await shared_admin.post(
+        "/v1/jobs", {key: value for key, value in {**JOB, **said}.items() if value is not None}
+    )
 
     [fault] = refused.json()["errors"]
     assert refused.status_code == 422
     assert fault["field"].partition(".")[0].partition("[")[0] in (*said, "schedule")
     assert fault["reason"]
     assert len(refused.content) < 2000
-    assert await nothing_stands(admin)
+    assert await nothing_stands(shared_admin)
 
 
 async def test_an_input_of_64_kib_is_taken_and_one_byte_more_is_not(admin: ApiCaller) -> None:
@@ -165,11 +167,11 @@ async def test_a_body_without_end_is_cut_off() -> None:
     ],
     ids=str,
 )
-async def test_a_body_in_another_format_is_refused(admin: ApiCaller, headers: dict[str, str]) -> None:
-    refused = await admin.ask("POST", "/v1/jobs", JOB, headers=headers)
+async def test_a_body_in_another_format_is_refused(shared_admin: ApiCaller, headers: dict[str, str]) -> None:
+    refused = await shared_admin.ask("POST", "/v1/jobs", JOB, headers=headers)
 
     assert refused.status_code == 415
-    assert await nothing_stands(admin)
+    assert await nothing_stands(shared_admin)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +196,8 @@ async def test_a_body_in_another_format_is_refused(admin: ApiCaller, headers: di
         "job=a/b",
     ],
 )
-async def test_a_question_that_cannot_be_meant_is_refused(admin: ApiCaller, asked: str) -> None:
-    refused = await admin.get(f"/v1/executions?{asked}")
+async def test_a_question_that_cannot_be_meant_is_refused(shared_admin: ApiCaller, asked: str) -> None:
+    refused = await shared_admin.get(f"/v1/executions?{asked}")
 
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == asked.partition("=")[0]
@@ -269,7 +271,7 @@ async def test_pages_of_fires_at_one_instant_lose_none_and_repeat_none(admin: Ap
 
 
 @pytest.mark.parametrize("path", ["//v1/health", "/v1//jobs", "/v1/jobs/../health", "/v1/jobs/..%2f..%2fmetrics"])
-async def test_an_address_that_two_could_read_differently_is_refused(api_setup: ApiFixture, path: str) -> None:
+async def test_an_address_that_two_could_read_differently_is_refused(shared_setup: ApiFixture, path: str) -> None:
     seen: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -286,7 +288,7 @@ async def test_an_address_that_two_could_read_differently_is_refused(api_setup: 
         "query_string": b"",
         "headers": [],
     }
-    await api_setup.app(scope, receive, send)
+    await shared_setup.app(scope, receive, send)
 
     assert seen[0]["status"] == 400
 
@@ -400,9 +402,9 @@ def test_no_body_fails_hangs_or_changes_anything_unless_it_is_a_job(
     ],
 )
 async def test_an_invalid_query_is_refused_in_its_own_words(
-    admin: ApiCaller, asked: str, field: str, reason: str
+    shared_admin: ApiCaller, asked: str, field: str, reason: str
 ) -> None:
-    [fault] = (await admin.get(asked)).json()["errors"]
+    [fault] = (await shared_admin.get(asked)).json()["errors"]
 
     assert fault["field"] == field
     assert reason in fault["reason"]

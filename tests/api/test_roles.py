@@ -42,9 +42,9 @@ async def status_of(somebody: ApiCaller, route: ApiRoute) -> int:
 @pytest.mark.parametrize("role", MAY)
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name != "follow_changes"], ids=lambda one: one.name)
 async def test_every_route_lets_in_those_who_may_and_nobody_else(
-    api_setup: ApiFixture, route: ApiRoute, role: str
+    shared_setup: ApiFixture, route: ApiRoute, role: str
 ) -> None:
-    async with api_setup.caller(role) as somebody:
+    async with shared_setup.caller(role) as somebody:
         status = await status_of(somebody, route)
 
     assert (status != 403) == (route.name in MAY[role] | EVERYBODY)
@@ -54,9 +54,9 @@ async def test_every_route_lets_in_those_who_may_and_nobody_else(
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.name not in EVERYBODY], ids=lambda one: one.name)
 @pytest.mark.parametrize("token", [None, "stolen"])
 async def test_an_unknown_caller_is_rejected_by_every_route(
-    api_setup: ApiFixture, route: ApiRoute, token: str | None
+    shared_setup: ApiFixture, route: ApiRoute, token: str | None
 ) -> None:
-    async with api_setup.caller(token) as somebody:
+    async with shared_setup.caller(token) as somebody:
         path = route.path.replace("{name}", "report").replace("{id}", "run_1").replace("{step}", "main")
         refused = await somebody.ask(route.method, path, {})
 

@@ -1,4 +1,4 @@
-"""The command line in real processes: output, errors and exit codes."""
+"""The command line: output, errors and exit codes; in a process where more than the command matters."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import yaml
 
 import gnomon
 from gnomon.adapters.sql.migrator import SCHEMA
+from support.command_line import run_command
 
 ROOT = Path(__file__).parents[2]
 FRIDAY = ("--from", "2026-03-06T12:00:00Z")
@@ -18,6 +19,10 @@ FILE = ("-f", "examples/jobs.yaml", "--from", "2026-03-07T23:59:00Z")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, folder=ROOT)
+
+
+def run_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("gnomon")
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
 
@@ -28,12 +33,22 @@ def lines(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["explain", "@daily", *FRIDAY, "-n", "1"], ["explain", "61 * * * *"], ["explian"], ["jobs"]],
+)
+def test_a_process_prints_and_exits_as_the_command_does(arguments: list[str]) -> None:
+    inside, process = run(*arguments), run_process(*arguments)
+
+    assert (process.stdout, process.stderr, process.returncode) == (inside.stdout, inside.stderr, inside.returncode)
+
+
 def test_the_version_is_the_packages() -> None:
     assert lines("--version") == [f"gnomon {gnomon.__version__}"]
 
 
 def test_help_names_every_command() -> None:
-    text = "\n".join(lines("--help"))
+    text = run_process("--help").stdout
 
     assert all(command in text for command in ("explain", "schedule"))
 

@@ -30,6 +30,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 @pytest.fixture
 def prompt(empty: CliPrompt) -> CliPrompt:
+    empty.make_database()
     empty.lines("jobs", "apply", "-f", "jobs.yaml")
     return empty
 

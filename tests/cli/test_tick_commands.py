@@ -13,6 +13,7 @@ from support.cli_prompt import CliPrompt
 @pytest.fixture
 def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
     prompt = CliPrompt(tmp_path, monkeypatch, capsys)
+    prompt.make_database()
     prompt.lines("jobs", "apply", "-f", "jobs.yaml")
     return prompt
 

@@ -18,6 +18,7 @@ from support.cli_prompt import JOBS, CliPrompt
 @pytest.fixture
 def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CliPrompt:
     made = CliPrompt(tmp_path, monkeypatch, capsys)
+    made.make_database()
     made.lines("jobs", "apply", "-f", "jobs.yaml")
     return made
 

@@ -35,6 +35,7 @@ from support.gnomon_processes import TESTS, GnomonProcess, up
 from support.nats_redis_servers import Nats
 from support.nats_users import nats_with_users
 from support.postgres_server import postgres
+from support.sqlite_files import new_sqlite_file
 from support.task_steps import workflow
 
 #: A text that is in every input, output and event of these tests.
@@ -180,7 +181,7 @@ def test_the_files_of_a_database_do_not_hold_the_plain_text(tmp_path: Path) -> N
 
 async def test_an_envelope_that_was_moved_to_another_run_is_not_executed(tmp_path: Path) -> None:
     payloads = PayloadAccess(cipher=AesGcmCipher([fresh_key()]))
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON, payloads=payloads)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=lambda: NOON, payloads=payloads)
     harness = ExecutionHarness(store=store)
     job = await harness.job(workflow())
     runs = [new_requested_run(RunId(f"run_{n}"), job, source=RunSource.API, now=NOON) for n in (1, 2)]

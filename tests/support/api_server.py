@@ -20,6 +20,7 @@ from gnomon.runners.open_files import open_files_limit
 from gnomon.runners.registry import Functions
 from gnomon.services.observed_events import ThrottledEvents
 from support.api_fixture import ApiFixture
+from support.sqlite_files import new_sqlite_file
 
 
 async def serve_fixture_on(api_setup: ApiFixture, listening: socket.socket, stop: asyncio.Event) -> None:
@@ -58,6 +59,8 @@ def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
 
 def background_scheduler(database: Path, **settings: object) -> BackgroundScheduler:
     """A scheduler on a file without registered functions, whatever else this process has imported."""
+    if not database.exists():
+        new_sqlite_file(database)
     flags = {"database.url": f"sqlite:///{database}", "server.port": 0, "metrics.enabled": False}
     flags |= {name.replace("__", "."): value for name, value in settings.items()}
     return BackgroundScheduler(ServerOptions(settings=load(flags=flags), functions=Functions(), api=True))

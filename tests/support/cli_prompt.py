@@ -15,6 +15,7 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.cli import main
 from gnomon.core.model import Result, RunId
+from support.sqlite_files import new_sqlite_file
 from support.task_steps import completion_of, take_task, workflow
 
 T = TypeVar("T")
@@ -63,6 +64,10 @@ class CliPrompt:
 
     def write(self, text: str) -> None:
         (self.folder / "jobs.yaml").write_text(text)
+
+    def make_database(self) -> None:
+        """Make the database that the first command would make."""
+        new_sqlite_file(self.folder / "gnomon.db")
 
     def run(self, *arguments: str) -> CommandResult:
         self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])

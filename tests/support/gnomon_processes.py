@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from support.sqlite_files import new_sqlite_file
+
 TESTS = Path(__file__).parents[1]
 #: Where ours is looked for, and then where whoever runs the tests looks.
 _PATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -116,6 +118,9 @@ def _running(
     environment: Mapping[str, str] | None,
     open_files: tuple[int, int] | None = None,
 ) -> Iterator[GnomonProcess]:
+    if isinstance(database, Path) and database.parent.is_dir() and not database.exists():
+        # The process finds what its migrations would make; hundreds of them start.
+        new_sqlite_file(database)
     limited = None if open_files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
     process = subprocess.Popen(
         [sys.executable, "-m", "gnomon", command, "--database", str(database), *arguments],

@@ -16,6 +16,7 @@ from gnomon.ports.schedules import JobChangeset
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
 from support.postgres_server import postgres
+from support.sqlite_files import new_sqlite_file
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def clock() -> VirtualClock:
 @pytest.fixture(params=["sqlite", 18], ids=str)
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[SqlStore]:
     if request.param == "sqlite":
-        store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+        store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
         yield store
         await store.close()
         return

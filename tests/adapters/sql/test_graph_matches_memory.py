@@ -27,6 +27,7 @@ from gnomon.ports.tasks import WorkerInfo
 from gnomon.testing.clock import VirtualClock
 from support.execution import ExecutionHarness
 from support.postgres_server import postgres
+from support.sqlite_files import new_sqlite_file
 from support.store_pair import StorePair, full_snapshot
 from support.task_steps import LEASE
 
@@ -198,7 +199,7 @@ class GraphOperators:
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorePair]:
     memory = MemoryStore(lambda: LATER)
     if request.param == "sqlite":
-        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: LATER)
+        sql = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=lambda: LATER)
         yield StorePair(memory, sql)
         await sql.close()
         return

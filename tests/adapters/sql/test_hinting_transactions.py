@@ -20,6 +20,7 @@ from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.events import EventService
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness
+from support.sqlite_files import new_sqlite_file
 from support.task_steps import admission, completion_of, take_task, workflow
 
 
@@ -42,7 +43,7 @@ class HintRecorder:
 @pytest.fixture
 async def reported(tmp_path: Path) -> AsyncIterator[HintRecorder]:
     clock = VirtualClock(NOON)
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     yield HintRecorder(store, clock)
     await store.close()
 
@@ -160,7 +161,7 @@ async def test_a_commit_sends_its_hints_once_and_a_rollback_sends_none(reported:
 
 
 async def test_a_store_that_nobody_listens_to_hints_at_nothing(tmp_path: Path) -> None:
-    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
 
     assert await store.transactions.write(hinting) == "done"
     await store.close()

@@ -11,11 +11,12 @@ from gnomon.adapters.sql import SqlStore
 from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.services.observability.metrics import MetricsRecorder
+from support.sqlite_files import new_sqlite_file
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_sqlite(str(tmp_path / "gnomon.db"))
+    opened = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
     yield opened
     await opened.close()
 

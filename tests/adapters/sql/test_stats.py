@@ -12,6 +12,7 @@ from gnomon.adapters.sql.stats import read_stats
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import RunId
+from support.sqlite_files import new_sqlite_file
 
 #: These have as many rows as there are shards, workers or numbers of a schema.
 SMALL = ("shard", "worker", "gnomon_meta", "sqlite_master")
@@ -19,7 +20,7 @@ SMALL = ("shard", "worker", "gnomon_meta", "sqlite_master")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: NOON + MINUTE)
+    opened = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=lambda: NOON + MINUTE)
     await opened.schedules.add([minutely("early"), minutely("late")], actor="ada", tzdata="")
     yield opened
     await opened.close()

@@ -24,6 +24,7 @@ from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.core.triggers import At
 from gnomon.ports.runs import RunQuery
 from support.postgres_server import postgres
+from support.sqlite_files import new_sqlite_file
 from support.store_pair import StorePair, full_snapshot
 from support.task_steps import LEASE, admission, completion_of, workflow
 
@@ -46,7 +47,7 @@ LATER = NOON + 30 * 24 * 60 * MINUTE
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorePair]:
     memory = MemoryStore(lambda: LATER)
     if request.param == "sqlite":
-        sql = await open_sqlite(str(tmp_path / "gnomon.db"), now=lambda: LATER)
+        sql = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=lambda: LATER)
         yield StorePair(memory, sql)
         await sql.close()
         return

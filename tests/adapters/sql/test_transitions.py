@@ -20,6 +20,7 @@ from gnomon.core.model import Overlap, RunId, RunSource, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import INITIAL, TRANSITIONS, TaskState
 from gnomon.errors import IllegalTransition
+from support.sqlite_files import new_sqlite_file
 
 SOURCE = Path(gnomon.__file__).parent
 EDGES = {(before, after) for before, exits in TRANSITIONS.items() for after in exits}
@@ -58,7 +59,7 @@ def test_one_edge_that_is_missing_refuses_the_whole_statement() -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    store = await open_sqlite(str(tmp_path / "gnomon.db"))
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
     yield store
     await store.close()
 

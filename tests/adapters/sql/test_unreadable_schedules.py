@@ -16,6 +16,7 @@ from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.triggers import OnEvent
 from gnomon.errors import UsageError
 from support.postgres_server import postgres
+from support.sqlite_files import new_sqlite_file
 from support.task_steps import finish_run, runs_of
 
 NOW = NOON + MINUTE
@@ -36,7 +37,7 @@ UNREADABLE = {
 @pytest.fixture(params=["sqlite", 18], ids=str)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
     if request.param == "sqlite":
-        store = await open_sqlite(str(tmp_path / "gnomon.db"))
+        store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
         yield store
         await store.close()
         return

@@ -22,6 +22,7 @@ from gnomon.services.operations.launcher import Launcher, ReplayedLetter
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
 from support.gates import at_once
+from support.sqlite_files import new_sqlite_file
 
 pytestmark = pytest.mark.usefixtures("any_gate")
 
@@ -38,7 +39,7 @@ def graph(*steps: Step) -> Workflow:
 async def harness(tmp_path: Path) -> AsyncIterator[ExecutionHarness]:
     """On a file: in memory nothing is shared by a commit."""
     clock = VirtualClock(NOON)
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     harness = ExecutionHarness(store=store, clock=clock, flags={"worker.slots": 2})
     harness.share_process()
     yield harness

@@ -20,6 +20,7 @@ from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.testing.clock import VirtualClock
 from support.effort import EFFORT
 from support.execution import ExecutionHarness, FakeRunner
+from support.sqlite_files import new_sqlite_file
 
 PARTS = {"tasks", "attempts"}
 CHANGES = {"admit", "take", "report", "fan_out", "renew"}
@@ -245,7 +246,7 @@ async def check_given(timeline: RandomGraphRun, made: Mapping[str, Task]) -> Non
 async def test_on_a_file_each_step_is_given_what_the_one_before_it_returned(seed: int, tmp_path: Path) -> None:
     """With few slots, so that much of what is handed over has to wait for one."""
     clock = VirtualClock(NOON)
-    store = await open_sqlite(str(tmp_path / "gnomon.db"), now=clock.now)
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")), now=clock.now)
     slots = random.Random(seed).choice((2, 3, 5))
     timeline = RandomGraphRun(f"file {seed}", size=20, chance=0.1, slots=slots, store=store, clock=clock)
     run = await timeline.play()
