@@ -32,7 +32,6 @@ jobs:
       - { step: first, command: "echo first" }
       - { step: each, command: echo item, depends_on: [first], foreach: [1, 2] }
 """
-LOGGED = re.compile(r"[-0-9]{10} [:0-9]{8} \[")
 NOW = re.compile('(from|until|compared_until|at|local)"?: ')
 
 
@@ -41,11 +40,6 @@ class RemotePrompt(CliPrompt):
 
     address: str
     token: str
-
-    def run(self, *arguments: str) -> CommandResult:
-        """The output without the log lines of the server in this process."""
-        done = super().run(*arguments)
-        return done._replace(out=[line for line in done.out if not LOGGED.match(line)])
 
     def keep_token(self, mode: int) -> Path:
         """A file with the token and these permissions."""

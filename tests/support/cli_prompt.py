@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pwd
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from support.sqlite_files import new_sqlite_file
 from support.task_steps import completion_of, take_task, workflow
 
 T = TypeVar("T")
+#: The beginning of a line of the log.
+_LOGGED = re.compile(r"[-0-9]{10} [:0-9]{8} \[")
 JOBS = """
 jobs:
   - name: report
@@ -70,11 +73,13 @@ class CliPrompt:
         new_sqlite_file(self.folder / "gnomon.db")
 
     def run(self, *arguments: str) -> CommandResult:
+        """Run the command; the output is without the log lines of a scheduler in this process."""
         self._monkeypatch.setattr(sys, "argv", ["gnomon", *arguments])
         with pytest.raises(SystemExit) as left:
             main()
         printed = self._capsys.readouterr()
-        return CommandResult(int(str(left.value.code)), printed.out.splitlines(), printed.err.splitlines())
+        out = [line for line in printed.out.splitlines() if not _LOGGED.match(line)]
+        return CommandResult(int(str(left.value.code)), out, printed.err.splitlines())
 
     def lines(self, *arguments: str) -> list[str]:
         done = self.run(*arguments)

@@ -3,14 +3,16 @@
 import io
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from typer import Abort
 from typer.exceptions import TyperException
 from typer.main import get_command
 
 from gnomon.cli.commands import app
-from gnomon.cli.flags import add_server_options
+from gnomon.cli.flags import add_server_options, forget_flags
 from gnomon.cli.output import Format, choose_format, discard_output, show_errors, show_usage_error
 from gnomon.errors import GnomonError, JobsFileError, UsageError
 
@@ -45,10 +47,17 @@ def _run_and_flush() -> int:
     return code
 
 
+@cache
+def _command() -> Any:  # noqa: ANN401 - the types of the library are private
+    """The command with its sub-commands. Most of the time of a short command goes into building them."""
+    return add_server_options(get_command(app))
+
+
 def _run() -> int:
     choose_format(Format.TABLE)
+    forget_flags()
     try:
-        code = add_server_options(get_command(app)).main(prog_name="gnomon", standalone_mode=False)
+        code = _command().main(prog_name="gnomon", standalone_mode=False)
     except TyperException as misuse:
         show_usage_error(misuse.format_message())
         return EXIT_USAGE

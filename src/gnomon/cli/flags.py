@@ -60,10 +60,14 @@ def _refuse_server() -> None:
         raise UsageError(f"{named} cannot be used with this command: it needs direct access to the database")
 
 
-def add_server_options(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
-    """The command with the server options added to its root and to every sub-command that takes --database."""
+def forget_flags() -> None:
+    """Forget the flags of the command that this process ran before."""
     _CURRENT.set(None)
     _ZONE.set(None)
+
+
+def add_server_options(command: Any) -> Any:  # noqa: ANN401 - commands and groups have no public type in common
+    """The command with the server options added to its root and to every sub-command that takes --database."""
     options, zone = get_command(_OPTIONS).params, get_command(_ZONE_OPTIONS).params
     command.params += options + zone
     for path, inner in _leaf_commands(command, ()):
