@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.model import Run, RunId, RunSource, Schedule, Task
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Schedule, Task
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.policy.version import body_digest
@@ -16,7 +16,7 @@ from gnomon.errors import Stale
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
 from support.rulings import rulings_of
-from support.task_steps import LEASE, admission
+from support.task_steps import LEASE, admission, completion_of
 
 FILE, OTHER = "default_decision: allow\n", "default_decision: deny\n"
 ALLOWED = Ruling(decision=PolicyDecision.ALLOW, rule="rest", version=3, digest=b"\x01" * 32)
@@ -173,3 +173,56 @@ class PolicyContract:
         await store.tasks.admit([void], now=NOON)
 
         assert await rulings_of(store, run.run_id) == []
+
+    @pytest.mark.req("R-02")
+    async def test_no_more_tasks_of_a_rule_are_in_flight_than_it_allows(self, store: Store) -> None:
+        tasks = await self._launched(store, 3)
+        boxed = _boxed("boxed", 2)
+        other = _boxed("other", 1)
+
+        done = await store.tasks.admit([admission(tasks[0], ruling=boxed), admission(tasks[1], ruling=other)], now=NOON)
+        more = await store.tasks.admit(
+            [admission(tasks[2], ruling=boxed), admission(tasks[3], ruling=replace(boxed, version=4))], now=NOON
+        )
+
+        assert {one.state for one in done.values()} == {TaskState.SCHEDULED}
+        assert more[tasks[2].task_id].state is TaskState.SCHEDULED
+        put_off = more[tasks[3].task_id]
+        assert (put_off.state, put_off.wait_reason) == (TaskState.PENDING, WaitReason.POLICY)
+        assert put_off.available_at == NOON + 5_000
+        [row] = await rulings_of(store, tasks[3].run_id)
+        assert (row.decision, row.rule, row.version) == ("throttle", "boxed", 4)
+        assert "2 tasks of this rule may be in flight at once" in row.reason
+
+    async def test_a_task_that_has_ended_leaves_its_place_to_the_next(self, store: Store) -> None:
+        first, second = (await self._launched(store, 1))[:2]
+        boxed = _boxed("boxed", 1)
+        await store.tasks.admit([admission(first, ruling=boxed)], now=NOON)
+        refused = await store.tasks.admit([admission(second, ruling=boxed)], now=NOON)
+        [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
+        await store.attempts.report([completion_of(taken, Result.SUCCEEDED, now=NOON + 1)])
+
+        admitted = await store.tasks.admit([admission(second, ruling=boxed)], now=NOON + 2)
+
+        assert refused[second.task_id].state is TaskState.PENDING
+        assert admitted[second.task_id].state is TaskState.SCHEDULED
+
+    async def _launched(self, store: Store, count: int) -> list[Task]:
+        schedule = minutely("many", overlap=Overlap.ALLOW)
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        runs = [
+            new_requested_run(RunId(f"run_{number}"), schedule, source=RunSource.API, now=NOON)
+            for number in range(count + 1)
+        ]
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+        return [(await store.history.tasks([run]))[0] for run in runs]
+
+
+def _boxed(rule: str, most: int) -> Ruling:
+    return replace(
+        ALLOWED,
+        decision=PolicyDecision.ALLOW_WITH_CONSTRAINTS,
+        rule=rule,
+        constraints=Constraints(max_concurrent=most),
+        retry_after_ms=5_000,
+    )

@@ -1,5 +1,6 @@
 """The context: what a function learns about its attempt."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -8,8 +9,11 @@ from msgspec.structs import replace
 
 from gnomon.core.ids import tick_key
 from gnomon.core.instants import instant_of
+from gnomon.core.messages import assignment_of, decode_task_message, encode_task_message, task_message_of
 from gnomon.core.model import RunSource
+from gnomon.core.policy.constraints import Constraints
 from gnomon.errors import FieldError
+from gnomon.runners.child_process import attempt_variables
 from gnomon.runners.context import Cancelled, Context, StopFlag, attempt_info, snooze_ms
 from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
@@ -37,6 +41,22 @@ async def test_it_says_all_about_the_attempt() -> None:
     assert ctx.deadline is not None
     assert timedelta(seconds=50) < ctx.deadline - datetime.now(UTC) <= timedelta(seconds=60)
     assert 50 < ctx.remaining() <= 60
+
+
+@pytest.mark.req("R-02")
+def test_the_limits_of_the_policy_reach_functions_and_commands_also_through_a_message() -> None:
+    given = assignment("any")
+    limited = replace(given, task=replace(given.task, constraints=Constraints(max_runtime_ms=5_000, network=False)))
+    sent = assignment_of(
+        decode_task_message(encode_task_message(task_message_of(limited, deadline=PLANNED), now=PLANNED))
+    )
+
+    limits = {"max_runtime_ms": 5_000, "network": False}
+    for held in (limited, sent):
+        facts = attempt_info(held, deadline_at=None)
+        assert Context(facts, TaskLog(10), StopFlag(), None).constraints == limits
+        assert json.loads(attempt_variables(facts)["GNOMON_CONSTRAINTS"]) == limits
+    assert "GNOMON_CONSTRAINTS" not in attempt_variables(attempt_info(given, deadline_at=None))
 
 
 def test_the_key_of_a_tick_is_the_ticks() -> None:

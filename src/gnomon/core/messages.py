@@ -16,6 +16,7 @@ from gnomon.core.ids import idempotency_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
 from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
+from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
@@ -86,6 +87,8 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     origin: str = ""
     #: See Assignment.approved.
     approved: bool = False
+    #: The limits under which the policy lets it run; an older worker ignores them.
+    constraints: Constraints | None = None
     user_id: str = ""
     source: RunSource = RunSource.API
     planned_at: int = 0
@@ -185,6 +188,7 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         workflow_version=run.workflow_version,
         origin=held.workflow.origin,
         approved=held.approved,
+        constraints=task.constraints,
         user_id=run.user_id,
         source=run.source,
         planned_at=run.planned_at,
@@ -246,6 +250,7 @@ def _task_of(message: TaskMessage) -> Task:
         created_at=message.planned_at,
         attempts=message.attempt - 1,
         fence=message.fence,
+        constraints=message.constraints,
     )
 
 

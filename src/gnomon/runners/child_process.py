@@ -191,13 +191,15 @@ class SupervisedProcess(ABC):
 
 
 def attempt_variables(facts: AttemptInfo) -> dict[str, str]:
-    """The environment variables that identify the attempt to its processes."""
+    """The environment variables that identify the attempt to its processes, and its limits by the policy as JSON."""
+    limits = {"GNOMON_CONSTRAINTS": msgspec.json.encode(facts.constraints).decode()} if facts.constraints else {}
     return {
         "GNOMON_RUN_ID": facts.run_id,
         "GNOMON_TASK_ID": facts.task_id,
         "GNOMON_ATTEMPT": str(facts.attempt),
         "GNOMON_FENCE": str(facts.fence),
         "GNOMON_IDEMPOTENCY_KEY": facts.idempotency_key,
+        **limits,
     }
 
 

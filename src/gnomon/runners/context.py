@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from datetime import datetime, timedelta
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from msgspec import Struct
 
@@ -64,6 +64,8 @@ class AttemptInfo(Struct, frozen=True, kw_only=True):
     user_id: str
     #: End of the timeout on the wall clock.
     deadline_at: int | None
+    #: The limits under which the policy lets it run, by name.
+    constraints: dict[str, Any] = {}
 
 
 class StopFlag:
@@ -99,6 +101,7 @@ def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptI
         source=run.source,
         user_id=run.user_id,
         deadline_at=deadline_at,
+        constraints={} if task.constraints is None else task.constraints.as_data(),
     )
 
 
@@ -172,6 +175,11 @@ class Context:
     def deadline(self) -> datetime | None:
         """The end of the timeout, on the wall clock."""
         return None if self._facts.deadline_at is None else instant_of(self._facts.deadline_at)
+
+    @property
+    def constraints(self) -> dict[str, Any]:
+        """The limits under which the policy lets it run, such as `max_runtime_ms`; empty without any."""
+        return dict(self._facts.constraints)
 
     def remaining(self) -> float:
         """Seconds until the deadline; infinity without one."""

@@ -4,12 +4,11 @@ import inspect
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from gnomon.core.model import LogLine, Result
-from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.outcomes import AttemptOutcome, bounded_output
 from gnomon.errors import CommandRefused, truncate
 from gnomon.runners.context import GiveUp, Snooze, snooze_ms
 from gnomon.runners.logs import Redact, no_redaction, storable
@@ -36,7 +35,7 @@ def returned_outcome(value: object, *, max_bytes: int, redact: Redact) -> Attemp
         return failed_outcome("returned something to be awaited: declare the function with async def")
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return failed_outcome("returned a generator that nobody runs: return its results, as in list(...)")
-    return AttemptOutcome(result=Result.SUCCEEDED, output=_bounded(_json(value, redact, max_bytes), max_bytes))
+    return AttemptOutcome(result=Result.SUCCEEDED, output=bounded_output(_json(value, redact, max_bytes), max_bytes))
 
 
 def raised_outcome(error: BaseException, *, redact: Redact) -> AttemptOutcome:
@@ -117,19 +116,3 @@ def _repr(value: object) -> str:
         return storable(repr(value))
     except Exception:  # noqa: BLE001 - an object's own __repr__ may raise anything
         return storable(f"<{type(value).__name__} that cannot be shown>")
-
-
-def _bounded(written: bytes, limit: int) -> bytes:
-    """The JSON itself; above the limit, an object with its size and its beginning."""
-    if len(written) <= limit:
-        return written
-    head = written[:limit].decode(errors="ignore")
-    while len(cut := _cut(head, len(written))) > limit:
-        # A character is at most six bytes once it is escaped.
-        head = head[: len(head) - max(1, (len(cut) - limit) // 6)]
-    return cut
-
-
-def _cut(head: str, size: int) -> bytes:
-    facts: dict[str, Any] = {"truncated": True, "bytes": size, "head": head}
-    return msgspec.json.encode(facts)

@@ -39,7 +39,7 @@ rules:
   - id: boxed
     decision: allow_with_constraints
     constraints:
-      {max_runtime: 2m, max_attempts: 2, isolation: process, network: false}
+      {max_runtime: 2m, max_attempts: 2, max_output_bytes: 1000, isolation: process, network: false, max_concurrent: 5}
 """
 
 
@@ -80,8 +80,10 @@ def test_every_field_of_a_policy_is_read() -> None:
     assert boxed.constraints == Constraints(
         max_runtime_ms=120_000,
         max_attempts=2,
+        max_output_bytes=1000,
         isolation=Isolation.PROCESS,
         network=False,
+        max_concurrent=5,
     )
 
 

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.model import Result, RunStatus, TickStatus
+from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.outcomes import (
     Assignment,
     AttemptOutcome,
@@ -269,3 +271,17 @@ def test_a_lost_agent_is_repeated_only_if_that_changes_nothing_twice(
     agent = replace(held, step=replace(held.step, agent=AgentSpec(tools=tools)))
 
     assert after(agent, result).state is state
+
+
+@pytest.mark.req("R-02")
+def test_an_output_beyond_the_limit_of_the_policy_is_cut_whatever_the_worker_sent() -> None:
+    held = running_assignment()
+    limited = replace(held, task=replace(held.task, constraints=Constraints(max_output_bytes=300)))
+    output = msgspec.json.encode("x" * 1000)
+
+    cut = after(limited, Result.SUCCEEDED, output=output).output or b""
+
+    assert len(cut) <= 300
+    assert (msgspec.json.decode(cut)["truncated"], msgspec.json.decode(cut)["bytes"]) == (True, len(output))
+    assert after(limited, Result.SUCCEEDED, output=b"1").output == b"1"
+    assert after(held, Result.SUCCEEDED, output=output).output == output

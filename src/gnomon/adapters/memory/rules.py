@@ -1,7 +1,7 @@
 """The rules of the store in memory that several of its parts share: how runs start, continue and end."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from gnomon.core.model import (
     TickStatus,
     TickVerdict,
 )
-from gnomon.core.policy.ruling import Ruling, stored_ruling
+from gnomon.core.policy.ruling import Ruling, rule_of, stored_ruling
 from gnomon.core.runs.admission import Admission, stored_run_input, within_action_limits
 from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
 from gnomon.core.runs.launch import (
@@ -66,6 +66,9 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.worker_ids import may_hold
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef
+
+#: A task in these states is with a worker, or about to be.
+_IN_FLIGHT = (TaskState.SCHEDULED, TaskState.DISPATCHED, TaskState.RUNNING)
 
 
 class MemoryRules:
@@ -105,6 +108,14 @@ class MemoryRules:
         rows = state.rulings.setdefault(task_id, [])
         made = stored_ruling(ruling, task_id, run_id, rows[-1] if rows else None, now=now)
         rows[made.number - 1 :] = [made]
+
+    def in_flight_by_rule(self) -> Mapping[str, int]:
+        """The number of constrained tasks that each rule has let run, and that have not ended."""
+        state = self._state
+        going = (
+            task for task in state.tasks.live.values() if task.state in _IN_FLIGHT and task.constraints is not None
+        )
+        return Counter(rule_of(state.permissions[task.task_id][0]) for task in going)
 
     # ---- actions -----------------------------------------------------------------------------
 

@@ -10,7 +10,14 @@ from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import ENGINE, Attempt, Result, RunId, Task, TaskId
-from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.admission import (
+    Admission,
+    AdmissionRequest,
+    FanOut,
+    ReadyTask,
+    limited_rules,
+    within_concurrency,
+)
 from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
@@ -78,6 +85,8 @@ class MemoryTasks:
                 continue
             if not self._within_tenant_limit(one):
                 continue
+            if limited_rules([one]):
+                [one] = within_concurrency([one], self._rules.in_flight_by_rule(), now=now)
             one = self._rules.within_budget(task, one, now)
             state.tasks[task.task_id] = replace(
                 task,

@@ -97,6 +97,13 @@ def lock_tenant(conn: sa.Connection, tenant: str) -> None:
         conn.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
+def lock_rules(conn: sa.Connection, rules: Sequence[str]) -> None:
+    """Keep other transactions from admitting tasks by these rules of the policy, which are in order."""
+    for rule in rules:
+        # No tenant has such a name.
+        lock_tenant(conn, f"rule {rule}")
+
+
 def within_tenant_limits(conn: sa.Connection, admitted: dict[TaskId, Admission]) -> dict[TaskId, Admission]:
     """The admissions without those that would exceed the limits of their tenants."""
     if all(one.tenant_limit is None for one in admitted.values()):

@@ -3,14 +3,15 @@
 The statement that admits a task also writes its permission: a plain one costs no statement of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RULING, column_list, constraints_text, ruling_of, ruling_row
 from gnomon.core.model import RunId, TaskId
-from gnomon.core.policy.ruling import Ruling, StoredRuling, TaskRulings, plain_permission, stored_ruling
+from gnomon.core.policy.ruling import Ruling, StoredRuling, TaskRulings, plain_permission, rule_of, stored_ruling
 
 _LAST = bulk.statement(
     f"SELECT {column_list(RULING)} FROM ruling WHERE task_id IN KEYS"  # noqa: S608 - our own names, here and below
@@ -27,7 +28,18 @@ _TASKS = bulk.statement(
 )
 #: The columns of a task that keep a permission.
 PERMISSION_COLUMNS = ("policy_rule", "request_digest", "constraints")
+_IN_FLIGHT = bulk.statement(
+    f"SELECT policy_rule, count(*) FROM task WHERE {schema.CONSTRAINED} GROUP BY policy_rule"  # noqa: S608
+)
 _AGAIN = bulk.update_statement(schema.ruling, ("last_at", "count"), by=("task_id", "number"))
+
+
+def in_flight_by_rule(conn: sa.Connection) -> Mapping[str, int]:
+    """The number of constrained tasks that each rule has let run, in whatever version, and that have not ended."""
+    counted = Counter[str]()
+    for rule_text, count in bulk.fetch_rows(conn, _IN_FLIGHT):
+        counted[rule_of(rule_text)] += count
+    return counted
 
 
 def permission_values(ruling: Ruling) -> tuple[str, bytes, str | None]:

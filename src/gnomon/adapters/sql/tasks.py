@@ -32,6 +32,7 @@ from gnomon.adapters.sql.graph import EndedTask, end_tasks, lock_counters
 from gnomon.adapters.sql.payloads import ready_tasks
 from gnomon.adapters.sql.placement import (
     TAKE_ORDER,
+    lock_rules,
     lock_tenant_limits,
     pool_condition,
     pool_parameters,
@@ -50,11 +51,11 @@ from gnomon.adapters.sql.rows import (
     run_of,
     task_and_run_of,
 )
-from gnomon.adapters.sql.rulings import PERMISSION_COLUMNS, permission_values, write_rulings
+from gnomon.adapters.sql.rulings import PERMISSION_COLUMNS, in_flight_by_rule, permission_values, write_rulings
 from gnomon.adapters.sql.transitions import StateChange, state_update, transition, transition_sql, write_changes
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import Result, Run, RunStatus, TaskId
-from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
+from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask, limited_rules, within_concurrency
 from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.outcomes import TaskCompletion, cancel_instead_of_retry, costs_nothing
 from gnomon.core.runs.reconcile import OpenAttempt
@@ -270,6 +271,8 @@ def admit(
 ) -> Mapping[TaskId, Admission]:
     """See PendingTasks.admit."""
     lock_tenant_limits(conn, admissions)
+    rules = limited_rules(admissions)
+    lock_rules(conn, rules)
     may_end = [one for one in admissions if one.over or one.action_limit is not None]
     counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in may_end))
     names: list[str] = [one.task_id for one in admissions]
@@ -287,7 +290,12 @@ def admit(
         if as_read and (one.behind is None or one.behind in succeeded):
             admitted.setdefault(one.task_id, one)
     fences = {name: row[2] for name, row in pending.items()}
-    admitted = within_budgets(conn, within_tenant_limits(conn, admitted), fences, now)
+    admitted = within_tenant_limits(conn, admitted)
+    if rules:
+        admitted = {
+            one.task_id: one for one in within_concurrency([*admitted.values()], in_flight_by_rule(conn), now=now)
+        }
+    admitted = within_budgets(conn, admitted, fences, now)
     over = [one for one in admitted.values() if one.over]
     if over:
         admitted |= with_earlier_errors(conn, [one for one in over if one.state is TaskState.DENIED])

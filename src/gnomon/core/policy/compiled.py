@@ -93,7 +93,7 @@ class _CompiledRule:
             code=SAFETY_DENIED,
             constraints=rule.constraints,
             rule_digest=rule.digest,
-            retry_after_ms=throttle_ms if rule.decision is PolicyDecision.THROTTLE else 0,
+            retry_after_ms=throttle_ms,
         )
 
     def matches_step(self, facts: StepFacts) -> bool:

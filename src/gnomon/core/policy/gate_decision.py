@@ -17,7 +17,7 @@ def ruled_decision(ruling: Ruling, *, action_limit: int | None = None) -> GateDe
     return GateDecision(
         _VERDICTS[ruling.decision],
         "" if ruling.allows else ruling_text(ruling),
-        after_ms=ruling.retry_after_ms,
+        after_ms=ruling.retry_after_ms if ruling.decision is PolicyDecision.THROTTLE else 0,
         rule=ruling.rule,
         action_limit=action_limit if ruling.allows else None,
         ruling=ruling,

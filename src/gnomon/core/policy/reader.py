@@ -21,7 +21,7 @@ _PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets"
 _WORD_FIELDS = ("capabilities", "risk_tags", "requires")
 MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors", "sources", "secrets", "window")
 WINDOW_FIELDS = ("cron", "lasts", "timezone")
-CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "isolation", "network")
+CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolation", "network", "max_concurrent")
 REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
 )  # fmt: skip
@@ -32,7 +32,9 @@ _MOST_ENTRIES, _MOST_LABELS, _MOST_REMEDIATIONS = 200, 100, 10
 _LONGEST_PATTERN = 256
 _LONGEST_REASON = 500
 _LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
-_MOST_ATTEMPTS = 1000
+_MOST_ATTEMPTS, _MOST_CONCURRENT = 1000, 100_000
+#: A cut output is an object with its size and its beginning, which needs some room.
+_SMALLEST_OUTPUT, _LARGEST_OUTPUT = 256, 64 << 20
 #: The values that `when` can name.
 _WHEN_ROOTS = ("input", "labels", "run")
 _CONSTRAINED = (PolicyDecision.ALLOW_WITH_CONSTRAINTS, PolicyDecision.REQUIRE_APPROVAL)
@@ -187,8 +189,12 @@ def _constraints(fields: FieldReader, decision: PolicyDecision) -> Constraints |
     found = Constraints(
         max_runtime_ms=own.duration("max_runtime", 0, low=1, high=_LONGEST_RUNTIME_MS) or None,
         max_attempts=_whole(own, "max_attempts", _MOST_ATTEMPTS),
+        max_output_bytes=own.whole("max_output_bytes", 0, low=_SMALLEST_OUTPUT, high=_LARGEST_OUTPUT)
+        if "max_output_bytes" in own
+        else None,
         isolation=_isolation(own),
         network=_no_network(own),
+        max_concurrent=_whole(own, "max_concurrent", _MOST_CONCURRENT),
     )
     if found == Constraints():
         raise fields.refused("constraints", "is empty: say allow if there are none")

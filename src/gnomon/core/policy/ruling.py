@@ -75,6 +75,11 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.version}/{self.rule}"
 
 
+def rule_of(rule_text: str) -> str:
+    """The id of the rule in a text as `Ruling.rule_text` makes it."""
+    return rule_text.partition("/")[2]
+
+
 class StoredRuling(Struct, frozen=True, kw_only=True):
     """A ruling as a row. Equal rulings of a task that follow each other are one row."""
 
@@ -172,6 +177,17 @@ def refused_by_commands(ruling: Ruling, rule: str, reason: str) -> Ruling:
         ruled_by=BY_COMMANDS,
         rule_digest="",
         retry_after_ms=0,
+    )
+
+
+def put_off_by_concurrency(ruling: Ruling, limit: int) -> Ruling:
+    """The ruling about a task that its rule would let run, if not so many others of that rule were in flight."""
+    tasks = "1 task" if limit == 1 else f"{limit} tasks"
+    return replace(
+        ruling,
+        decision=PolicyDecision.THROTTLE,
+        reason=f"{tasks} of this rule may be in flight at once (max_concurrent)",
+        constraints=None,
     )
 
 

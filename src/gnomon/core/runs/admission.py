@@ -1,7 +1,7 @@
 """Admission: a PENDING task becomes SCHEDULED if the gate allows it and routing finds a worker, else waits or ends."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -13,7 +13,13 @@ from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
-from gnomon.core.policy.ruling import BY_COMMANDS, Ruling, refused_by_commands
+from gnomon.core.policy.ruling import (
+    BY_COMMANDS,
+    Ruling,
+    put_off_by_concurrency,
+    refused_by_commands,
+    ruling_text,
+)
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
@@ -345,6 +351,51 @@ def within_action_limits(admissions: Sequence[Admission], spent: Mapping[str, in
             counted[tenant] += 1
         ruled.append(one)
     return ruled
+
+
+def limited_rules(admissions: Iterable[Admission]) -> list[str]:
+    """The rules of the policy that limit how many of their tasks may be in flight at once."""
+    found = (one.ruling for one in admissions)
+    return sorted({one.rule for one in found if one is not None and _most_in_flight(one) is not None})
+
+
+def within_concurrency(admissions: Sequence[Admission], in_flight: Mapping[str, int], *, now: int) -> list[Admission]:
+    """The admissions in their order; those beyond the `max_concurrent` of their rule are put off.
+
+    `in_flight` is the number of tasks that each rule has let run, and that have not ended.
+    """
+    counted = Counter(in_flight)
+    ruled: list[Admission] = []
+    for one in admissions:
+        ruling = one.ruling
+        most = None if ruling is None else _most_in_flight(ruling)
+        if ruling is None or most is None or one.state is not TaskState.SCHEDULED:
+            ruled.append(one)
+        elif counted[ruling.rule] < most:
+            counted[ruling.rule] += 1
+            ruled.append(one)
+        else:
+            ruled.append(_put_off(one, put_off_by_concurrency(ruling, most), now))
+    return ruled
+
+
+def _most_in_flight(ruling: Ruling) -> int | None:
+    return None if ruling.constraints is None else ruling.constraints.max_concurrent
+
+
+def _put_off(one: Admission, ruling: Ruling, now: int) -> Admission:
+    """The admission of a task that the policy throttles in the transaction that would admit it."""
+    return replace(
+        one,
+        state=TaskState.PENDING,
+        wait_reason=WaitReason.POLICY,
+        available_at=now + max(ruling.retry_after_ms, _SHORTEST_LATER_MS),
+        note=ruling_text(ruling),
+        placement=None,
+        tenant_limit=None,
+        action_limit=None,
+        ruling=ruling,
+    )
 
 
 def delayed_admission(waiting: ReadyTask, workflow: Workflow, until: int) -> Admission:

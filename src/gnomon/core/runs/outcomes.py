@@ -6,6 +6,7 @@ The decision rests on the assignment alone, which the worker holds. The store de
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -153,6 +154,8 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
     task, result = held.task, outcome.result
     lost, undispatched = result is Result.LOST, result is Result.NEVER_STARTED and not outcome.waited_for_slot
     after = _after(held, outcome, limits)
+    allowed = None if task.constraints is None else task.constraints.max_output_bytes
+    output = outcome.output
     return TaskCompletion(
         task_id=task.task_id,
         step=task.step,
@@ -167,7 +170,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         routings=task.routings + undispatched,
         ended_at=now,
         error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
-        output=outcome.output,
+        output=output if output is None or allowed is None else bounded_output(output, allowed),
         logs=outcome.logs,
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
@@ -176,6 +179,22 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         graph=None if held.workflow.is_single_step else held.workflow,
         announce=held.workflow.announce,
     )
+
+
+def bounded_output(written: bytes, limit: int) -> bytes:
+    """The output, which is JSON; above the limit in bytes, an object with its size and its beginning."""
+    if len(written) <= limit:
+        return written
+    head = written[:limit].decode(errors="ignore")
+    while len(cut := _cut_output(head, len(written))) > limit:
+        # A character is at most six bytes once it is escaped.
+        head = head[: len(head) - max(1, (len(cut) - limit) // 6)]
+    return cut
+
+
+def _cut_output(head: str, size: int) -> bytes:
+    facts: dict[str, Any] = {"truncated": True, "bytes": size, "head": head}
+    return msgspec.json.encode(facts)
 
 
 def costs_nothing(ended: TaskCompletion, *, started: bool) -> bool:
