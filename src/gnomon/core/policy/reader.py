@@ -33,7 +33,7 @@ _LONGEST_PATTERN = 256
 _LONGEST_REASON = 500
 _LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
 _MOST_ATTEMPTS, _MOST_CONCURRENT = 1000, 100_000
-#: A cut output is an object with its size and its beginning, which needs some room.
+#: A smaller object could not hold the size and the beginning of an output that is cut.
 _SMALLEST_OUTPUT, _LARGEST_OUTPUT = 256, 64 << 20
 #: The values that `when` can name.
 _WHEN_ROOTS = ("input", "labels", "run")
