@@ -330,6 +330,19 @@ async def test_a_lost_connection_is_worth_a_retry(harness: RunnerHarness, server
     assert "127.0.0.1" not in (nobody.error or "")
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+async def test_an_attempt_sends_its_request_once_also_if_the_connection_is_lost(
+    harness: RunnerHarness, server: ScriptedServer, method: str
+) -> None:
+    """The server may have acted: whether the request is repeated is up to the retries of the job."""
+    server.replies = [ScriptedReply(hangs_up=True)]
+    outcome = await called(harness, server.url(), method=method)
+
+    assert outcome.result is Result.FAILED
+    assert (outcome.error or "").startswith("the URL gave no answer: cannot be called: ")
+    assert [one.method for one in server.requests] == [method]
+
+
 async def test_a_silent_server_is_left_when_the_time_is_over(harness: RunnerHarness, server: ScriptedServer) -> None:
     server.replies = [ScriptedReply(silent=True)]
     outcome = await called(harness, server.url(), timeout_ms=100)

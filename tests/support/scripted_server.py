@@ -33,6 +33,8 @@ class ScriptedReply(NamedTuple):
     cut_after: int | None = None
     #: Never answer.
     silent: bool = False
+    #: Close the connection instead of an answer.
+    hangs_up: bool = False
 
 
 def json_reply(value: object, status: int = 200, **headers: str) -> ScriptedReply:
@@ -70,6 +72,9 @@ class ScriptedServer:
         reply = self.replies.pop(0) if self.replies else ScriptedReply()
         if reply.silent:
             await self._wait_for_close(request)
+        if reply.hangs_up:
+            assert request.transport is not None
+            request.transport.abort()
         if reply.cut_after is not None:
             return await self._cut(request, reply)
         return web.Response(status=reply.status, body=reply.body, headers=dict(reply.headers))

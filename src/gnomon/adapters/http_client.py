@@ -129,6 +129,7 @@ class HttpClient:
                     trust_env=False,
                     auto_decompress=False,
                     cookie_jar=aiohttp.DummyCookieJar(),
+                    middlewares=(_send_once,),
                 ) as session,
                 session.request(
                     request.method,
@@ -156,6 +157,21 @@ class HttpClient:
             use_dns_cache=False,
             force_close=True,
         )
+
+
+async def _send_once(
+    request: "aiohttp.ClientRequest", handler: "aiohttp.ClientHandlerType"
+) -> "aiohttp.ClientResponse":
+    """Keep the library from sending a request again whose connection was lost, as it does for GET, PUT and DELETE.
+
+    The server may have taken the first one; whether there is a second one is for the caller to decide.
+    """
+    import aiohttp
+
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise RequestFailed(f"cannot be called: {_error_kind(error)}") from None
 
 
 class _CheckedConnections:
