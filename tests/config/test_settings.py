@@ -238,6 +238,7 @@ def test_the_names_of_a_seeds_retries_count(sources: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.req("Z-01")
 @pytest.mark.parametrize(("said", "counts"), [(0, 5), (2, 5), (5, 5), (6, 6)])
 def test_a_worker_looks_no_more_often_than_every_5_seconds(said: int, counts: int) -> None:
     assert load(file={"worker": {"poll_secs": said}}).worker.poll_secs == counts

@@ -115,7 +115,7 @@ async def test_open_commands_and_functions_are_decided_without_the_store() -> No
     assert harness.gate.admit_now(request) is not None  # type: ignore[arg-type]
 
 
-@pytest.mark.req("Z-04")
+@pytest.mark.req("Z-04", "Z-06")
 async def test_a_denied_task_is_never_retried_whatever_its_retries() -> None:
     harness = CommandHarness()
 

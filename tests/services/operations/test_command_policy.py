@@ -72,6 +72,27 @@ async def test_an_explicit_setting_applies_to_jobs_of_files_too(setup: Setup) ->
         await setup.applied("ls", FILE)
 
 
+@pytest.mark.req("Z-04")
+@pytest.mark.parametrize("through", ["nightly", "between"])
+async def test_nobody_gives_open_commands_a_schedule_by_a_step_that_runs_them(setup: Setup, through: str) -> None:
+    await setup.applied("rm -rf x", FILE)
+    steps = [{"step": "first", "function": "f"}, {"step": "then", "workflow": "nightly"}]
+    between = {"name": "between", "schedule": "0 4 * * *", "dag": steps}
+    await setup.service.apply(with_origin([read_job(between, Defaults(), now=NOON)], FILE), actor="ada")
+    outer = {
+        **between,
+        "name": "outer",
+        "dag": [{"step": "first", "function": "f"}, {"step": "then", "workflow": through}],
+    }
+
+    for origin in ("api", "cron", "mcp"):
+        with pytest.raises(FieldError, match=rf"dag\[1\].workflow: '{through}' runs commands of"):
+            await setup.service.apply(with_origin([read_job(outer, Defaults(), now=NOON)], origin), actor="bob")
+    [done] = await setup.service.apply(with_origin([read_job(outer, Defaults(), now=NOON)], "cli"), actor="ada")
+
+    assert done.change is JobChange.CREATED
+
+
 async def test_a_job_that_repeats_what_is_stored_is_not_checked_again(setup: Setup) -> None:
     await setup.applied("ls", FILE)
     setup.jobs(allowed_commands=("echo",))

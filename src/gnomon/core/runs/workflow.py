@@ -191,6 +191,11 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(step.is_agent for step in self.steps)
 
     @property
+    def runs_others(self) -> bool:
+        """Whether one of its steps runs another workflow."""
+        return any(step.workflow is not None for step in self.steps)
+
+    @property
     def first_steps(self) -> tuple[str, ...]:
         """The steps that depend on no other step."""
         return tuple(step.name for step in self.steps if not step.depends_on)

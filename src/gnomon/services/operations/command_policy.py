@@ -84,6 +84,7 @@ class CommandPolicyService:
 
         `list_field` is the name of the field with the steps of the definition.
         """
+        await self._refuse_running_open_commands(workflow, list_field)
         if not workflow.has_commands:
             return ()
         return await self._compute.run(self._warnings(workflow, list_field))
@@ -113,6 +114,26 @@ class CommandPolicyService:
         if found is not None and found.has_commands and self._rules.policy(found.origin) is None:
             reason = f"runs commands of {origin_text(found.origin)}: change their schedule there"
             raise FieldError("workflow_id", workflow_id, reason)
+
+    async def _refuse_running_open_commands(self, workflow: Workflow, list_field: str) -> None:
+        """Raise FieldError if a guarded definition has a step that runs a workflow with open commands.
+
+        Its caller could give them a schedule in this way, see `refuse_timing_open_commands`.
+        """
+        if self._rules.policy(workflow.origin) is None:
+            return
+        ahead = [(number, step.workflow) for number, step in enumerate(workflow.steps) if step.workflow is not None]
+        seen: set[str] = set()
+        while ahead:
+            number, name = ahead.pop()
+            found = None if name in seen else await self._jobs.workflow(workflow.tenant, name, None)
+            seen.add(name)
+            if found is None:
+                continue
+            if found.has_commands and self._rules.policy(found.origin) is None:
+                reason = f"runs commands of {origin_text(found.origin)}: put the step there"
+                raise FieldError(f"{list_field}[{number}].workflow", workflow.steps[number].workflow, reason)
+            ahead += [(number, step.workflow) for step in found.steps if step.workflow is not None]
 
     async def approvals_of(self, workflows: Collection[Workflow]) -> Mapping[str, Approval]:
         """The approvals that count for these definitions of one tenant, by the ids of the workflows."""

@@ -284,7 +284,7 @@ class JobService:
             return plan_creation(job, workflow, uid=uid, tenant=tenant, now=now, finished=done)
 
         plans = await self._compute.map(plan, jobs)
-        plans = [await self._checked(one) if one.job and one.job.workflow.has_commands else one for one in plans]
+        plans = [await self._checked(one) if one.job and _is_under_policy(one.job.workflow) else one for one in plans]
         plans = [_with_agent_warnings(one) if one.job and one.job.workflow.has_agents else one for one in plans]
         if prune is not None:
             plans += [
@@ -502,6 +502,11 @@ class JobService:
             return ()
         runs = await self._history.runs(schedule.uid, before=FOREVER, limit=_LOOK_BACK)
         return tuple(run for run in runs if not run.over)
+
+
+def _is_under_policy(workflow: Workflow) -> bool:
+    """Whether the policy of commands may have something to say about the definition."""
+    return workflow.has_commands or workflow.runs_others
 
 
 def _reject_duplicate_names(jobs: Sequence[Job]) -> None:
