@@ -681,6 +681,8 @@ LISTED = [
     Case("make -C data", OK, "another folder of the workspace"),
     Case("patch -d data out/x notes.txt", PATH, "a link in that folder"),
     Case("curl --output-dir data -o out/x https://example.org", PATH, "a link in that folder"),
+    Case("curl --output data/a https://example.org/a --output data/b https://example.org/b", OK, "two files"),
+    Case("curl --output-d data --output out/x https://example.org", PATH, "an abbreviated folder"),
     Case("curl -w '%output{../x}' https://example.org", ARGUMENT, "a file that a text names"),
     Case("curl --proto-default file localhost/etc/passwd", ARGUMENT, "a URL without its scheme"),
     Case("curl '[f-f]ile://localhost/etc/passwd'", PATH, "a pattern of curl"),

@@ -36,6 +36,8 @@ class _FolderOption(NamedTuple):
 
     long: tuple[str, ...]
     letter: str = ""
+    #: An option of another meaning with which the long one begins.
+    other: str = "--"
 
     def places(self, words: Sequence[str]) -> Iterator[tuple[int, str]]:
         """The place of each word that may be or hold the option, and its value."""
@@ -43,7 +45,7 @@ class _FolderOption(NamedTuple):
             name, equals, value = word.partition("=")
             following = "".join(words[place + 1 : place + 2])
             if word.startswith("--"):
-                if len(name) > len("--") and any(option.startswith(name) for option in self.long):
+                if len(name) > len(self.other) and any(option.startswith(name) for option in self.long):
                     yield place, value if equals else following
             elif self.letter and word.startswith("-") and self.letter in word:
                 yield place, word.partition(self.letter)[2] or following
@@ -545,7 +547,7 @@ _RULES: dict[str, _ArgumentRule] = {
         long=_long("config engine libcurl unix-socket abstract-unix-socket proto-default"),
         letters="K",
         check=_curl,
-        folder=_FolderOption(("--output-dir",)),
+        folder=_FolderOption(("--output-dir",), other="--output"),
     ),
     "wget": _ArgumentRule(long=_long("execute use-askpass config"), letters="e", valued="OPoaUBTtwQlARDXI"),
     "rsync": _ArgumentRule(
