@@ -187,6 +187,66 @@ def test_the_list_is_ordered_by_the_next_run_and_has_only_these_jobs(prompt: Cli
     assert names(prompt) == ["c-first", "b-middle", "a-last", "a-paused"]
 
 
+# ---- delivery ------------------------------------------------------------------------------------
+
+CHANNELS = "channels: {ops: {kind: slack, token: xoxb-x}, hook: {kind: webhook, url: 'http://127.0.0.1/', secret: x}}"
+
+
+@pytest.mark.req("Z-07")
+@pytest.mark.parametrize(
+    "words", [("add", "@daily"), ("add-at", LATER.isoformat()), ("add-every", "5m"), ("once", "1d")]
+)
+def test_a_delivery_becomes_an_announcement(prompt: CliPrompt, tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "gnomon.yaml").write_text(CHANNELS)
+    given = {"mode": "Announce", "channel": "OPS", "to": "C1", "best_effort": False}
+    prompt.lines("cron", *words, "pwd", "--name", "told", "--delivery", json.dumps(given), "--config", "gnomon.yaml")
+
+    assert definition(prompt, "told")["announce"] == {"channel": "ops", "to": "C1", "best_effort": False}
+
+
+@pytest.mark.req("Z-07")
+def test_an_update_replaces_or_ends_a_delivery_and_keeps_one_that_it_does_not_name(
+    prompt: CliPrompt, tmp_path: Path
+) -> None:
+    (tmp_path / "gnomon.yaml").write_text(CHANNELS)
+    config = ("--config", "gnomon.yaml")
+    told = '{"mode": "announce", "channel": "ops", "to": "%s"}'
+    prompt.lines("cron", "add", "@daily", "pwd", "--name", "told", "--delivery", told % "C1", *config)
+
+    for words, announce in (
+        (("--command", "ls"), {"channel": "ops", "to": "C1"}),
+        (("--delivery", told % "C2"), {"channel": "ops", "to": "C2"}),
+        (("--delivery", '{"mode": "none"}'), None),
+        (("--command", "pwd"), None),
+        (("--delivery", told % "C3", "--command", "ls"), {"channel": "ops", "to": "C3"}),
+    ):
+        prompt.lines("cron", "update", "told", *words, *config)
+        assert definition(prompt, "told").get("announce") == announce
+
+
+@pytest.mark.req("Z-07", "Z-14")
+@pytest.mark.parametrize(
+    ("delivery", "reason"),
+    [
+        ("announce", "--delivery: 'announce' is not JSON"),
+        ("[]", "--delivery"),
+        ('{"mode": "mail"}', "must be announce or none"),
+        ('{"mode": "announce", "to": "C1"}', "delivery.channel is required for announce mode"),
+        ('{"mode": "announce", "channel": "ops"}', "delivery.to is required for announce mode"),
+        ('{"mode": "announce", "channel": "nobody", "to": "C1"}', "announce.channel: 'nobody' is no channel"),
+        ('{"mode": "announce", "channel": "ops", "to": "a b"}', "announce.to: 'a b' must be the id of a channel"),
+        ('{"mode": "announce", "channel": "hook", "to": "C1"}', "means nothing to a channel of kind webhook"),
+        ('{"mode": "announce", "channel": "ops", "to": "C1", "after": 3}', "--delivery.after"),
+    ],
+)
+def test_a_delivery_that_is_wrong_adds_nothing(prompt: CliPrompt, tmp_path: Path, delivery: str, reason: str) -> None:
+    (tmp_path / "gnomon.yaml").write_text(CHANNELS)
+    prompt.lines("cron", "add", "@daily", "pwd", "--name", "first")
+
+    assert reason in refused(prompt, "add", "@daily", "pwd", "--delivery", delivery, "--config", "gnomon.yaml")
+    assert names(prompt) == ["first"]
+
+
 # ---- changing ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.executions import NO_WORKER, any_worker, summary_text, trigger_text
-from gnomon.cli.inputs import parse_start
+from gnomon.cli.inputs import json_option, parse_start
 from gnomon.cli.output import (
     Format,
     first_line,
@@ -31,6 +31,7 @@ from gnomon.core.jobs.cron_jobs import (
     CronUpdate,
     cron_job,
     delay_ms,
+    delivery_fields,
     expression_fields,
     generated_name,
     instant_fields,
@@ -51,10 +52,12 @@ _TRIES = 10
 
 
 class NewJob(NamedTuple):
-    """The command of a new job, its name if one is given, and whether the job is kept after its only run."""
+    """The command of a new job, its name and its delivery if given, and whether it is kept after its only run."""
 
     command: str
     name: str | None = None
+    #: In JSON, or the name of a file behind an @.
+    delivery: str | None = None
     keep: bool = True
 
 
@@ -92,10 +95,14 @@ def _instant_fields(option: str, text: str, timezone: str | None) -> dict[str, A
 def _add(schedule: Mapping[str, Any], new: NewJob, target: Target, form: Format) -> None:
     keep = new.keep or CronKind.AT.value not in schedule
     defaults = _defaults(target)
+    announce = _announce_fields(new.delivery)
+
+    def definition(name: str) -> dict[str, Any]:
+        return cron_job(name, new.command, schedule, defaults, keep=keep, announce=announce)
 
     async def work(gateway: Gateway) -> JobApplied:
         if new.name is not None:
-            done = await gateway.send(requests.register(cron_job(new.name, new.command, schedule, defaults, keep=keep)))
+            done = await gateway.send(requests.register(definition(new.name)))
             if done.change == JobChange.UNCHANGED:
                 raise NameTaken("job", new.name)
             return done
@@ -104,7 +111,7 @@ def _add(schedule: Mapping[str, Any], new: NewJob, target: Target, form: Format)
             name = generated_name(new.command, taken)
             taken.add(name)
             try:
-                done = await gateway.send(requests.register(cron_job(name, new.command, schedule, defaults, keep=keep)))
+                done = await gateway.send(requests.register(definition(name)))
             except NameTaken:
                 continue
             if done.change != JobChange.UNCHANGED:
@@ -117,6 +124,10 @@ def _add(schedule: Mapping[str, Any], new: NewJob, target: Target, form: Format)
         return
     zone = schedule.get("timezone", "UTC")
     echo(printable(f"{done.job} is added; its next run is at {format_instant(done.next_run_at, zone)}"))
+
+
+def _announce_fields(delivery: str | None) -> dict[str, Any]:
+    return {} if delivery is None else delivery_fields("--delivery", json_option("--delivery", delivery))
 
 
 def _defaults(target: Target) -> CronDefaults:
@@ -163,7 +174,7 @@ def _row(one: JobSummary) -> list[str]:
 
 
 def update(given: str, wanted: CronUpdate, target: Target, form: Format) -> None:
-    """Change the schedule or the command of a job."""
+    """Change the schedule, the command or the delivery of a job."""
 
     async def work(gateway: Gateway) -> tuple[JobDetail, JobApplied]:
         name = await _named(gateway, given)
@@ -171,7 +182,8 @@ def update(given: str, wanted: CronUpdate, target: Target, form: Format) -> None
         definition = dict(before.definition or {})
         kind = kind_of(definition)
         wanted.check(name, kind)
-        changed = {**definition, **_changes(wanted, definition)}
+        kept = {field: value for field, value in definition.items() if wanted.delivery is None or field != "announce"}
+        changed = {**kept, **_changes(wanted, definition), **_announce_fields(wanted.delivery)}
         return before, await gateway.send(requests.update(name, changed, etag=before.etag))
 
     before, done = with_gateway(target, work, origin=OriginKind.CRON)

@@ -20,6 +20,14 @@ CronName = Annotated[
 NewName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Name of the job (default: made of the command).")
 ]
+Delivery = Annotated[
+    str | None,
+    typer.Option(
+        "--delivery",
+        metavar="JSON",
+        help="Who is told how runs end: {mode, channel, to, best_effort} in JSON, or the content of a file: @FILE.",
+    ),
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the job after its run instead of deleting it.")]
 Zone = Annotated[
     str | None, typer.Option("--tz", metavar="ZONE", help="IANA time zone of the schedule (default: UTC).")
@@ -33,6 +41,7 @@ def add(
     *,
     timezone: Zone = None,
     name: NewName = None,
+    delivery: Delivery = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -41,7 +50,7 @@ def add(
     from gnomon.cli.actions import cron as actions
     from gnomon.cli.target import Target
 
-    actions.add(expression, timezone, actions.NewJob(command, name), Target(database, config), output)
+    actions.add(expression, timezone, actions.NewJob(command, name, delivery), Target(database, config), output)
 
 
 @cron.command("add-at")
@@ -54,6 +63,7 @@ def add_at(
     ] = None,
     name: NewName = None,
     keep: Keep = False,
+    delivery: Delivery = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -62,7 +72,7 @@ def add_at(
     from gnomon.cli.actions import cron as actions
     from gnomon.cli.target import Target
 
-    new = actions.NewJob(command, name, keep=keep)
+    new = actions.NewJob(command, name, delivery, keep=keep)
     actions.add_at(instant, timezone, new, Target(database, config), output)
 
 
@@ -74,6 +84,7 @@ def add_every(
     command: Command,
     *,
     name: NewName = None,
+    delivery: Delivery = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -82,7 +93,7 @@ def add_every(
     from gnomon.cli.actions import cron as actions
     from gnomon.cli.target import Target
 
-    actions.add_every(interval, actions.NewJob(command, name), Target(database, config), output)
+    actions.add_every(interval, actions.NewJob(command, name, delivery), Target(database, config), output)
 
 
 @cron.command("once")
@@ -94,6 +105,7 @@ def once(
     *,
     name: NewName = None,
     keep: Keep = False,
+    delivery: Delivery = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -102,7 +114,7 @@ def once(
     from gnomon.cli.actions import cron as actions
     from gnomon.cli.target import Target
 
-    actions.once(delay, actions.NewJob(command, name, keep=keep), Target(database, config), output)
+    actions.once(delay, actions.NewJob(command, name, delivery, keep=keep), Target(database, config), output)
 
 
 @cron.command("list")
@@ -129,16 +141,19 @@ def update(
         str | None, typer.Option("--every", metavar="MILLISECONDS", help="New interval of a job that has one.")
     ] = None,
     command: Annotated[str | None, typer.Option("--command", metavar="COMMAND", help="New command.")] = None,
+    delivery: Delivery = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Change the schedule or the command of a job, and nothing else."""
+    """Change the schedule, the command or the delivery of a job, and nothing else."""
     from gnomon.cli.actions import cron as actions
     from gnomon.cli.target import Target
     from gnomon.core.jobs.cron_jobs import CronUpdate
 
-    wanted = CronUpdate(expression=expression, timezone=timezone, at=at, every=every, command=command)
+    wanted = CronUpdate(
+        expression=expression, timezone=timezone, at=at, every=every, command=command, delivery=delivery
+    )
     actions.update(name, wanted, Target(database, config), output)
 
 

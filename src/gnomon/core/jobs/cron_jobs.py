@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from gnomon.core.durations import duration_ms, duration_text
+from gnomon.core.jobs.announce_fields import announcements_as_data, read_delivery
 from gnomon.core.jobs.fields import NAME
 from gnomon.core.model import DAY_MS, MINUTE_MS
 from gnomon.core.schedule_parser import parse_schedule
@@ -59,15 +60,25 @@ class CronDefaults(Struct, frozen=True, kw_only=True):
 
 
 def cron_job(
-    name: str, command: str, schedule: Mapping[str, Any], defaults: CronDefaults, *, keep: bool = True
+    name: str,
+    command: str,
+    schedule: Mapping[str, Any],
+    defaults: CronDefaults,
+    *,
+    keep: bool = True,
+    announce: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The definition of a job; `schedule` are the fields of its trigger. One that is not kept runs once."""
+    """The definition of a job; `schedule` are the fields of its trigger. One that is not kept runs once.
+
+    `announce` is the field that `delivery_fields` makes.
+    """
     longest = max(defaults.backoff_ms, defaults.max_backoff_ms)
     return {
         "name": name,
         "command": command,
         **schedule,
         **({} if keep else {"delete_after_run": True}),
+        **(announce or {}),
         "retry": {
             "max_attempts": defaults.retries + 1,
             "initial_delay": duration_text(defaults.backoff_ms),
@@ -114,6 +125,12 @@ def interval_fields(option: str, text: str) -> dict[str, Any]:
     return {CronKind.EVERY.value: duration_text(span)}
 
 
+def delivery_fields(option: str, value: object) -> dict[str, Any]:
+    """The announcement that the delivery of another scheduler means; no fields if it means none."""
+    rule = read_delivery(option, value)
+    return {} if rule is None else {"announce": announcements_as_data((rule,))}
+
+
 def generated_name(command: str, taken: Collection[str]) -> str:
     """A free name for the job of a command: its words, and a number if another job is called so."""
     words = _NO_NAME.sub("-", command.lower()).strip("-")[:_LONGEST_GENERATED].strip("-") or _DEFAULT_NAME
@@ -158,6 +175,7 @@ class CronUpdate(Struct, frozen=True, kw_only=True):
     at: str | None = None
     every: str | None = None
     command: str | None = None
+    delivery: str | None = None
 
     def check(self, name: str, kind: CronKind) -> None:
         """UsageError if the update says nothing, FieldError if an option does not fit the kind of the job."""
@@ -167,8 +185,8 @@ class CronUpdate(Struct, frozen=True, kw_only=True):
             "--at": (self.at, CronKind.AT),
             "--every": (self.every, CronKind.EVERY),
         }
-        if self.command is None and all(value is None for value, _ in given.values()):
-            raise UsageError("nothing would change: give --expression, --tz, --at, --every or --command")
+        if self.command is None and self.delivery is None and all(value is None for value, _ in given.values()):
+            raise UsageError("nothing would change: give --expression, --tz, --at, --every, --command or --delivery")
         for option, (value, fitting) in given.items():
             # With an instant, the zone says where it is.
             if value is not None and kind is not fitting and not (option == "--tz" and self.at is not None):
