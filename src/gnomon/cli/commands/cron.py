@@ -25,7 +25,7 @@ Delivery = Annotated[
     typer.Option(
         "--delivery",
         metavar="JSON",
-        help="Who is told how runs end: {mode, channel, to, best_effort} in JSON, or the content of a file: @FILE.",
+        help="Announcement of runs: {mode, channel, to, best_effort} in JSON, or the JSON file named after an @.",
     ),
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the job after its run instead of deleting it.")]
