@@ -134,7 +134,7 @@ def test_the_oracle_knows_nothing_of_the_code_it_checks() -> None:
     assert not [name for name in imports(SOURCE / "testing" / "scanner.py") if name.startswith("gnomon")]
 
 
-#: What users import from `gnomon` itself. A name that is taken away breaks their programs.
+#: The names that users import from `gnomon` itself. A name that is taken away breaks their programs.
 PUBLIC_NAMES = [
     "AsyncClient",
     "At",
@@ -584,6 +584,17 @@ def test_names_in_tests_are_words_of_the_field_and_name_their_subject() -> None:
 
 def test_prose_uses_words_of_the_field() -> None:
     found = {(name_of(path), text) for path in modules() for text in prose(path) if retired(text, LETTERS)}
+
+    assert found == set()
+
+
+def test_prose_in_tests_uses_words_of_the_field_and_names_its_subject() -> None:
+    found = {
+        (str(path.relative_to(ROOT)), text)
+        for path in modules_of_tests()
+        for text in prose(path)
+        if retired(text, LETTERS) - PLAIN_ENGLISH or HIDDEN_SUBJECT.search(text)
+    }
 
     assert found == set()
 

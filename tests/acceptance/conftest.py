@@ -1,4 +1,4 @@
-"""What tests of whole fleets begin with: a database and a bus of their own, and a file that bodies write to."""
+"""Fixtures of whole fleets: a database and a bus of their own, and a file that bodies write to."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
-    """What stands in it."""
+    """Its lines."""
     store = await open_postgres(url, pool_size=2)
     yield store
     await store.close()

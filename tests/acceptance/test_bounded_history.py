@@ -25,7 +25,7 @@ JOBS, WEEKS, RETENTION_DAYS = 25, 4, 3
 #: Every so often they run.
 PERIOD_HOURS = 3
 A_DAY = 24 // PERIOD_HOURS
-#: What grows with what happens, not with what operators do.
+#: The tables that grow with runs, not with the actions of operators.
 GROWING = ("run", "task", "attempt", "task_log", "payload", "tick")
 
 #: A commit that finds so many pages in the log takes them over, with what it has brought itself.
@@ -82,7 +82,7 @@ class LoadedNode:
 
 
 def size_of(plant: LoadedNode, file: Path) -> int:
-    """What the database needs once its log, which is no history, has been taken over into it."""
+    """The size of the database after its log, which is no history, was merged into it."""
     transactions = plant.store.transactions.engine
     assert isinstance(transactions, SqliteTransactions)
     transactions.checkpoint()

@@ -1,4 +1,4 @@
-"""Whatever happens to Redis and NATS, the same is decided: every second once, by whoever has its shard."""
+"""Faults of Redis and NATS change no decision: every second is decided once, by the holder of its shard."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -111,7 +111,7 @@ def job(name: str, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - any key of 
 
 
 def printed(tmp_path: Path, *arguments: str) -> str:
-    """What a command of the operator prints."""
+    """The output of a command of the operator."""
     environment = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path / 'gnomon.db'}", "COLUMNS": "300"}
     command = [sys.executable, "-m", "gnomon", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)

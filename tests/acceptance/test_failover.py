@@ -57,7 +57,7 @@ class NodeProcesses:
         return process
 
     async def holders(self) -> dict[int, str]:
-        """Who holds each shard, of those that are held."""
+        """The holder of each shard that is held."""
         engine = self.store.transactions
 
         def held(conn: object) -> dict[int, str]:

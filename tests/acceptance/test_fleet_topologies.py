@@ -38,7 +38,7 @@ jobs:
 """
 ONE = [Result.SUCCEEDED]
 FAILED = Result.FAILED
-#: What becomes of each: the state of the run, what came of the attempts of each task, and how often a body began.
+#: The result of each: the state of the run, the results of the attempts of each task, and how often a body began.
 EXPECTED = {
     # The fan-out itself is nobody's work, and so has an attempt that no worker made.
     "graph": (RunStatus.COMPLETED, [ONE, ONE, ONE, ONE, ONE, ONE], 5),

@@ -1,4 +1,4 @@
-"""What one process writes wakes the others at once: nobody here looks by themselves before the test is over."""
+"""A write of one process wakes the others at once: none of them polls before the test is over."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

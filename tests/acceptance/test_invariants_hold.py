@@ -1,4 +1,4 @@
-"""Whatever happens to nodes, clocks and stores, what must hold does, and no run waits in vain."""
+"""Under random faults of nodes, clocks and stores the invariants hold, and no run is stuck."""
 
 import pytest
 

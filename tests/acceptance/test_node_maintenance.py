@@ -1,4 +1,4 @@
-"""A node keeps its house: what is planted in its file is mended, what is old is gone, and others hear that it lives."""
+"""The maintenance of a node: damage in its file is repaired, old history is removed, and pings are sent."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -67,10 +67,8 @@ def has_stopped(witness: Path) -> Callable[[], Awaitable[bool]]:
 
 
 async def judged(store: SqlStore, witness: Path) -> None:
-    """What may be done again was, once; what must not start twice did not.
-
-    What was sent to the worker that is cut off, because it still had a question open, never started: that costs time.
-    """
+    """Tasks that may run again did, once; at-most-once tasks did not start twice. A task that was sent to the
+    worker that is cut off, because it still had a question open, never started: that costs time."""
     found = {}
     for run in await all_runs(store):
         tasks = [task.task_id for task in await store.history.tasks([run])]

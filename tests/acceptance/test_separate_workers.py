@@ -29,7 +29,7 @@ from support.witness import read_witness
 
 pytestmark = pytest.mark.timeout(120)
 KEYS = itertools.count()
-#: What is lost is found soon, and nobody minds how busy the machine is that runs the tests.
+#: Lost attempts are found soon, also on a busy machine.
 QUICK = {
     "GNOMON_WORKER__LEASE_MS": "1500",
     "GNOMON_RECONCILER__POLL_MS": "300",

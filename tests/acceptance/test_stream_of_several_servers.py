@@ -27,7 +27,7 @@ PUBLISHED = [("execution", "completed"), ("execution", "pending"), ("execution",
 
 
 class Follower:
-    """What one server tells."""
+    """The changes that one server publishes."""
 
     def __init__(self, address: str) -> None:
         self.client = gnomon.AsyncClient(address)

@@ -447,7 +447,7 @@ def test_of_several_programs_that_start_it_at_once_one_schedules(tmp_path: Path,
 
     planned = rows(database, "SELECT planned_at, count(*) FROM run GROUP BY planned_at HAVING count(*) > 1")
     assert planned == []
-    # What was under way when its process was killed is run again, under another fence.
+    # An attempt whose process was killed is run again, under another fence.
     starts = [(run, fence) for _, _, run, fence, *_ in read_witness(witness)]
     assert len(set(starts)) == len(starts)
 

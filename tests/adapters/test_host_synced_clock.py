@@ -10,7 +10,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the machine's clock shows."""
+    """The time of the machine's clock."""
     shows = [1_000_000]
     monkeypatch.setattr(SystemClock, "now", lambda _: shows[0])
     monkeypatch.setattr(SystemClock, "until", lambda _, at: (at - shows[0]) / 1000)

@@ -1,4 +1,4 @@
-"""What a service manager hears, on a socket as it would make it."""
+"""The messages that a service manager receives, on a socket as it would make it."""
 
 import os
 import socket

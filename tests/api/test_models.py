@@ -66,7 +66,7 @@ async def test_a_model_makes_as_many_changes_within_an_hour_as_the_budget_allows
 ) -> None:
     await admin.post("/v1/jobs", JOB)
     for number in range(4):
-        # What is refused costs nothing.
+        # A refused request costs nothing.
         assert (await admin.post("/v1/jobs/missing/pause", **MODEL)).status_code == 404
         assert (await admin.post("/v1/jobs/report/trigger", {"odd": 1}, **MODEL)).status_code == 422
         body = {"force": True, "input": {"day": number}}

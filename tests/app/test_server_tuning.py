@@ -1,4 +1,4 @@
-"""What a process does about itself, so that nothing holds it up."""
+"""The tuning of a process: garbage collection and thread switching."""
 
 import asyncio
 import gc

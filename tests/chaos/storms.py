@@ -133,7 +133,7 @@ class Storm:
     quiet_seconds: float = 5.0
     #: The number that each key was accepted with; None if that is unknown.
     accepted: dict[str, int | None] = field(default_factory=dict)
-    #: What went wrong in the answers to callers.
+    #: The mistakes in the answers to callers.
     wrong_answers: list[str] = field(default_factory=list)
     #: The keys of events that were confirmed.
     emitted: set[str] = field(default_factory=set)

@@ -51,7 +51,7 @@ async def read_all(store: SqlStore) -> list[LoggedChanges]:
 
 
 class ChangeLogContract:
-    """What a transaction changes is logged with it, while another server follows."""
+    """The changes of a transaction are logged with it, while another server follows."""
 
     async def failed_run(self, store: SqlStore, schedule: Schedule, terms: Terms) -> None:
         """One tick of the schedule, whose run fails and leaves a dead letter."""

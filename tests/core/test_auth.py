@@ -1,4 +1,4 @@
-"""What a token says: read strictly, judged by rules, at an instant that is given."""
+"""The claims of a token: read strictly, judged by rules, at an instant that is given."""
 
 from typing import Any
 

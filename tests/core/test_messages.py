@@ -1,4 +1,4 @@
-"""What servers and workers write to each other survives the way, and what is wrong with it is said."""
+"""Messages between servers and workers survive a round trip, and errors in them are named."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What a job says about pings, and what is called when."""
+"""The ping settings of a job, and the calls that follow from them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What people write becomes a trigger, or an error that says what to write instead."""
+"""Text becomes a trigger, or an error with a suggestion."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import available_timezones

@@ -86,7 +86,7 @@ def start_after_stop(patch: Patch) -> None:
 
 
 def lose_orphans(patch: Patch) -> None:
-    """What a dead process was running is taken for idle."""
+    """A task that was running in a dead process is taken for idle."""
     right = resolve_overrides
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one
@@ -142,7 +142,7 @@ def keep_stale_retries(patch: Patch) -> None:
 
 
 def record_attempts_at_the_end(patch: Patch) -> None:
-    """What came due during a run that failed is lost."""
+    """A time that passed during a failed run is lost."""
     right = failed
 
     def wrong(record: TaskRecord, *, at: int) -> TaskRecord:
@@ -162,7 +162,7 @@ def sleep_through(patch: Patch) -> None:
 
 
 def count_from_the_beginning_of_time(patch: Patch) -> None:
-    """What was due before the registration counts as missed."""
+    """Times before the registration count as missed."""
     right = resolve_overrides
 
     def wrong(*given: Any, **named: Any) -> Overrides:  # noqa: ANN401 - as the right one

@@ -1,4 +1,4 @@
-"""What docs/declarative.md lists is there: the tests that prove each MUST, and the vocabulary of reasons."""
+"""The lists of docs/declarative.md are true: the tests that prove each MUST, and the vocabulary of reasons."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is kept: overrides, orphans, crashes at every commit, writes that fail, records that cannot be believed."""
+"""The stored state: overrides, orphans, crashes at every commit, failing writes, implausible records."""
 
 import asyncio
 import logging
@@ -360,7 +360,7 @@ async def test_a_stop_ends_although_nothing_can_be_written_and_the_task_runs_aga
     assert counters_of(process.scheduler).lost_outcomes == 1
     assert "stopped with 1 outcomes unwritten" in caplog.text
     world.failing = False
-    world.note_crash()  # what was not written is as lost as in a crash
+    world.note_crash()  # unwritten events are as lost as in a crash
     await world.started(world.task("a", "0 12 * * *"))
     assert world.ran == ["a 02 12:00:00", "a 02 12:00:05"]
 

@@ -1,4 +1,4 @@
-"""What is registered: shapes, names, callbacks, expressions, delays, and the errors that say what is wrong."""
+"""Registrations: shapes, names, callbacks, expressions, delays, and their errors."""
 
 import functools
 from collections.abc import Callable
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_is_said_before_its_expression_is_looked_at() -> No
 
 @pytest.mark.req("D-12")
 async def test_nothing_is_opened_written_or_scheduled_if_a_registration_is_wrong(world: DeclarativeWorld) -> None:
-    world.state.is_open = True  # whoever opens it now fails otherwise
+    world.state.is_open = True  # opening it now fails otherwise
     process = world.process()
 
     with pytest.raises(errors.CronExpressionInvalidError):

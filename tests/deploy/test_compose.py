@@ -87,7 +87,7 @@ def test_a_server_finds_its_database_bus_jobs_and_key() -> None:
     assert url.password == SECRETS["POSTGRES_PASSWORD"]
     assert (bus.hostname, said.nats.user, said.nats.password) == ("nats", "scheduler", SECRETS["SCHEDULER_PASSWORD"])
     assert said.jobs_file == SERVICES["server"]["configs"][0]["target"]
-    # What is written outlives the container, whose own files cannot be written.
+    # Data outlives the container, whose own files cannot be written.
     assert SERVICES["server"]["read_only"] is True
     assert SERVICES["server"]["volumes"] == ["server:/var/lib/gnomon"]
     assert all(path.startswith("/var/lib/gnomon/") for path in (said.auth.key_file, said.execution.archive_dir))

@@ -1,4 +1,4 @@
-"""Container and systemd files: their shape, and that they agree with our settings and doors."""
+"""Container and systemd files: their shape, and that they agree with our settings and addresses."""
 
 import configparser
 import re

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: valid, and in agreement with each other, the settings and the doors of the program."""
+"""The manifests for Kubernetes: valid, and in agreement with each other, the settings and the ports of the program."""
 
 import re
 from pathlib import Path

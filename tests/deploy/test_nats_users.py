@@ -71,7 +71,7 @@ async def test_a_worker_takes_no_lease(nats: Nats, clients: dict[str, Client]) -
 async def test_servers_hear_each_others_hints(nats: Nats) -> None:
     one, other = (NatsHints(settings_of(nats, "scheduler"), Recorder()) for _ in range(2))
     heard = asyncio.Event()
-    # Whoever begins to listen is told of everything once, as anything may have been missed.
+    # A new listener gets a hint for every topic once, as any may have been missed.
     first = set(HintTopic)
 
     def hear(topic: HintTopic) -> None:

@@ -1,4 +1,4 @@
-"""What the docs say, a test runs: every Python example, every session at the prompt, every link."""
+"""The documentation is executed: every Python example, every session at the prompt, every link."""
 
 import re
 import shlex

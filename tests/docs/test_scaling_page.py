@@ -34,7 +34,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Mapping[str, str]]:
-    """What stands on the page for a server, and where ours is."""
+    """The address of a server on the page, and that of ours."""
     with Nats() as nats, Redis() as redis:
         yield {"nats://bus:4222": nats.url, "redis://cache:6379/0": redis.url}
 

@@ -83,7 +83,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class RunnerHarness:
-    """Whoever owns a runner."""
+    """The owner of a runner."""
 
     def __init__(self, runner: FunctionRunner, called: asyncio.Event) -> None:
         self.runner = runner
@@ -91,7 +91,7 @@ class RunnerHarness:
         self._collected: dict[str, AttemptOutcome] = {}
 
     async def outcome(self, assigned: Assignment) -> AttemptOutcome:
-        """What came of it."""
+        """Its outcome."""
         while assigned.task.task_id not in self._collected:
             await self.called.wait()
             self.called.clear()

@@ -1,4 +1,4 @@
-"""Whatever the policy accepts, run for real: programs get the words that were checked, and reach no forbidden file.
+"""Accepted commands, run for real: programs get the words that were checked, and reach no forbidden file.
 
 Canary files lie in every forbidden folder in which the user of the tests may write. Stand-ins on `security.path` note
 their words, and try to open every path that could be in one. In the sandbox they also try every canary by its path.

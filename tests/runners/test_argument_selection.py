@@ -1,4 +1,4 @@
-"""What of a run's input a function is given: all of it as the only one, and as one of several what it can take."""
+"""The part of a run's input that a function gets: all of it as the only step, and of several steps what it can take."""
 
 from collections.abc import Callable
 from typing import Any

@@ -166,7 +166,7 @@ def forms_of(secret: str) -> list[str]:
     forms = [secret, raw.hex(), raw.hex().upper(), quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1]]
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         whole = encode(raw).decode().rstrip("=")
-        # What a neighbour shares a character with is not the secret's alone.
+        # A character that the text beside it shares is not the secret's alone.
         forms += [whole[:-1], encode(b"a" + raw).decode()[2:].rstrip("=")[:-1]]
         forms += [encode(b"aa" + raw).decode()[3:].rstrip("=")[:-1]]
     return forms

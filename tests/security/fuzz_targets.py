@@ -61,7 +61,7 @@ class FuzzTarget:
     inputs: st.SearchStrategy[Any]
     #: Reads the input and checks what it has accepted.
     read: Callable[[Any], None]
-    #: What the inputs are made from.
+    #: The parts of the inputs.
     seeds: tuple[Any, ...]
 
     def accepts(self, seed: object) -> bool:

@@ -111,7 +111,7 @@ def test_a_scheduler_stops_deciding_when_its_file_is_gone_and_doctor_says_so(fil
         replaced(file)
         running.line_with("was moved or deleted")
         wait_for_ticks_elsewhere(1, tmp_path)
-        # What had begun has ended; from now on nothing may run.
+        # Earlier attempts have ended; from now on nothing may run.
         ran = out.read_text()
         wait_for_ticks_elsewhere(4, tmp_path)
         ran_since = out.read_text().removeprefix(ran)

@@ -282,11 +282,11 @@ def requests(target: Target) -> dict[str, list[Request]]:
 
 #: A stream has no end; its shares have tests of their own.
 ELSEWHERE = {"follow_changes"}
-#: What these remove, others ask for.
+#: Others request the objects that these remove.
 LAST = ("delete_job", "delete_schedule", "cancel_execution")
 NAMES = [route.name for route in ROUTES if route.name not in (*ELSEWHERE, *LAST)] + ["describe", *LAST]
 #: How often a request is repeated that held something for too long: the load of the machine stretches the time that
-#: passes. What was read before is forgotten each time: a caller can vary what is read.
+#: passes. The caches are cleared each time: a caller can vary what is read.
 TRIES = 4
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.req("R-15")
 
 
 class WeakLeases(MemoryLeases):
-    """Leases whose keeper may be away."""
+    """Leases whose service may be unavailable."""
 
     away = False
     asked = 0
@@ -47,7 +47,7 @@ class WeakLeases(MemoryLeases):
 
 
 class TwoNodes:
-    """Two nodes that share a store, and a keeper of leases."""
+    """Two nodes that share a store, and a lease service."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)
@@ -196,7 +196,7 @@ async def test_of_two_reconcilers_one_looks_until_it_is_silent_for_two_looks() -
 
 
 class UnsteadyLease(SingletonLease):
-    """A lease whose keeper can be unavailable."""
+    """A lease whose service can be unavailable."""
 
     away = False
 

@@ -71,7 +71,7 @@ def _installed(folder: Path) -> bool:
 
 
 def _output(command: Sequence[str | Path], seconds: float) -> str:
-    """What the program prints; nothing if it takes too long."""
+    """The output of the program; nothing if it takes too long."""
     environment = {**os.environ, "PIP_NO_INPUT": "1"}
     try:
         return subprocess.run(

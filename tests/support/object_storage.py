@@ -28,7 +28,7 @@ class ObjectStorage:
         self.uploads: dict[str, dict[int, bytes]] = {}
         #: Method, path and query of each request that arrived.
         self.calls: list[str] = []
-        #: What happens to the next requests: a status, a code of the protocol in a reply of 200, "hang" or "cut".
+        #: The fault of the next requests: a status, a code of the protocol in a reply of 200, "hang" or "cut".
         self.faults: list[int | str | None] = []
         #: The status and the code of every answer to requests whose method and URL contain a text.
         self.answers: dict[str, tuple[int, str]] = {}

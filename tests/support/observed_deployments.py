@@ -105,7 +105,7 @@ class Served:
         self._address = f"http://127.0.0.1:{shown['port']}"
 
     async def get(self, path: str) -> tuple[int, str]:
-        """What the address shows, and its status."""
+        """The page of the address, and its status."""
 
         def asked() -> tuple[int, str]:
             try:
@@ -118,7 +118,7 @@ class Served:
         return await asyncio.to_thread(asked)
 
     async def families(self) -> dict[str, Metric]:
-        """What is scraped, read by Prometheus's own parser."""
+        """The scraped page, read by Prometheus's own parser."""
         status, text = await self.get("/metrics")
         assert status == 200
         return {family.name: family for family in text_string_to_metric_families(text)}
@@ -143,7 +143,7 @@ class Served:
         return sum(int(sample.value) for sample in (await self.families())[PREFIX + "workers_alive"].samples)
 
     async def rows(self, query: str) -> Counter[tuple[str, ...]]:
-        """What the rows say: the last column is how many there are."""
+        """The counts of the rows: the last column is the number."""
 
         def read(conn: sa.Connection) -> list[Any]:
             return list(conn.execute(sa.text(query)))
@@ -175,14 +175,14 @@ class Served:
 
         await self.until(over)
         await self.reported()
-        # What a worker has committed is counted at the next look of the server.
+        # Commits of a worker are counted at the next step of the server.
         await self.until(lambda: self._nothing_left("metrics_outbox"))
 
     async def _nothing_left(self, table: str) -> bool:
         return not await self.rows(f"SELECT 'left', count(*) FROM {table}")  # noqa: S608 - our own name
 
     async def reported(self) -> None:
-        """Whoever counts has heard of every commit so far: they are told in the order in which things were written."""
+        """The counters include every commit so far: commits are reported in the order in which they were written."""
         await transactions_of(self.node.store).write(lambda _: None)
 
 

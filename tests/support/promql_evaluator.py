@@ -52,7 +52,7 @@ def seconds_of(duration: str) -> float:
 
 
 class Scrapes:
-    """What a Prometheus server has stored."""
+    """The samples that a Prometheus server has stored."""
 
     def __init__(self) -> None:
         self._series: defaultdict[Labels, list[tuple[float, float]]] = defaultdict(list)

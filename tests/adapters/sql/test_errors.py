@@ -1,4 +1,4 @@
-"""What the drivers raise, and what the store makes of it."""
+"""Errors of the drivers, and the errors of the store for them."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Whatever becomes of graphs of steps and of events, the store on SQL comes to the same as the one in memory."""
+"""For random graphs of steps and events, the store on SQL has the same results as the one in memory."""
 
 from collections.abc import AsyncIterator, Sequence
 from hashlib import sha256
@@ -42,7 +42,7 @@ def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any fie
     return Step(name=name, function=said.pop("function", FUNCTION), depends_on=needs, **said)
 
 
-#: What steps run and wait for.
+#: The functions of steps, and their dependencies.
 SUBS = (
     Workflow(workflow_id="leaf", version=1, steps=(step("main"),), dead_letter=True),
     Workflow(workflow_id="two", version=1, steps=(step("a"), step("b"))),

@@ -1,4 +1,4 @@
-"""What a store hints at, after which commits, and that nothing is told of what was taken back."""
+"""The hints of a store, the commits that send them, and that a rollback sends none."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -34,7 +34,7 @@ class HintRecorder:
         self.harness = ExecutionHarness(store=store, clock=clock)
 
     async def by(self, doing: Awaitable[object]) -> set[HintTopic]:
-        """What is told because of this."""
+        """The hints that this sends."""
         self.topics.clear()
         await doing
         return set(self.topics)

@@ -1,4 +1,4 @@
-"""Whoever counts is told of what was committed, once, and of nothing else."""
+"""Observers are called for every commit, once, and for nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator

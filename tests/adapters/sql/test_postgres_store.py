@@ -1,4 +1,4 @@
-"""What PostgreSQL adds: a server that can go away, and others who write at the same time."""
+"""Properties of PostgreSQL alone: a server that can fail, and concurrent writers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -23,7 +23,7 @@ from support.fault_proxy import FaultProxy, WireFault
 from support.postgres_server import Postgres, postgres
 
 PATIENCE_MS = 300
-#: What the server says, which is well before the connection's own limit.
+#: The error of the server, well before the connection's own limit.
 ENDED_BY_SERVER = re.compile("due to (lock|statement) timeout")
 NOW = NOON + MINUTE
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
@@ -76,7 +76,7 @@ async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(store: SqlS
         with pytest.raises(StoreUnavailable, match=ENDED_BY_SERVER):
             await store.ledger.decide([verdict], now=NOW, terms=terms)
         assert time.monotonic() - began >= PATIENCE_MS / 1000
-        assert await store.schedules.find("default", "report") == minutely()  # who only reads does not wait
+        assert await store.schedules.find("default", "report") == minutely()  # a reader does not wait
 
     assert await store.ledger.decide([verdict], now=NOW, terms=terms) == {minutely().uid}
 

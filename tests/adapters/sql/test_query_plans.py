@@ -1,4 +1,4 @@
-"""What is asked for often is read off an index, however long the history is and however many schedules there are."""
+"""Frequent queries use an index, however long the history is and however many schedules there are."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any

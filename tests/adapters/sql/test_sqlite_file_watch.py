@@ -1,4 +1,4 @@
-"""What others do to a database file is noticed: that they write to it, and that they take it away."""
+"""Changes of a database file by other processes are noticed: writes, and its removal."""
 
 import asyncio
 import sqlite3
@@ -13,7 +13,7 @@ from gnomon.adapters.sql.sqlite import CommitWatcher
 
 
 class AnnouncedChanges:
-    """What was announced."""
+    """The events that were emitted."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []

@@ -1,4 +1,4 @@
-"""Whatever is done to both, in whatever order, the store on SQL comes to the same as the one in memory."""
+"""After the same random operations, the store on SQL holds the same as the one in memory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

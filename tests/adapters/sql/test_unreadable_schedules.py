@@ -22,7 +22,7 @@ from support.task_steps import finish_run, runs_of
 NOW = NOON + MINUTE
 UNKNOWN_ZONE = "timezone = 'Mars/Base'"
 REPAIRED = "timezone = 'UTC', revision = revision + 1"
-#: What a row may say that this program does not understand.
+#: Values of a row that this program does not understand.
 UNREADABLE = {
     "a zone unknown here": UNKNOWN_ZONE,
     "a trigger of a newer version": "trigger_kind = 'moon'",

@@ -139,7 +139,7 @@ def inside(repository: Path) -> Path:
 
 
 def ran(command: PlannedCommand, folder: Path) -> str:
-    """What the program prints."""
+    """The output of the program."""
     return subprocess.run(
         command.words,
         executable=command.program,

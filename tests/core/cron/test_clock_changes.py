@@ -1,4 +1,4 @@
-"""What a schedule does when clocks change, said before it happens."""
+"""The effect of clock changes on a schedule, described in advance."""
 
 from datetime import UTC, datetime, timedelta
 

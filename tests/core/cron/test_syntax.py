@@ -1,4 +1,4 @@
-"""What is cron and what is not: every refusal names the field, the reason and the place."""
+"""The syntax of cron: every refusal names the field, the reason and the place."""
 
 import pickle
 from collections.abc import Callable

@@ -229,7 +229,7 @@ def test_a_period_that_divides_nothing_evenly_is_an_interval(sentence: str, peri
     assert parse_sentence(sentence) == IntervalResult(period)
 
 
-#: What is refused: the word that is blamed, and what is offered instead.
+#: Refused sentences: the word at fault, and the suggestions.
 REFUSED = {
     # cron cannot count
     "every other Monday at 9am": ("every other Monday", "on the first and third Monday of the month at 9am"),
@@ -388,7 +388,7 @@ REFUSED = {
     "\u6bce\u65e5 9:00": ("\u6bce", FALLBACK_EXAMPLE),
     "hello world": ("hello", FALLBACK_EXAMPLE),
     "please run every 5 minutes": ("please", "every 5 minutes"),
-    # what a mend must not leave out
+    # parts that a suggestion must not leave out
     "every leap year": ("leap", FALLBACK_EXAMPLE),
     "every full moon": ("full", FALLBACK_EXAMPLE),
     "every sat at sunset": ("sunset", FALLBACK_EXAMPLE),
@@ -524,7 +524,7 @@ def test_examples_of_the_documentation_are_true(sentence: str, shown: str) -> No
 
 
 def documented(sentence: str) -> str:
-    """What a table of the documentation shows beside a sentence."""
+    """The cell of a table of the documentation beside a sentence."""
     try:
         found = parse_sentence(sentence)
     except SentenceError as error:

@@ -1,4 +1,4 @@
-"""What explanations are made of: the tables are complete, and a life knows which ticks it had."""
+"""The parts of explanations: the tables are complete, and a timeline knows its ticks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What would become of a job: its fields and its odd days."""
+"""The forecast of a job: its fields and its odd days."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a new policy file would change."""
+"""The changes that a new policy file would make."""
 
 from gnomon.core.policy.diff import RuleChange, RuleChangeKind, rule_changes
 from gnomon.core.policy.document import PolicyDocument, TaskRule

@@ -1,4 +1,4 @@
-"""Whatever data and secrets are filled into a URL: its host stays, and each value stays where its place is."""
+"""Data and secrets filled into a URL never change its host or leave their places."""
 
 from functools import partial
 from typing import Any

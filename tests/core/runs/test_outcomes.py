@@ -1,4 +1,4 @@
-"""What follows from how an attempt ended."""
+"""The consequences of the end of an attempt."""
 
 from typing import Any
 

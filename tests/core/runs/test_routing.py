@@ -1,4 +1,4 @@
-"""Who gets a task: a table of cases, one row each."""
+"""The routing of tasks: a table of cases, one row each."""
 
 from typing import Any
 

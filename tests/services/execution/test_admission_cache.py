@@ -1,4 +1,4 @@
-"""What a dispatcher tells the worker beside it."""
+"""The admissions that a dispatcher hands to the worker beside it."""
 
 import pytest
 

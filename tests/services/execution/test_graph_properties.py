@@ -90,11 +90,11 @@ def random_graph(rng: random.Random, size: int) -> Workflow:
 
 
 class BodyTrace:
-    """What the bodies themselves saw, in order."""
+    """The observations of the bodies, in order."""
 
     def __init__(self) -> None:
         self.started: list[tuple[str, int | None, int]] = []
-        #: What steps were given of what the first step before them returned.
+        #: The part of the output of the first step that its successors got.
         self.given: list[tuple[str, object]] = []
         self.succeeded: defaultdict[tuple[str, int | None], int] = defaultdict(int)
 
@@ -157,7 +157,7 @@ class RandomGraphRun:
                 await self._crash()
             harness.clock.advance(self.rng.choice((1, 50, 1100)))
             if turn % 50 == 49:
-                # What a lost answer left in nobody's hands is found when its lease is over.
+                # A task that a lost reply left without a worker is found when its lease is over.
                 harness.clock.advance(harness.settings.worker.lease_ms)
                 await harness.reconciler.step()
         raise AssertionError(f"not over: {await self.steady.history.tasks([run])}")

@@ -128,7 +128,7 @@ async def test_a_task_placed_on_a_dead_worker_goes_to_another(harness: Execution
 
 
 class SlowEndingRunner(FakeRunner):
-    """What it runs takes its time to end."""
+    """Its tasks take their time to end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The warden: what must hold is looked at all the time, mended where that is safe, and announced."""
+"""The invariant checker: violations are found, repaired where that is safe, and announced."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def lease(store: MemoryStore, clock: VirtualClock, holder: str) -> SingletonLeas
 
 
 class InvariantFixture:
-    """A warden on a store that can be tampered with."""
+    """An invariant checker on a store that can be tampered with."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(NOON)

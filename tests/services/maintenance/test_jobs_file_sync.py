@@ -1,4 +1,4 @@
-"""The keeper of a jobs file: it reads what is new, off the loop, and tells what came of it."""
+"""The synchronization of a jobs file: it reads changes off the loop, applies them, and announces the result."""
 
 import threading
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class InMemoryJobsFile:
 
 
 class AnnouncedChanges:
-    """What was announced."""
+    """The events that were emitted."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []

@@ -94,7 +94,7 @@ class PingFixture:
         await self.harness.run_until_idle()
 
     async def end(self, result: Result = Result.SUCCEEDED) -> None:
-        """What is under way ends, and that is heard."""
+        """Calls in flight end, and arrive."""
         self.runner.end_all(result)
         before = len(self.harness.events.seen)
         await self.harness.run_until_idle()
@@ -356,7 +356,7 @@ async def test_a_stop_does_not_wait_for_one_that_hangs(heard: HttpListener) -> N
 
 
 async def stopped(pinger: Pinger) -> None:
-    """Whatever is under way is given up."""
+    """Calls in flight are given up."""
     under_way = list(pinger._under_way)  # noqa: SLF001 - nobody else would end them
     for task in under_way:
         task.cancel()

@@ -1,4 +1,4 @@
-"""The mender: runs that wait in vain go on, by one node at a time, within its limits."""
+"""The run repairer: one node at a time continues stuck runs, within its limits."""
 
 import pytest
 
@@ -34,7 +34,7 @@ class WeakInvariants(MemoryInvariants):
 
 
 class RepairFixture:
-    """A harness, and a mender beside it."""
+    """A harness, and a run repairer beside it."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_772_452_800_000)

@@ -1,4 +1,4 @@
-"""Vitals of a node whose parts live in memory, with a store that can be told to fail."""
+"""The health of a node whose parts live in memory, with a store that can be made to fail."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class FakeStatsReader:
 
 
 class HealthFixture:
-    """A node's parts and their vitals."""
+    """A node's parts and their health."""
 
     def __init__(self, *, active: bool = True) -> None:
         self.clock = VirtualClock(NOON)

@@ -1,4 +1,4 @@
-"""What the meter makes of what it is told, beyond what is compared with rows elsewhere."""
+"""The metrics of events and commits, beyond those that other tests compare with rows."""
 
 from collections.abc import Mapping
 

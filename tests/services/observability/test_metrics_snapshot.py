@@ -1,4 +1,4 @@
-"""What is shown of a node whose store is a stand-in that can fail."""
+"""The metrics of a node whose store is a stand-in that can fail."""
 
 from collections.abc import Mapping, Sequence
 
@@ -71,7 +71,7 @@ class FakeStatsReader:
 
 
 class SnapshotFixture:
-    """An exhibit and what is behind it."""
+    """A metrics snapshot and its sources."""
 
     def __init__(self, *, max_jobs: int = 10) -> None:
         self.stats_reader, self.clock = FakeStatsReader(), VirtualClock(NOON)

@@ -49,7 +49,7 @@ class Trail:
         await self.store.schedules.add([made], actor="ada", tzdata="")
 
     async def seal(self, *, anchored: bool = True, key: LocalKey | None = None) -> None:
-        """What a server that has just started does every two seconds."""
+        """The step of a new server, every two seconds."""
         signer = CheckpointSigner(key or self.key, self.anchor if anchored else None, self.reported)
         await AuditSealer(
             self.store.audit, self.clock, self.reported, lease=AlwaysHeldSingleton(), signer=signer

@@ -1,4 +1,4 @@
-"""What is rare is found among much, a bounded stretch at a time."""
+"""Rare executions are found among many, a bounded number at a time."""
 
 import pytest
 

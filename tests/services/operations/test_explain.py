@@ -24,7 +24,7 @@ Play = Callable[[WhyScenario], Awaitable[object]]
 
 
 class Scenario(NamedTuple):
-    """What happens, what is asked then, and what the answer says, line by line."""
+    """Scenarios, the question asked then, and the answer, line by line."""
 
     play: Play
     at: str | None

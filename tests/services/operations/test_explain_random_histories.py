@@ -1,4 +1,4 @@
-"""Whatever nodes, operators and faults do to a job: every tick that was decided is explained as it was decided."""
+"""Under random nodes, operators and faults every decided tick of a job is explained as it was decided."""
 
 import random
 from typing import NamedTuple

@@ -598,7 +598,7 @@ async def test_a_message_that_a_bus_delivers_twice_without_knowing_starts_once(f
 
 
 async def sent_with_care(fleet: FleetHarness) -> RequestHandler:
-    """What must not start twice waits for a worker; a server grants it with the answer that this gives back."""
+    """An at-most-once task waits at a worker; a server grants it with the answer that this returns."""
     await fleet.run(await fleet.job(workflow(delivery=Delivery.AT_MOST_ONCE)))
     await fleet.send()
     assert fleet.bus.grants is not None

@@ -28,7 +28,7 @@ async def fleet() -> FleetHarness:
 
 
 def side_of(worker: RemoteWorker) -> object:
-    """What the worker has of the bus."""
+    """The worker's side of the bus."""
     return worker._queue  # noqa: SLF001 - there is no other way to be in the middle
 
 

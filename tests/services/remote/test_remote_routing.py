@@ -247,7 +247,7 @@ async def test_no_more_is_sent_than_workers_that_are_not_overloaded_have_room_fo
     loads = await loaded(10, busy=99, idle=1)
 
     assert await loads.give(15) == {"field_busy": 0, "field_idle": 10}
-    # What is left waits in the store, where no deadline runs out.
+    # The rest waits in the store, where no deadline expires.
     assert len(loads.fleet.bus.work["default"].messages) == 10
     loads.fleet.loads["field_busy"] = HostLoad(cpu=50)
     await loads.heartbeats()

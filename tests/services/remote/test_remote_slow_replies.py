@@ -48,7 +48,7 @@ class SlowReplies:
         found = getattr(self._inner, name)
         if type(found).__module__.startswith("gnomon.adapters.memory"):
             return SlowReplies(found, self._trouble, self._failure)
-        # Who answers is not asked for: it is said.
+        # The server that answers is given, not chosen.
         return partial(self._late, found) if iscoroutinefunction(found) and name != "answer" else found
 
     async def _late(self, asked: Callable[..., Awaitable[Any]], *words: Any, **named: Any) -> Any:  # noqa: ANN401 - as it is there

@@ -96,7 +96,7 @@ class BreakableShards(MemoryShards):
     """Shards that can be told to fail."""
 
     deaf = False
-    #: What happens while the next answer is under way.
+    #: The action to perform while the next answer is in flight.
     after_attending: Callable[[], Awaitable[None]] | None = None
 
     async def renew(self, holder: str, *, ttl_ms: int) -> ShardRenewal:
