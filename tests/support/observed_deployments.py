@@ -124,7 +124,7 @@ class Served:
         return {family.name: family for family in text_string_to_metric_families(text)}
 
     async def whole_families(self) -> dict[str, Metric]:
-        """What is scraped, with all that the store says: on a busy machine it may not answer a scrape in time."""
+        """The scraped page, with the figures of the store: on a busy machine it may not answer a scrape in time."""
         async with asyncio.timeout(30):
             while not (found := await self.families())[PREFIX + "workers_alive"].samples:
                 continue
