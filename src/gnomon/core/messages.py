@@ -152,6 +152,8 @@ class WorkerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: tuple[EndedReport, ...] = ()
 
 
+#: The most ends in one report: a server looks up all of them at once.
+MOST_ENDED = 2_500
 _ENCODER = msgspec.json.Encoder()
 _TASK_MESSAGE_DECODER = msgspec.json.Decoder(Envelope[TaskMessage])
 _WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
@@ -332,6 +334,8 @@ def decode_worker_report(body: bytes, *, sender: str) -> Envelope[WorkerReport]:
     found = _read(_WORKER_REPORT_DECODER, body, _REPORT)
     worker = found.data.worker
     check_sender("worker", worker, sender)
+    if len(found.data.ended) > MOST_ENDED:
+        raise FieldError("ended", len(found.data.ended), f"are too many: a report has at most {MOST_ENDED}")
     if found.source != worker:
         raise FieldError("source", found.source, f"is not the worker of the report, {worker}")
     if not checked_key("id", found.id).startswith(f"{worker}:"):

@@ -146,6 +146,10 @@ _TOO_OFTEN = "was delivered too often"
 _CATCHING_UP_SECONDS = 0.02
 #: How many requests of one worker are answered at once; a worker waits for its answer before it asks again.
 _MOST_REQUESTS = 8
+#: The same for all workers without enrolment together: their user can name any number of workers.
+_MOST_SHARED_REQUESTS = 32
+#: Stands for them.
+_NOT_ENROLLED = "workers without enrolment"
 #: The prefix of the inboxes of all users.
 _INBOXES = "_INBOX"
 
@@ -161,21 +165,33 @@ class WorkerRequestSlots:
 
     def take(self, sender: str) -> bool:
         """Whether a request of the sender may be answered now. A worker asks again for one that was not."""
-        if self._taken[sender] >= _MOST_REQUESTS:
-            if sender not in self._flooding:
-                self._flooding.add(sender)
-                reason = "it sends too many requests at once"
-                self._events.emit("request_refused", cause=sender, subject=sender, reason=reason)
-            return False
-        self._taken[sender] += 1
+        for taker, most in _takers(sender):
+            if self._taken[taker] >= most:
+                self._refuse(taker)
+                return False
+        for taker, _ in _takers(sender):
+            self._taken[taker] += 1
         return True
+
+    def _refuse(self, taker: str) -> None:
+        if taker not in self._flooding:
+            self._flooding.add(taker)
+            reason = "it sends too many requests at once"
+            self._events.emit("request_refused", cause=taker, subject=taker, reason=reason)
 
     def give_back(self, sender: str) -> None:
         """Count a request of the sender as answered."""
-        self._taken[sender] -= 1
-        if not self._taken[sender]:
-            del self._taken[sender]
-            self._flooding.discard(sender)
+        for taker, _ in _takers(sender):
+            self._taken[taker] -= 1
+            if not self._taken[taker]:
+                del self._taken[taker]
+                self._flooding.discard(taker)
+
+
+def _takers(sender: str) -> tuple[tuple[str, int], ...]:
+    """By whom a request of the sender is counted, and how many of each are answered at once."""
+    own = (sender, _MOST_REQUESTS)
+    return (own,) if is_enrolled_token(sender) else (own, (_NOT_ENROLLED, _MOST_SHARED_REQUESTS))
 
 
 class NatsServerBus:

@@ -38,9 +38,14 @@ _DEREGISTER = sa.delete(schema.worker).where(_worker.worker == sa.bindparam("nam
 _KNOWN = sa.select(_worker.pool, _worker.functions, _worker.labels, _worker.capabilities, _worker.draining).where(
     _worker.worker == sa.bindparam("name")
 )
+#: How many different lists of functions are compared: the workers of a pool usually have the same.
+_MOST_COMPARED = 50
 #: The functions of the others in a pool, also of those that have been silent for too long: tasks were placed for them.
-_OTHERS = sa.select(_worker.functions).where(
-    _worker.pool == sa.bindparam("pool"), _worker.worker != sa.bindparam("name"), ~_worker.draining
+_OTHERS = (
+    sa.select(_worker.functions)
+    .where(_worker.pool == sa.bindparam("pool"), _worker.worker != sa.bindparam("name"), ~_worker.draining)
+    .distinct()
+    .limit(_MOST_COMPARED)
 )
 _IN_HAND = bulk.statement(
     "SELECT attempt.worker, count(*) FROM attempt JOIN task ON task.task_id = attempt.task_id"  # noqa: S608 - our own names

@@ -17,6 +17,7 @@ from gnomon.core import component_names
 from gnomon.core.leases import LEASE_START_FRACTION
 from gnomon.core.messages import (
     MAX_MESSAGE_BYTES,
+    MOST_ENDED,
     EndedReport,
     StartedReport,
     TaskMessage,
@@ -298,7 +299,7 @@ class RemoteWorker:
         ended, size = 0, 0
         for one in self._ended:
             size += 200 + len(one.output or b"") + sum(len(line.text) + 60 for line in one.logs)
-            if ended and size > _MOST_BYTES:
+            if ended and (size > _MOST_BYTES or ended == MOST_ENDED):
                 break
             ended += 1
         ends, self._ended = self._ended[:ended], self._ended[ended:]

@@ -54,7 +54,7 @@ from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion
 from gnomon.core.runs.prepare import immediate_successors
 from gnomon.core.runs.states import TaskState
 from gnomon.core.subjects import SCHEDULERS, check_sender, delivery_times
-from gnomon.core.worker_ids import enrolled_pool
+from gnomon.core.worker_ids import enrolled_pool, identity_of
 from gnomon.errors import FieldError, Unavailable
 from gnomon.ports.coordination import IN_FLIGHT_MS, Deduplicator, DedupState
 from gnomon.ports.execution import Finished, Gate
@@ -77,6 +77,7 @@ from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.observed_events import ThrottledEvents
+from gnomon.services.remote.registry_limits import WorkerRegistryLimits
 from gnomon.services.remote.sealed_messages import MessageSealer
 from gnomon.services.remote.task_publisher import TaskPublisher
 from gnomon.services.remote.worker_checks import check_worker_info
@@ -162,14 +163,17 @@ class ResultConsumer:
         self._publisher = publisher
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         self._on_started, self._on_workers_changed = on_started, on_workers_changed
-        #: The workers as they registered last, without their load.
+        #: The workers as they registered last, without their load; whether one has changed since that was announced.
         self._workers: dict[str, WorkerInfo] = {}
+        self._changed_workers = False
+        self._registry_limits = WorkerRegistryLimits(self._lease_ms / 1000)
         self.backoff = Backoff(events, component_names.RESULT_CONSUMER)
         #: That of `write_released`: an idle `step` needs no store, and must not count as its success.
         self._release_backoff = Backoff(events, component_names.RESULT_CONSUMER)
 
     async def step(self) -> float:
         """Process a batch of reports. Returns how many seconds to wait before the next step."""
+        self._announce_workers()
         try:
             delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
             readable = await self._readable(delivered)
@@ -480,27 +484,42 @@ class ResultConsumer:
             raise FieldError("card.pool", card.pool, f"is not the pool that {worker} was enrolled for")
         check_worker_info(card)
         if request.leaves:
-            self._workers.pop(worker, None)
             await self._store.workers.deregister(worker)
-            self._workers_changed()
+            self._registry_limits.forget(worker)
+            if self._workers.pop(worker, None) is not None:
+                self._changed_workers = True
+                self._announce_workers()
             return self._heartbeat_reply()
         if not request.renews:
             to_cancel = await self._store.attempts.cancel_requests(worker)
             return self._heartbeat_reply(to_cancel=to_cancel)
-        await self._store.workers.register(card, ttl_ms=self._lease_ms)
+        await self._register(card)
         renewal = await self._store.attempts.renew(worker, request.held, lease_ms=self._lease_ms)
-        lasting = replace(card, in_hand=0, load=HostLoad())
-        if self._workers.get(worker) != lasting:
-            if len(self._workers) >= _MOST_WORKERS:
-                self._workers.clear()
-            self._workers[worker] = lasting
-            self._workers_changed()
         relieved = self._publisher.capacity.is_relieved(card)
         return self._heartbeat_reply(lost=renewal.lost, to_cancel=renewal.to_cancel, relieved=relieved)
 
-    def _workers_changed(self) -> None:
-        self._publisher.check_soon()
-        self._on_workers_changed()
+    async def _register(self, card: WorkerInfo) -> None:
+        """Register the worker; it keeps its leases even if its user has registered too much."""
+        try:
+            self._registry_limits.admit(card, now=self._clock.elapsed())
+        except FieldError as error:
+            self._refusals.emit("request_refused", cause=identity_of(card.worker), subject="", reason=str(error))
+            return
+        await self._store.workers.register(card, ttl_ms=self._lease_ms)
+        lasting = replace(card, in_hand=0, load=HostLoad())
+        if self._workers.get(card.worker) != lasting:
+            if len(self._workers) >= _MOST_WORKERS:
+                self._workers.clear()
+            self._workers[card.worker] = lasting
+            self._changed_workers = True
+            self._announce_workers()
+
+    def _announce_workers(self) -> None:
+        """Let services read the workers again, if one has changed and the last time was long enough ago."""
+        if self._changed_workers and self._registry_limits.may_announce(now=self._clock.elapsed()):
+            self._changed_workers = False
+            self._publisher.check_soon()
+            self._on_workers_changed()
 
     def _heartbeat_reply(
         self,
