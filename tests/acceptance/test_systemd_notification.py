@@ -86,7 +86,7 @@ def test_a_port_that_is_taken_is_a_mistake_that_is_named(tmp_path: Path) -> None
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-m", "gnomon", "up", "--database", str(tmp_path / "gnomon.db")]
+        command = [sys.executable, "-m", "gnomon", "up", "--port", "0", "--database", str(tmp_path / "gnomon.db")]
         config = tmp_path / "gnomon.yaml"
         port = taken.getsockname()[1]
         config.write_text(f"metrics: {{port: {port}}}")

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -26,14 +25,13 @@ from gnomon.cli.output import (
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
 from gnomon.client.transport import poll_until_done
-from gnomon.core.model import ENGINE, RunSource, TickStatus
+from gnomon.core.model import ENGINE, RunSource
 from gnomon.core.responses import (
     AttemptDetail,
     Ended,
     Execution,
     ExecutionDetail,
     ItemDetail,
-    LedgerTick,
     LogEntry,
     Started,
     StepDetail,
@@ -52,10 +50,7 @@ _LATE = timedelta(seconds=30)
 
 
 def list_executions(filters: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
-    """Print executions, newest first, or the ticks of a job that had no execution."""
-    if filters["status"] == _SKIPPED:
-        _list_skipped(filters, limit, target, form)
-        return
+    """Print executions, newest first, or the ticks that had none."""
 
     async def work(gateway: Gateway) -> tuple[list[Execution], str | None]:
         zone = await zone_of_job(gateway, filters["job"])
@@ -63,6 +58,10 @@ def list_executions(filters: Mapping[str, str | None], limit: int, target: Targe
         return await list_all(gateway, requests.executions(page=page_size(limit), **bounded), limit), zone
 
     runs, zone = with_gateway(target, work)
+    if filters["status"] == _SKIPPED:
+        columns = ["job", "planned", "count", "why"]
+        print_list(runs, form, columns, lambda run: _skipped_row(run, zone), none="no ticks without an execution")
+        return
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
     announced = any(run.announced is not None for run in runs)
     columns += ["announced"] if announced else []
@@ -82,27 +81,13 @@ def _row(run: Execution, zone: str | None, *, announced: bool) -> list[str]:
     ]
 
 
-def _list_skipped(filters: Mapping[str, str | None], limit: int, target: Target, form: Format) -> None:
-    job = filters["job"]
-    if job is None:
-        raise UsageError("--status skipped lists the ticks of one job that had no execution: name the job with --job")
-    if filters["trigger"] is not None or filters["tag"] is not None:
-        raise UsageError("--status skipped lists ticks: it cannot be used with --trigger or --tag")
-
-    async def work(gateway: Gateway) -> tuple[list[LedgerTick], str | None]:
-        zone = await zone_of_job(gateway, job)
-        wanted = requests.ticks(job, status=TickStatus.SKIPPED, page=page_size(limit), **parse_bounds(filters, zone))
-        return await list_all(gateway, wanted, limit), zone
-
-    ticks, zone = with_gateway(target, work)
-    if form is not Format.TABLE:
-        print_data([_skipped_data(tick) for tick in ticks], form)
-        return
-    if not ticks:
-        echo("no ticks without an execution")
-        return
-    rows = [[format_instant(t.planned_at, zone), str(t.count), t.kind, t.reason.replace("_", " ")] for t in ticks]
-    print_table(["planned", "count", "became", "why"], rows)
+def _skipped_row(tick: Execution, zone: str | None) -> list[str]:
+    return [
+        tick.job,
+        format_instant(tick.planned_at, zone),
+        str(tick.count),
+        (tick.reason or "").replace("_", " "),
+    ]
 
 
 def show(given: str | None, job: str | None, target: Target, form: Format) -> None:
@@ -311,16 +296,3 @@ def _step_rows(step: str, one: WorkDetail, zone: str | None) -> list[list[str]]:
     if one.note and one.waits_for is not None:
         rows.append(["", "", "", "", "", "", "", first_line(one.note)])
     return rows
-
-
-def _skipped_data(tick: LedgerTick) -> dict[str, Any]:
-    return {
-        "job": tick.job,
-        "trigger": "cron",
-        "status": _SKIPPED,
-        "planned_at": tick.planned_at,
-        "last_at": tick.last_at,
-        "count": tick.count,
-        "kind": tick.kind,
-        "reason": tick.reason,
-    }

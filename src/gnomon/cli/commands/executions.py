@@ -59,7 +59,7 @@ def list_executions(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """List executions, newest first; with --status skipped, the ticks of a job that had no execution."""
+    """List executions, newest first; with --status skipped, the ticks that had none."""
     from gnomon.cli.actions.executions import list_executions as run
     from gnomon.cli.target import Target
 
