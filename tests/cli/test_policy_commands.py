@@ -92,3 +92,22 @@ def test_without_a_policy_the_list_says_so(prompt: CliPrompt) -> None:
         "no policy: every task is allowed; gnomon policy apply -f FILE puts one in force"
     ]
     assert prompt.run("policy", "show").code != 0
+
+
+@pytest.mark.req("R-02")
+def test_cases_are_judged_without_a_database_and_a_failed_one_is_shown(prompt: CliPrompt) -> None:
+    case = "- {{name: {0}, task: {{topic: {1}}}, expect: {{decision: allow}}}}\n"
+    (prompt.folder / "cases.yaml").write_text(
+        "cases:\n" + case.format("good", "reports.make") + case.format("bad", "x")
+    )
+
+    code, out, _ = prompt.run("policy", "test", "cases.yaml", "-f", "policy.yaml")
+    shown = prompt.run("policy", "test", "cases.yaml", "-f", "policy.yaml", "-o", "json").data()
+
+    assert code == 1
+    assert out == ["failed: bad: expected allow, got deny (no rule allows it)", "1 of 2 cases passed"]
+    assert [(one["case"], one["passed"], one["rule"]) for one in shown] == [
+        ("good", True, "reports"),
+        ("bad", False, "default"),
+    ]
+    assert not (prompt.folder / "gnomon.db").exists()

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from gnomon.adapters.policy_file import parse_policy
+from gnomon.core.policy.cases import TASK_FIELDS as CASE_TASK_FIELDS
 from gnomon.core.policy.reader import CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
 from gnomon.core.policy.ruling import PolicyDecision
 from gnomon.errors import FileError
 from support.cli_prompt import CliPrompt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
-[FILE] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-[CONSOLE] = re.findall(r"^```text\n(\$ gnomon policy.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILE, CASES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CONSOLE = re.findall(r"^```text\n(\$ gnomon policy.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_commands_print_what_the_page_says(
@@ -21,8 +22,9 @@ def test_the_commands_print_what_the_page_says(
 ) -> None:
     prompt = CliPrompt(tmp_path, monkeypatch, capsys)
     (tmp_path / "policy.yaml").write_text(FILE)
+    (tmp_path / "cases.yaml").write_text(CASES)
 
-    for block in CONSOLE.split("$ gnomon ")[1:]:
+    for block in "".join(CONSOLE).split("$ gnomon ")[1:]:
         line, *expected = block.splitlines()
         assert prompt.run(*line.split()).out == expected
 
@@ -37,7 +39,7 @@ def test_the_mistake_of_the_page_is_refused_as_it_says() -> None:
 def test_the_tables_name_every_field_condition_and_constraint() -> None:
     for field in (*RULE_FIELDS, *MATCH_FIELDS, *CONSTRAINT_FIELDS):
         assert re.search(rf"^\|.*`{field}[`:]", PAGE, re.MULTILINE), field
-    for field in REMEDIATION_FIELDS:
+    for field in (*REMEDIATION_FIELDS, *CASE_TASK_FIELDS):
         assert f"`{field}`" in PAGE
     for decision in set(PolicyDecision) - {PolicyDecision.REQUIRE_APPROVAL}:
         assert f"| `{decision}` |" in PAGE

@@ -4,7 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gnomon.core.policy.cases import CaseResult
     from gnomon.core.policy.document import PolicyDocument
+
+#: The version of a file that has not been applied.
+_UNAPPLIED = 0
 
 
 def parse_policy_text(text: str, *, name: str = "policy") -> "PolicyDocument":
@@ -24,3 +28,15 @@ def read_policy_text(path: Path, *, guarded: bool) -> str:
     text = read_text(path, guarded=guarded)
     parse_policy_text(text, name=str(path))
     return text
+
+
+def run_policy_cases(policy: Path, cases: Path) -> "list[CaseResult]":
+    """The rulings of a policy file about the test cases in another file; FileError for the first mistake in either."""
+    from gnomon.adapters.files import read_text
+    from gnomon.adapters.policy_file import parse_cases
+    from gnomon.core.policy.cases import judge_cases
+    from gnomon.core.policy.compiled import CompiledPolicy
+
+    document = parse_policy_text(read_text(policy), name=str(policy))
+    found = parse_cases(read_text(cases), name=str(cases))
+    return judge_cases(CompiledPolicy(document, _UNAPPLIED, throttle_ms=0), found)

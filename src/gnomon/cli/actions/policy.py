@@ -2,13 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from gnomon.app.gateway import Gateway
-from gnomon.app.policy import parse_policy_text, read_policy_text
+from gnomon.app.policy import parse_policy_text, read_policy_text, run_policy_cases
 from gnomon.cli.ids import execution_of
 from gnomon.cli.output import Format, format_instant, print_data, print_list, print_table, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
+from gnomon.core.policy.cases import CaseResult
 from gnomon.core.policy.ruling import BY_COMMANDS
 from gnomon.core.responses import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, TaskDecisions
 
@@ -22,6 +24,41 @@ def check(file: Path, form: Format) -> None:
         print_data({"file": str(file), "rules": len(found.rules), "default_decision": found.default_decision}, form)
         return
     echo(f"{printable(str(file))}: {_counted(len(found.rules))}, default decision {found.default_decision}")
+
+
+def run_cases(file: Path, cases: Path, form: Format) -> bool:
+    """Print the rulings about test cases that are not the expected ones; return whether there are none."""
+    found = run_policy_cases(file, cases)
+    failed = [one for one in found if not one.passed]
+    if form is not Format.TABLE:
+        print_data([_case_data(one) for one in found], form)
+        return not failed
+    for one in failed:
+        because = f" ({one.ruling.reason})" if one.ruling.reason else ""
+        echo(printable(f"failed: {one.case.name}: expected {_expected(one)}, got {_got(one)}{because}"))
+    passed = len(found) - len(failed)
+    echo(f"{passed} of {len(found)} cases passed")
+    return not failed
+
+
+def _expected(one: CaseResult) -> str:
+    return one.case.decision if one.case.rule is None else f"{one.case.decision} by {one.case.rule}"
+
+
+def _got(one: CaseResult) -> str:
+    return one.ruling.decision if one.case.rule is None else f"{one.ruling.decision} by {one.ruling.rule}"
+
+
+def _case_data(one: CaseResult) -> dict[str, Any]:
+    ruling = one.ruling
+    return {
+        "case": one.case.name,
+        "passed": one.passed,
+        "expected": {"decision": one.case.decision, "rule": one.case.rule},
+        "decision": ruling.decision,
+        "rule": ruling.rule,
+        "reason": ruling.reason,
+    }
 
 
 def diff(file: Path, target: Target, form: Format) -> None:

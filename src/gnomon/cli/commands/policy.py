@@ -27,6 +27,20 @@ def check_policy(
     check(file, output)
 
 
+@policy.command("test")
+def judge_policy_cases(
+    cases: Annotated[Path, typer.Argument(metavar="CASES", help="File with test cases.")],
+    *,
+    file: PolicyFile,
+    output: Output = Format.TABLE,
+) -> None:
+    """Judge test cases by a policy file, without a database; exit with 1 if a ruling is not the expected one."""
+    from gnomon.cli.actions.policy import run_cases
+
+    if not run_cases(file, cases, output):
+        raise typer.Exit(1)
+
+
 @policy.command("diff")
 def diff_policy(
     *,

@@ -18,6 +18,7 @@ class StepKind(StrEnum):
     FUNCTION = "function"
     COMMAND = "command"
     HTTP = "http"
+    AGENT = "agent"
 
 
 class RuleWindow(Struct, frozen=True, kw_only=True, omit_defaults=True):

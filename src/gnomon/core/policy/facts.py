@@ -13,8 +13,8 @@ from gnomon.core.runs.admission import AdmissionRequest
 from gnomon.core.runs.secret_text import SecretPlace, has_places, parts_of, shown_data
 from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Step, Workflow
 
-#: The kinds of the built-in functions.
-_KINDS = {SHELL: "command", HTTP: "http", AGENT: "agent"}
+#: The kinds of steps, by the functions that are built in; all others call a function of the user.
+STEP_KINDS = {SHELL: "command", HTTP: "http", AGENT: "agent"}
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -59,7 +59,7 @@ def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFac
         step=step.name,
         topic=step.function if route is None or route.topic is None else route.topic,
         function=step.function,
-        kind=_KINDS.get(step.function, "function"),
+        kind=STEP_KINDS.get(step.function, "function"),
         capability=step.capability,
         risk_tags=step.risk_tags,
         requires=() if route is None else route.requires,
