@@ -4,8 +4,6 @@ import asyncio
 import itertools
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections import defaultdict
@@ -22,6 +20,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.metrics import METRICS, MetricScope
 from gnomon.core.model import Result, RunStatus
 from gnomon.ports.runs import RunQuery
+from support.command_line import run_command
 from support.fleet_processes import postpone_task
 from support.gnomon_processes import GnomonProcess, server, worker
 from support.server_process import free_port
@@ -313,13 +312,7 @@ def fetched(address: str) -> bytes:
 )
 def test_nonsense_is_refused_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     place = () if "--database" in arguments else ("--database", str(tmp_path / "none.db"))
-    refused = subprocess.run(
-        [sys.executable, "-m", "gnomon", "worker", *place, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    refused = run_command("worker", *place, *arguments, folder=tmp_path)
 
     assert (refused.returncode != 0, refused.stderr.count("\n")) == (True, 1)
     assert refused.stderr.startswith(said)

@@ -1,8 +1,6 @@
 """Commands under `gnomon up`: no code, no import, and nothing left of them when it is killed."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runners.runner_harness import alive, environment_of_tests, read_numbers
+from support.command_line import run_command
 from support.gnomon_processes import up
 
 JOBS = """
@@ -35,15 +34,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def gnomon(place: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gnomon", *words, "--database", str(place / "gnomon.db")],
-        env=environment_of_tests(),
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run_command(*words, "--database", str(place / "gnomon.db"), folder=place)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -59,7 +59,7 @@ async def test_the_same_seed_gives_the_same_history() -> None:
 
 
 async def test_the_histories_are_not_vacuous() -> None:
-    worlds = [await simulate(seed, hours=HOURS) for seed in range(1, 21)]
+    worlds = [await simulate(seed, hours=HOURS) for seed in range(11)]
 
     names = {name for world in worlds for name in world.simulation.events.names()}
     decisions = [d for w in worlds for c in w.simulation.history.commits for d in c.decisions]

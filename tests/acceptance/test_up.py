@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from support.command_line import run_command
 from support.gnomon_processes import TESTS, GnomonProcess, up
 from support.witness import read_witness
 
@@ -50,9 +51,7 @@ def rows(database: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def gnomon(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gnomon", *words], cwd=TESTS, capture_output=True, text=True, timeout=30, check=False
-    )
+    return run_command(*words, folder=TESTS)
 
 
 # ---- starting and feeding ------------------------------------------------------------------------
@@ -159,7 +158,7 @@ def test_a_job_that_stands_in_two_files_is_refused(database: Path, jobs: Callabl
 def test_nonsense_is_refused_in_words(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     database = () if "--database" in words else ("--database", str(tmp_path / "g.db"))
 
-    refused = gnomon("up", *database, *words)
+    refused = run_command("up", *database, *words, folder=tmp_path)
 
     assert refused.returncode in (1, 2)
     assert said in refused.stderr
@@ -369,8 +368,14 @@ def unheard(how: str) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("output", "more"),
-    [(how, more) for how in ("full", "left", "still") for more in ((), ("--quiet",))],
-    ids=["full", "full, logs", "left", "left, logs", "still", "still, logs"],
+    [
+        pytest.param("full", (), id="full"),
+        pytest.param("full", ("--quiet",), id="full, logs", marks=pytest.mark.thorough),
+        pytest.param("left", (), id="left", marks=pytest.mark.thorough),
+        pytest.param("left", ("--quiet",), id="left, logs"),
+        pytest.param("still", (), id="still"),
+        pytest.param("still", ("--quiet",), id="still, logs", marks=pytest.mark.thorough),
+    ],
 )
 def test_output_that_nobody_takes_ends_nothing(
     database: Path, jobs: Callable[..., Path], witness: Path, output: str, more: tuple[str, ...]

@@ -1,10 +1,7 @@
 """`gnomon worker` without a database: found, told apart, refused, and stopped, over a NATS server with scoped users."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
 from gnomon.adapters.sql.store import SqlStore
+from support.command_line import run_command
 from support.fleet_processes import all_runs, postpone_task, remote_worker, server
 from support.gnomon_processes import GnomonProcess, worker
 from support.nats_redis_servers import Nats
@@ -198,17 +196,12 @@ async def test_where_both_are_named_the_database_counts_and_the_worker_says_so(
     ],
 )
 def test_nonsense_is_refused_before_anything_starts(
-    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
-    refused = subprocess.run(
-        [sys.executable, "-m", "gnomon", "worker", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "GNOMON_NATS__TIMEOUT_MS": "200", **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    for name, value in {"GNOMON_NATS__TIMEOUT_MS": "200", **environment}.items():
+        monkeypatch.setenv(name, value)
+
+    refused = run_command("worker", *arguments, folder=tmp_path)
 
     assert (refused.returncode != 0, refused.stderr.count("\n")) == (True, 1), refused.stderr
     assert refused.stderr.startswith(said)

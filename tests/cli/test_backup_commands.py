@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from support.command_line import run_command
 from support.gnomon_processes import TESTS, up
 
 JOBS = """
@@ -20,8 +20,7 @@ jobs:
 
 
 def gnomon(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gnomon", *words]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=60, check=False)
+    done = run_command(*words, folder=TESTS)
     assert done.returncode == code, done.stderr
     return done
 

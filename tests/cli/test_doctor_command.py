@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from gnomon.config.settings import Settings, load
 from gnomon.ports.maintenance import MarksAhead, StoreStats
 from gnomon.services.observability.health import Finding, Severity, disk_finding, marks_finding, store_findings
+from support.command_line import run_command
 from support.gnomon_processes import TESTS, up
 
 WELL = StoreStats(
@@ -32,8 +32,7 @@ BUSY = "pool_overloaded: both workers of pool 'gpu' are overloaded"
 
 
 def doctor(database: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gnomon", "doctor", "--database", database, *words]
-    return subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=30, check=False)
+    return run_command("doctor", "--database", database, *words, folder=TESTS)
 
 
 def grades(answer: subprocess.CompletedProcess[str]) -> dict[str, str]:

@@ -2,13 +2,12 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gnomon.runners.registry import FUNCTIONS
+from support.command_line import run_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -46,15 +45,8 @@ def test_a_session_at_the_prompt_prints_what_is_printed(session: str) -> None:
         command, _, expected = part.partition("\n")
         program, *arguments = shlex.split(command)
         assert program == "gnomon"
-        done = subprocess.run(
-            [Path(sys.executable).with_name("gnomon"), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            cwd=ROOT,
-        )
-        assert done.stdout == expected
+        done = run_command(*arguments, folder=ROOT)
+        assert done.stdout + done.stderr == expected
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
