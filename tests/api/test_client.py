@@ -176,8 +176,8 @@ def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
         assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]
 
 
-#: Routes without a client method: probes, and the endless stream.
-_NOT_FOR_CLIENTS = {"show_readiness", "show_liveness", "follow_changes"}
+#: Routes without a client method: probes, the endless stream, and the protocol of models.
+_NOT_FOR_CLIENTS = {"show_readiness", "show_liveness", "follow_changes", "answer_model"}
 
 
 #: Values for required parameters of request builders that are not names.

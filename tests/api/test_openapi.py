@@ -123,7 +123,8 @@ def test_every_answer_has_an_example(path: str, method: str, said: dict[str, Any
         pytest.param(path, said["requestBody"]["content"]["application/json"], id=said["operationId"])
         for path, methods in DOCUMENT["paths"].items()
         for said in methods.values()
-        if "requestBody" in said and "{" not in path
+        # This server has no tools for models.
+        if "requestBody" in said and "{" not in path and path != "/mcp"
     ],
 )
 async def test_every_example_of_a_request_is_taken(admin: ApiCaller, path: str, said: dict[str, Any]) -> None:

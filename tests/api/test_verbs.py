@@ -55,10 +55,10 @@ async def test_a_change_returns_what_it_would_change_and_is_made(model: Model) -
     triggered = await model.call("trigger_job", job="report", input={"day": "monday"}, key="once")
     again = await model.call("trigger_job", job="report", input={"day": "monday"}, key="once")
 
-    assert (preview["changed"], preview["before"]["jobs"]["created"]) == (False, 1)
+    assert (preview["done"], preview["before"]["jobs"]["created"]) == (False, 1)
     assert len(preview["before"]["plan"][0]["fires"]["changes"]) == 5
     assert listed["result"]["items"] == []
-    assert (registered["changed"], registered["result"]["change"]) == (True, "created")
+    assert (registered["done"], registered["result"]["change"]) == (True, "created")
     assert (paused["before"]["paused"], paused["result"]["paused"]) == (False, True)
     assert len(paused["before"]["next_runs"]) == 5
     assert resumed["before"]["paused"]

@@ -37,6 +37,14 @@ from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
 
+class ModelServer(Protocol):
+    """Answers the messages of models."""
+
+    async def answer(self, call: "ApiCall") -> "Reply":
+        """The answer to a message, which is the body of the request."""
+        ...
+
+
 class ApiServices(Struct, frozen=True, kw_only=True):
     """The services that requests use, over HTTP and from the command line, and the authentication of callers."""
 
@@ -80,6 +88,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     busy: Callable[[], bool]
     #: Called for each request whose caller could not be identified, with the address of the client.
     login_failed: Callable[[Unauthenticated, str], None]
+    #: None if this server has no tools for models.
+    model_server: ModelServer | None = None
     #: Called after a change, to wake the loops that wait for one.
     changed: Callable[[], None]
 

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 from gnomon.adapters.sql.connect import sqlite_path
+from gnomon.config.sections import ModelTools
 from gnomon.config.settings import Settings
 from gnomon.core.announcements.channels import ChannelKind
 from gnomon.errors import UsageError
@@ -14,6 +15,7 @@ def check_extras(settings: Settings) -> None:
         ("PostgreSQL", "postgres", "asyncpg", sqlite_path(settings.database.url) is None),
         ("NATS", "nats", "nats", bool(settings.nats.url)),
         ("Redis", "redis", "redis", bool(settings.redis.url)),
+        ("server.mcp", "mcp", "mcp", settings.server.mcp is not ModelTools.OFF),
         ("Apprise", "apprise", "apprise", any(one.kind is ChannelKind.APPRISE for one in settings.channels.values())),
         ("Agents", "agents", "pydantic_ai", bool(settings.agents.providers)),
     ]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gnomon.adapters.auth.fallback_authenticators import RejectingAuthenticator
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.api.local import LocalRequest, handle_locally
-from gnomon.api.route import ApiServices
+from gnomon.api.route import ApiServices, ModelServer
 from gnomon.app.operations import Operations
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.client.transport import ApiRequest
@@ -46,6 +46,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
     login_failed: Callable[[Unauthenticated, str], None],
     changed: Callable[[], None],
     launcher: Launcher | None = None,
+    model_server: ModelServer | None = None,
 ) -> ApiServices:
     """The services of the API on the store of these operations; see ApiServices.
 
@@ -96,6 +97,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         certificates=_certificate_callers(settings),
         busy=busy,
         login_failed=login_failed,
+        model_server=model_server,
         changed=changed,
     )
 

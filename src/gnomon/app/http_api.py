@@ -1,8 +1,8 @@
 """The HTTP API of a node, as `gnomon up` and `gnomon server` open it."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,14 +11,14 @@ from gnomon.adapters.auth.fallback_authenticators import AnonymousAdminAuthentic
 from gnomon.adapters.connection_acceptor import ConnectionAcceptor
 from gnomon.adapters.guarded_files import check_guarded
 from gnomon.adapters.host import SystemClock
-from gnomon.api.route import ApiServices
+from gnomon.api.route import ApiServices, ModelServer
 from gnomon.api.server import address_of, listen, no_slot_response, serve_api, tls_context
 from gnomon.app.auth import LocalAccess, TokenVerifier, ensure_local_access, key_path, open_token_verifier
 from gnomon.app.gateway import api_services
 from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
 from gnomon.app.operations import Operations
-from gnomon.config.sections import ServerSettings
+from gnomon.config.sections import ModelTools, ServerSettings
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
 from gnomon.core.audit import unverified_entry
@@ -69,14 +69,17 @@ class HttpApi:
         if not node.settings.auth.verify_tokens:
             await self._audit_unverified_access(node)
         failures = LoginFailures(throttled, SystemClock(), node.observability.metrics_recorder)
-        services = api_services_for(node, self.change_stream, self._tokens, login_failed=failures.record)
-        serving = serve_api(
-            services, self._acceptor(node, throttled), stop, events=throttled, on_unexpected_error=on_error
-        )
-        try:
-            await asyncio.gather(serving, self._read_changes(node, stop))
-        finally:
-            await self._tokens.close()
+        async with open_model_server(node.settings, on_error) as model_server:
+            services = api_services_for(
+                node, self.change_stream, self._tokens, login_failed=failures.record, model_server=model_server
+            )
+            serving = serve_api(
+                services, self._acceptor(node, throttled), stop, events=throttled, on_unexpected_error=on_error
+            )
+            try:
+                await asyncio.gather(serving, self._read_changes(node, stop))
+            finally:
+                await self._tokens.close()
 
     async def _read_changes(self, node: Node, stop: asyncio.Event) -> None:
         """Publish the commits of other processes to the followers of the stream."""
@@ -158,12 +161,29 @@ def local_access_for(settings: Settings) -> LocalAccess | None:
     return ensure_local_access(settings) if settings.auth.verify_tokens else None
 
 
+@asynccontextmanager
+async def open_model_server(
+    settings: Settings, on_unexpected_error: Callable[[BaseException], None]
+) -> AsyncIterator[ModelServer | None]:
+    """The server of tools for models that the settings ask for; None if they ask for none."""
+    offered = settings.server.mcp
+    if offered is ModelTools.OFF:
+        yield None
+        return
+    from gnomon.app.mcp_http import McpRoute
+
+    allow_changes = offered is ModelTools.CHANGES
+    async with McpRoute(allow_changes=allow_changes, on_unexpected_error=on_unexpected_error).running() as model_server:
+        yield model_server
+
+
 def api_services_for(
     node: Node,
     change_stream: ChangeStream,
     tokens: TokenVerifier,
     *,
     login_failed: Callable[[Unauthenticated, str], None],
+    model_server: ModelServer | None = None,
 ) -> ApiServices:
     """The services for requests to this node. `login_failed` is called for each caller that cannot be identified."""
     return api_services(
@@ -176,5 +196,6 @@ def api_services_for(
         launcher=node.launcher,
         busy=lambda: node.busy,
         login_failed=login_failed,
+        model_server=model_server,
         changed=node.check_soon,
     )

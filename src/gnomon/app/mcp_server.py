@@ -8,7 +8,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from msgspec import Struct
 
-from gnomon.client.verbs import Send, call_verb
+from gnomon.client.verbs import Send, VerbAnswer, call_verb
 from gnomon.core.model_names import UNNAMED, name_of_program
 from gnomon.core.verbs import Verb, offered_verbs
 from gnomon.version import __version__
@@ -31,8 +31,13 @@ class ModelAccess(Struct, frozen=True):
     model: str | None = None
 
 
-def mcp_server(access: Callable[[Any], ModelAccess]) -> Server[Any]:
-    """A server of the verbs. `access` gives the access of a request; it gets the HTTP request, or None."""
+def mcp_server(
+    access: Callable[[Any], ModelAccess], *, on_unexpected_error: Callable[[BaseException], None]
+) -> Server[Any]:
+    """A server of the verbs. `access` gives the access of a request; it gets the HTTP request, or None.
+
+    Unexpected errors go to `on_unexpected_error`; the model sees only that one occurred.
+    """
     slots = asyncio.Semaphore(_MOST_CALLS)
 
     async def list_tools(context: Any, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:  # noqa: ANN401 - of the library
@@ -42,8 +47,12 @@ def mcp_server(access: Callable[[Any], ModelAccess]) -> Server[Any]:
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:  # noqa: ANN401 - of the library
         found = access(context.request)
         model, given = found.model or _program_name(context), params.arguments or {}
-        async with slots:
-            answer = await call_verb(found.send, params.name, given, model=model, allow_changes=found.allow_changes)
+        try:
+            async with slots:
+                answer = await call_verb(found.send, params.name, given, model=model, allow_changes=found.allow_changes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next call is answered
+            on_unexpected_error(error)
+            answer = VerbAnswer("an internal error occurred", failed=True)
         return types.CallToolResult(content=[types.TextContent(text=answer.text)], is_error=answer.failed)
 
     return Server(

@@ -68,8 +68,8 @@ async def _change(send: Send, verb: Verb, given: Mapping[str, Any]) -> dict[str,
     request = _api_request(verb, given)
     before = await _preview(send, verb, given)
     if given.get(PREVIEW_ONLY):
-        return {"changed": False, "before": before}
-    return {"changed": True, "before": before, "result": _plain(await send(request))}
+        return {"done": False, "before": before}
+    return {"done": True, "before": before, "result": _plain(await send(request))}
 
 
 async def _preview(send: Send, verb: Verb, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value

@@ -1,5 +1,6 @@
 """The sections of the settings: one class for each component, with its keys, defaults and meaning."""
 
+from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
@@ -7,6 +8,16 @@ from msgspec import Struct
 from gnomon.config.sources import RedactedSettings
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Catchup, Overlap
+
+
+class ModelTools(StrEnum):
+    """The tools that the API server offers to models."""
+
+    OFF = "off"
+    #: Those that read.
+    READ = "read"
+    #: Also those that change something.
+    CHANGES = "changes"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +45,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     #: Requests per minute for each caller, and the burst after a pause; 0 is no limit.
     rate_limit: int = 0
     rate_burst: int = 100
+    #: The tools for models at `/mcp`.
+    mcp: ModelTools = ModelTools.OFF
     #: PEM files. With a certificate and key the server uses TLS; with a client CA it accepts client certificates.
     tls_cert_file: str = ""
     tls_key_file: str = ""

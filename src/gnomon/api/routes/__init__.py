@@ -8,6 +8,7 @@ from gnomon.api.routes import (
     bulk_jobs,
     executions,
     jobs,
+    models,
     policy,
     schedules,
     system,
@@ -28,5 +29,6 @@ ROUTES: tuple[ApiRoute, ...] = (
     *why.ROUTES,
     *audit.ROUTES,
     *tokens.ROUTES,
+    *models.ROUTES,
     *policy.ROUTES,
 )

@@ -1,6 +1,7 @@
 """`gnomon mcp`: the verbs of the scheduler as tools of a model."""
 
 import signal
+import sys
 
 from gnomon.app.extras import check_extra
 from gnomon.app.gateway import Gateway
@@ -8,6 +9,11 @@ from gnomon.cli.target import Target, with_gateway
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.model_names import model_name
+
+
+def _print_error(error: BaseException) -> None:
+    """Print what went wrong to standard error: the output belongs to the protocol."""
+    sys.stderr.write(f"error: {error!r}\n")
 
 
 def serve_model(target: Target, *, allow_changes: bool, model: str | None, tenant: str | None) -> None:
@@ -24,6 +30,6 @@ def serve_model(target: Target, *, allow_changes: bool, model: str | None, tenan
         # The thread that reads the standard input cannot be interrupted; nothing is lost when the process is.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         access = ModelAccess(gateway.send, allow_changes, model)
-        await serve_stdio(mcp_server(lambda _: access))
+        await serve_stdio(mcp_server(lambda _: access, on_unexpected_error=_print_error))
 
     with_gateway(target, serve, tenant=tenant, origin=OriginKind.MCP)
