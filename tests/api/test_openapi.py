@@ -150,7 +150,7 @@ def prepared() -> ApiFixture:
 
 #: Bodies with whole jobs. The generator cannot follow the rules between their fields; without these rules it generates
 #: valid and invalid bodies.
-_WITH_JOBS = {"register_job", "update_job", "apply_jobs", "plan_jobs"}
+_WITH_JOBS = {"register_job", "update_job", "apply_jobs", "plan_jobs", "simulate_jobs"}
 _BETWEEN_FIELDS = ("allOf", "dependentRequired")
 _WHOLE = {
     said["operationId"]: Draft202012Validator(said["requestBody"]["content"]["application/json"]["schema"])
@@ -193,7 +193,7 @@ GENERATED_ROUTES = [
     for route in ROUTES
     if route.name != "follow_changes"
     for boundaries, kinds, marks in (
-        # Four routes take whole jobs, and a job has thousands of boundary values; one of them takes these in every run.
+        # Five routes take whole jobs, and a job has thousands of boundary values; one of them takes these in every run.
         [(False, "random", []), (True, "boundaries", [pytest.mark.thorough])]
         if route.name in _WITH_JOBS - {"register_job"}
         else [(True, "boundaries", [])]

@@ -18,7 +18,7 @@ VIEWER = {
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
-    "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model",
+    "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",

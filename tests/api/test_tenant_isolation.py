@@ -16,7 +16,7 @@ OF_THE_CALLER = {"show_security", "answer_model"}
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
-    "start_run", "replay_dead_letters", "revoke_tokens",
+    "start_run", "replay_dead_letters", "revoke_tokens", "simulate_jobs",
 }  # fmt: skip
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",

@@ -68,6 +68,21 @@ async def test_a_change_returns_what_it_would_change_and_is_made(model: Model) -
     assert (await model.call("list_log_entries", execution=execution))["result"] == {"items": [], "next_cursor": None}
 
 
+async def test_a_simulation_counts_runs_and_collisions(model: Model) -> None:
+    jobs = [{**JOB, "name": name, "schedule": "every 5 minutes", "timezone": "UTC"} for name in ("first", "second")]
+
+    found = (await model.call("simulate_jobs", jobs=jobs, days=1, lasts="7m"))["result"]
+    refused = await model.call("simulate_jobs", jobs=[{**JOB, "schedule": "61 * * * *"}])
+    endless = await model.call("simulate_jobs", jobs=jobs, days=32)
+
+    assert [(one["job"], one["ticks"]) for one in found["jobs"]] == [("first", 288), ("second", 288)]
+    assert found["runs"] == sum(one["runs"] for one in found["jobs"]) == 288
+    assert {one["reason"] for one in found["jobs"][0]["decisions"]} == {"on_time", "overlap"}
+    assert found["collisions"][0]["jobs"] == ["first", "second"]
+    assert refused["error"]["field"] == "jobs[0].schedule"
+    assert endless["error"]["reason"] == "must be from 1 to 31"
+
+
 async def test_without_changes_a_verb_that_changes_something_is_refused(model: Model, api_setup: ApiFixture) -> None:
     for name in ("register_job", "pause_job", "resume_job", "trigger_job"):
         answer = await call_verb(model.gateway.send, name, {"job": "report"}, model="claude")

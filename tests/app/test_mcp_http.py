@@ -137,7 +137,7 @@ NONSENSE: list[tuple[object, int]] = [
     ({"jsonrpc": "2.0", "id": {}, "method": "tools/list"}, 202),
     (message("tools/call", {}), 200),
     (message("tools/call", {"name": "list_jobs", "arguments": []}), 200),
-    (message("tools/call", {"name": "x" * 100_000, "arguments": {}}), 200),
+    (message("tools/call", {"name": "x" * 100_000, "arguments": {}}), 413),
     (message("tools/call", {"name": "list_jobs", "arguments": {"limit": 10**300}}), 200),
     (message("tools/call", {"name": "list_jobs", "arguments": {"x" * 50_000: "y"}}), 200),
     (message("tools/call", {"name": "register_job", "arguments": {"job": {"name": "a", "dag": [[]] * 5000}}}), 200),

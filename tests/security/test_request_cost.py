@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -131,7 +131,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with (
         without_garbage_collection(),
         measured_loop_holds("gnomon") as holds,
-        background_scheduler(database, auth__verify_tokens=False, auth__accept_unverified=True) as scheduler,
+        background_scheduler(
+            database, auth__verify_tokens=False, auth__accept_unverified=True, server__mcp="changes"
+        ) as scheduler,
         request_sender(scheduler.address or "") as sender,
     ):
         sender.sent_json("POST", "/v1/apply", {"jobs": [*many_jobs(1000), *LARGE_JOBS]})
@@ -176,6 +178,21 @@ def requests(target: Target) -> dict[str, list[Request]]:
     years = {"from": "1970-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
     return {
         "plan_jobs": [("POST", "/v1/plan", body) for body in plan],
+        "simulate_jobs": [
+            ("POST", "/v1/simulate", {"jobs": many_jobs(500), "days": 1}),
+            ("POST", "/v1/simulate", plan[0]),
+        ],
+        "answer_model": [
+            ("POST", "/mcp", tool_call(name, given))
+            for name, given in (
+                ("show_execution", {"execution": target.each}),
+                ("list_log_entries", {"execution": target.each, "limit": 200}),
+                ("list_executions", {"limit": 100}),
+                ("plan_jobs", {"jobs": many_jobs(50), "days": 60}),
+                ("register_job", {"job": job("large", input={"x": NUMBERS})}),
+                ("list_jobs", {"tag": "x" * 900_000}),
+            )
+        ],
         "apply_jobs": [("POST", "/v1/apply", {"jobs": many_jobs(1000)}), ("POST", "/v1/apply", {"jobs": LARGE_JOBS})],
         "register_job": [("POST", "/v1/jobs", one) for one in (*LARGE_JOBS, job("refused", dag=REFUSED_COMMANDS))],
         "update_job": [("PUT", "/v1/jobs/large", job("large", input={"x": NUMBERS}))],
@@ -278,6 +295,10 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "delete_job": [("DELETE", "/v1/jobs/wide", None)],
         "describe": [("GET", "/openapi.json", None)],
     }
+
+
+def tool_call(name: str, given: Mapping[str, object]) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": given}}
 
 
 #: A stream has no end; its shares have tests of their own.

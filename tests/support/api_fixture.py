@@ -9,6 +9,7 @@ import httpx
 from msgspec.structs import replace
 
 from contracts.store import NOON
+from gnomon.adapters.dry_run_process import DryRunProcesses
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.api.app import create_app
@@ -112,6 +113,7 @@ class ApiFixture:
                 planner=Planner(jobs, store.jobs, clock, compute),
                 audit=AuditService(store.audit),
                 command_policy=policy,
+                dry_runner=DryRunProcesses(),
                 model_actions=ModelActions(rules, store.actions, clock, ids),
                 policy=PolicyService(
                     store.policies, store.rulings, store.executions, clock, parse=parse_policy, compute=compute

@@ -14,6 +14,7 @@ from gnomon.core.model import RunSource
 from gnomon.core.model_names import MODEL_HEADER, model_actor, model_name
 from gnomon.errors import FieldError, Forbidden, Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
+from gnomon.ports.dry_runs import DryRunner
 from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import Workers
 from gnomon.services.loop import ComputeQueue
@@ -68,6 +69,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     model_actions: ModelActions
     #: The policy of tasks.
     policy: PolicyService
+    dry_runner: DryRunner
     issued_tokens: TokenService
     workers: Workers
     #: Reports the health of the node.

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.auth.fallback_authenticators import RejectingAuthenticator
+from gnomon.adapters.dry_run_process import DryRunProcesses
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.api.local import LocalRequest, handle_locally
 from gnomon.api.route import ApiServices, ModelServer
@@ -84,6 +85,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         command_policy=operations.command_policy,
         model_actions=operations.model_actions,
         policy=operations.policy,
+        dry_runner=DryRunProcesses(),
         issued_tokens=operations.tokens,
         workers=store.workers,
         health=health,

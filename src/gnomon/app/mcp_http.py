@@ -17,8 +17,10 @@ from gnomon.api.route import ApiCall, Reply, acting, model_of
 from gnomon.app.mcp_server import ModelAccess, mcp_server
 from gnomon.client.transport import ApiRequest
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.errors import Forbidden
+from gnomon.errors import Forbidden, TooLarge
 
+#: The largest message in bytes: it is read on the event loop.
+LARGEST_MESSAGE = 65_536
 #: The key of the call in the scope of a request.
 _CALL = "gnomon.call"
 #: The headers of the protocol. The route has handled all others.
@@ -43,7 +45,10 @@ class McpRoute:
 
     async def answer(self, call: ApiCall) -> Reply:
         """See ModelServer.answer."""
-        exchange = _Exchange(msgspec.json.encode(call.body))
+        content = msgspec.json.encode(call.body)
+        if len(content) > LARGEST_MESSAGE:
+            raise TooLarge(LARGEST_MESSAGE)
+        exchange = _Exchange(content)
         headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
         headers += [(name.encode(), call.headers[name].encode()) for name in _header_names(call)]
         scope = {

@@ -92,6 +92,7 @@ class ClientMethods:
     update = SingleMethod(requests.update)
     apply = ListMethod(requests.apply)
     plan = SingleMethod(requests.plan)
+    simulate = SingleMethod(requests.simulate)
     jobs = PagedMethod(requests.jobs)
     job = SingleMethod(requests.job)
     delete = SingleMethod(requests.delete)

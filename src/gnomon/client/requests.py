@@ -94,6 +94,14 @@ def plan(
     return _post_many(api_path("plan"), responses.JobsPlanned, body)
 
 
+def simulate(
+    jobs: Sequence[Mapping[str, Any]], *, days: int = 7, timezone: str = "UTC", lasts: str = "0s"
+) -> ApiRequest[responses.SimulationResult]:
+    """Simulate these jobs from now on, as if each run lasted so long."""
+    body = {"jobs": list(jobs), "days": days, "timezone": timezone, "lasts": lasts}
+    return _post_many(api_path("simulate"), responses.SimulationResult, body)
+
+
 def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[responses.JobSummary]]:
     """All jobs by name; `page` is the number of jobs per request."""
     return _get(api_path("jobs"), Page[responses.JobSummary], {"tag": tag, "limit": page})

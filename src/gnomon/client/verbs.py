@@ -4,6 +4,7 @@ An answer is JSON. It says that its texts are data: jobs, programs and people ha
 obey them. Long texts and lists are cut with a marker. An error is an answer, too, so that the model can correct itself.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -51,9 +52,10 @@ async def call_verb(
             raise Forbidden(f"{name} changes something, and this server only reads")
         work = _change if verb.changes else _read
         found = await work(partial(_send_as, send, model), verb, given)
+        # In a thread: a response may be large, and the event loop may be that of a scheduler.
+        return VerbAnswer(await asyncio.to_thread(_as_text, name, found))
     except GnomonError as error:
         return VerbAnswer(_as_text(name, {"error": _error(error)}), failed=True)
-    return VerbAnswer(_as_text(name, found))
 
 
 async def _send_as(send: Send, model: str, request: ApiRequest[Any]) -> Any:  # noqa: ANN401 - each route has its own type
@@ -61,7 +63,7 @@ async def _send_as(send: Send, model: str, request: ApiRequest[Any]) -> Any:  # 
 
 
 async def _read(send: Send, verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"result": _plain(await send(_api_request(verb, given)))}
+    return {"result": await send(_api_request(verb, given))}
 
 
 async def _change(send: Send, verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,12 +71,12 @@ async def _change(send: Send, verb: Verb, given: Mapping[str, Any]) -> dict[str,
     before = await _preview(send, verb, given)
     if given.get(PREVIEW_ONLY):
         return {"done": False, "before": before}
-    return {"done": True, "before": before, "result": _plain(await send(request))}
+    return {"done": True, "before": before, "result": await send(request)}
 
 
 async def _preview(send: Send, verb: Verb, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return _plain(await send(_api_request(*preview_of(verb, given))))
+        return await send(_api_request(*preview_of(verb, given)))
     except FieldError as error:
         # The plan of a new job has it in a list, which the caller has not written.
         raise FieldError(error.field.removeprefix("jobs[0]."), error.value, error.reason) from None
@@ -120,7 +122,7 @@ def _error(error: GnomonError) -> dict[str, Any]:
 
 def _as_text(verb: str, found: Mapping[str, Any]) -> str:
     """The answer as JSON of limited length."""
-    frame = {"notice": NOTICE, "verb": truncate(verb)}
+    frame, found = {"notice": NOTICE, "verb": truncate(verb)}, {name: _plain(one) for name, one in found.items()}
     for longest, most in _CUTS:
         text = _encoded(frame | _cut(found, longest, most, _DEEPEST))
         if len(text) <= LARGEST_ANSWER:

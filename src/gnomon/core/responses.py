@@ -155,6 +155,47 @@ class JobApplied(Response, frozen=True, kw_only=True):
     warnings: list[str] = []
 
 
+class SimulatedDecision(Response, frozen=True, kw_only=True):
+    """How often ticks of a job would be decided like this."""
+
+    kind: str
+    reason: str
+    count: int
+
+
+class SimulatedJob(Response, frozen=True, kw_only=True):
+    """A job in a simulation."""
+
+    job: str
+    ticks: int
+    runs: int
+    decisions: list[SimulatedDecision]
+    runs_beside_another: int
+    runs_replaced: int
+    most_waiting: int
+
+
+class SimulatedCollision(Response, frozen=True, kw_only=True):
+    """Jobs that start in the same second."""
+
+    at: datetime
+    jobs: list[str]
+
+
+class SimulationResult(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "until"}):
+    """The result of a simulation of jobs."""
+
+    from_at: datetime
+    until_at: datetime
+    timezone: str
+    runs: int
+    not_enabled: list[str]
+    jobs: list[SimulatedJob]
+    #: The number of minutes in which several jobs start, and the largest collisions.
+    colliding_minutes: int
+    collisions: list[SimulatedCollision]
+
+
 class PlannedFire(Response, frozen=True, kw_only=True):
     """A coming planned time."""
 

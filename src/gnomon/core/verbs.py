@@ -181,6 +181,18 @@ _CURSOR = _query("cursor", _text("The `next_cursor` of the page before.", longes
 _SINCE = _query("since", _text("Nothing before this ISO 8601 instant.", longest=64))
 _DEFINITION = _job_definition()
 
+_DEFINITIONS = Argument(
+    name="jobs",
+    place=ArgumentPlace.FIELD,
+    schema={
+        "type": "array",
+        "maxItems": 50,
+        "items": {"type": "object"},
+        "description": "Jobs in the format of a jobs file: name, schedule, and one of command, function and http.",
+    },
+    required=True,
+)
+
 _TABLE = (
     Verb(
         name="list_jobs",
@@ -235,17 +247,7 @@ _TABLE = (
         method="POST",
         path=("plan",),
         arguments=(
-            Argument(
-                name="jobs",
-                place=ArgumentPlace.FIELD,
-                schema={
-                    "type": "array",
-                    "maxItems": 50,
-                    "items": {"type": "object"},
-                    "description": "Jobs in the format of a jobs file; see register_job.",
-                },
-                required=True,
-            ),
+            _DEFINITIONS,
             Argument(
                 name="days", place=ArgumentPlace.FIELD, schema=_count("How many days to look ahead.", most=60, usual=7)
             ),
@@ -254,6 +256,26 @@ _TABLE = (
                 place=ArgumentPlace.FIELD,
                 schema=_count("How many fires to show of each job.", most=50, usual=5, low=0),
             ),
+        ),
+    ),
+    Verb(
+        name="simulate_jobs",
+        about="Simulate definitions from now on: how often each would run, wait or be skipped, and which start"
+        " together. Changes nothing.",
+        role="viewer",
+        method="POST",
+        path=("simulate",),
+        arguments=(
+            _DEFINITIONS,
+            Argument(
+                name="days", place=ArgumentPlace.FIELD, schema=_count("How many days to simulate.", most=31, usual=7)
+            ),
+            Argument(
+                name="lasts",
+                place=ArgumentPlace.FIELD,
+                schema=_text("How long each run lasts, such as 5m.", longest=30),
+            ),
+            Argument(name="timezone", place=ArgumentPlace.FIELD, schema=_text("The IANA time zone of the answer.")),
         ),
     ),
     Verb(

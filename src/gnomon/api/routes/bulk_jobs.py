@@ -4,16 +4,19 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from gnomon.api.examples import APPLIED, DEFINITION
 from gnomon.api.requests import body_fields
 from gnomon.api.route import ApiCall, ApiRoute, Permission, Reply, RequestBody
 from gnomon.api.routes.jobs import JOB_SCHEMA, read_sent_job
+from gnomon.core.cron import known_zone
 from gnomon.core.jobs.fields import FieldReader, printable
 from gnomon.core.jobs.job import JOB_FIELDS, Job, schedule_field_error
 from gnomon.core.jobs.steps import LONGEST_TAG
 from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS
-from gnomon.core.responses import JobApplied, JobsPlanned, Page
+from gnomon.core.responses import JobApplied, JobsPlanned, Page, SimulationResult
 from gnomon.errors import CronError, FieldError
 from gnomon.services.loop import compute_limit
 from gnomon.services.operations.job_changes import Prune
@@ -89,6 +92,32 @@ def _limited(call: ApiCall) -> AbstractContextManager[None]:
     return compute_limit(MOST_COMPUTE_SECONDS, FieldError("jobs", call.body.get("jobs"), reason))
 
 
+async def simulate(call: ApiCall) -> Reply:
+    """Simulate jobs from now on: how often each would run, wait or be skipped, and which start together."""
+    fields = body_fields(call.body, "jobs", "days", "timezone", "lasts")
+    days = fields.whole("days", 7, low=1, high=MOST_SIMULATED_DAYS)
+    zone = fields.text("timezone", "UTC")
+    known_zone(zone)
+    lasts_ms = fields.duration("lasts", 0, high=DAY_MS)
+    written = [entry for _, entry in fields.entries("jobs", most=MOST_SIMULATED_JOBS)]
+    await _read(call, fields)
+    defaults, now = call.services.defaults, call.services.clock.now()
+    request = {
+        "jobs": written,
+        "from_at": now,
+        "days": days,
+        "timezone": zone,
+        "lasts_ms": lasts_ms,
+        "overlap": defaults.overlap,
+        "catchup": defaults.catchup,
+        "jitter_ms": defaults.jitter_ms,
+        "lookahead_ms": defaults.lookahead_ms,
+        "catchup_cap": defaults.catchup_cap,
+    }
+    report = await call.services.dry_runner.run(msgspec.json.encode(request))
+    return Reply(body=msgspec.json.decode(report, type=SimulationResult))
+
+
 def _prune(fields: FieldReader) -> Prune | None:
     everything = fields.flag("prune", default=False)
     if "prune_tag" in fields and fields["prune_tag"] is not None:
@@ -112,6 +141,24 @@ async def _read(call: ApiCall, fields: FieldReader) -> list[Job]:
     return found
 
 
+#: The bounds of a simulation.
+MOST_SIMULATED_JOBS, MOST_SIMULATED_DAYS = 500, 92
+SIMULATE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["jobs"],
+    "properties": {
+        "jobs": {**_JOBS["jobs"], "maxItems": MOST_SIMULATED_JOBS},
+        "days": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_SIMULATED_DAYS,
+            "description": "Days to simulate; 7 by default.",
+        },
+        "timezone": {"type": "string", "maxLength": 1000, "description": "The time zone of the report."},
+        "lasts": {"type": "string", "maxLength": 30, "description": "How long each run lasts, such as 5m; 0s if not."},
+    },
+}
 _BULK_EXAMPLE = {"jobs": [DEFINITION], "prune": False}
 _PLANNED: dict[str, Any] = {
     "from": "2026-03-02T14:00:00Z",
@@ -119,6 +166,26 @@ _PLANNED: dict[str, Any] = {
     "jobs": {"created": 1, "changed": 0, "unchanged": 0, "removed": 0},
     "fires": {"added": 10, "removed": 0, "moved": 0, "same": 0},
     "plan": [],
+}
+_SIMULATED: dict[str, Any] = {
+    "from": "2026-03-02T14:00:00Z",
+    "until": "2026-03-09T14:00:00Z",
+    "timezone": "UTC",
+    "runs": 7,
+    "not_enabled": [],
+    "jobs": [
+        {
+            "job": "report",
+            "ticks": 7,
+            "runs": 7,
+            "decisions": [{"kind": "fired", "reason": "planned", "count": 7}],
+            "runs_beside_another": 0,
+            "runs_replaced": 0,
+            "most_waiting": 0,
+        }
+    ],
+    "colliding_minutes": 0,
+    "collisions": [],
 }
 ROUTES = (
     ApiRoute(
@@ -143,5 +210,16 @@ ROUTES = (
         success={200: "The plan."},
         example=_PLANNED,
         body=RequestBody(schema=PLAN_SCHEMA, example={**_BULK_EXAMPLE, "days": 14}, many=True),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/simulate",
+        name="simulate_jobs",
+        permission=Permission.READ,
+        handle=simulate,
+        answer=SimulationResult,
+        success={200: "The result of the simulation."},
+        example=_SIMULATED,
+        body=RequestBody(schema=SIMULATE_SCHEMA, example={"jobs": [DEFINITION], "days": 7, "lasts": "5m"}),
     ),
 )
