@@ -93,12 +93,14 @@ def served(folder: Path) -> Iterator[str]:
 
 
 async def pages(address: str, path: str) -> list[str]:
-    """The paths that each connection requests, one after the other."""
-    found = [path]
+    """The first pages of a list, at most one for each connection."""
+    found: list[str] = []
+    following: str | None = path
     async with aiohttp.ClientSession() as session:
-        while len(found) < _CONNECTIONS:
-            async with session.get(address + found[-1]) as answer:
-                found.append((await answer.json())["next"])
+        while following is not None and len(found) < _CONNECTIONS:
+            found.append(following)
+            async with session.get(address + following) as answer:
+                following = (await answer.json())["next"]
     return found
 
 
