@@ -295,6 +295,18 @@ def schema_bombs(target: HostileTarget) -> None:
         assert planned.status_code in (200, 422)
 
 
+def costly_plans(target: HostileTarget) -> None:
+    """Plans of jobs that each cost as much as one may: other callers plan and change jobs meanwhile."""
+    jobs = [{**_JOB, "name": f"x{n}", "input_schema": {"pattern": r"\S" * 84 + str(n)}} for n in range(80)]
+    with ThreadPoolExecutor(2) as threads:
+        long = [threads.submit(target.ask, "POST", "/v1/plan", {"jobs": jobs}, caller="viewer") for _ in range(2)]
+        time.sleep(0.1)
+        planned = [target.ask("POST", "/v1/plan", {"jobs": [_JOB]}, caller=caller) for caller in ("admin", "viewer/b")]
+        assert not all(one.done() for one in long), "they were over before the others asked"
+        assert [one.status_code for one in planned] == [200, 200]
+        assert [one.result().status_code for one in long] == [200, 200]
+
+
 # ---- headers and trailers ------------------------------------------------------------------------
 
 

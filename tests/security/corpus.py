@@ -1115,10 +1115,11 @@ FURTHER = (
         "holds the scheduler for milliseconds",
         "tests/security/test_request_cost.py::test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds",
     ),
-    _shown(
+    _live(
         "F14",
         "one plan of hundreds of jobs that each cost as much as one may",
         "holds up no other caller, and is refused beyond 20 s of processor time",
+        api.costly_plans,
         "tests/security/test_request_shares.py::test_a_plan_of_many_costly_jobs_holds_up_no_other_caller",
         "tests/security/test_request_cost.py::test_jobs_that_cost_too_much_together_are_refused",
     ),
