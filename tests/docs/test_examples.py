@@ -28,9 +28,9 @@ def blocks(language: str) -> list[object]:
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions and jobs that one example registers are not those of the next, which may use the same names."""
+    """The functions and jobs of an example are not those of others, nor of tests, which may use the same names."""
     for name in ("_functions", "_declared"):
-        monkeypatch.setattr(FUNCTIONS, name, dict(getattr(FUNCTIONS, name)))
+        monkeypatch.setattr(FUNCTIONS, name, {})
 
 
 @pytest.mark.usefixtures("own_registry")

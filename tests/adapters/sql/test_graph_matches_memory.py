@@ -25,6 +25,7 @@ from gnomon.ports.runs import RunQuery
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.testing.clock import VirtualClock
+from support.effort import thorough
 from support.execution import ExecutionHarness
 from support.postgres_server import postgres
 from support.sqlite_files import new_sqlite_file
@@ -210,7 +211,13 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(
-    ("pair", "seed"), [*(("sqlite", n) for n in range(20)), *((18, n) for n in range(5))], indirect=["pair"]
+    ("pair", "seed"),
+    [
+        (database, seed) if seed < quick else thorough(database, seed)
+        for database, quick, seeds in (("sqlite", 8, 20), (18, 3, 5))
+        for seed in range(seeds)
+    ],
+    indirect=["pair"],
 )
 async def test_both_stores_bring_graphs_to_the_same_end(pair: StorePair, seed: int) -> None:
     operators = GraphOperators(pair, Random(seed))

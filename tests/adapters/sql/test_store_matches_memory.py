@@ -23,6 +23,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.core.triggers import At
 from gnomon.ports.runs import RunQuery
+from support.effort import thorough
 from support.postgres_server import postgres
 from support.sqlite_files import new_sqlite_file
 from support.store_pair import StorePair, full_snapshot
@@ -223,7 +224,13 @@ class Operators:
 
 
 @pytest.mark.parametrize(
-    ("pair", "seed"), [*(("sqlite", n) for n in range(20)), *((18, n) for n in range(5))], indirect=["pair"]
+    ("pair", "seed"),
+    [
+        (database, seed) if seed < quick else thorough(database, seed)
+        for database, quick, seeds in (("sqlite", 8, 20), (18, 3, 5))
+        for seed in range(seeds)
+    ],
+    indirect=["pair"],
 )
 async def test_both_stores_come_to_the_same(pair: StorePair, seed: int) -> None:
     operators = Operators(pair, Random(seed))
