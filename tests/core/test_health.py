@@ -3,14 +3,17 @@
 import pytest
 
 from gnomon.core.health import (
+    NO_WORKER_MS,
     ComponentHealth,
     ComponentStatus,
     HealthCondition,
     LedgerStall,
     NodeHealth,
+    TaskBacklog,
     is_hung,
     ledger_stall_limit_ms,
     ledger_status,
+    tasks_status,
     ticker_status,
     update_components,
     update_stall,
@@ -82,6 +85,29 @@ def test_only_silence_without_a_failure_is_worth_a_new_process() -> None:
     assert is_hung(HealthCondition.OK, 61)
     assert not is_hung(HealthCondition.OK, 59)
     assert not is_hung(HealthCondition.ERROR, 3600)
+
+
+@pytest.mark.req("H-15", "Z-11")
+@pytest.mark.parametrize(
+    ("no_workers_since_at", "waiting_since_at", "condition"),
+    [
+        pytest.param(NOW, None, HealthCondition.OK, id="nothing waits, first look"),
+        pytest.param(NOW, NOW - NO_WORKER_MS, HealthCondition.OK, id="a task waits for a minute, first look"),
+        pytest.param(NOW, NOW - NO_WORKER_MS - 1, HealthCondition.ERROR, id="a task waits for longer, first look"),
+        pytest.param(NOW - NO_WORKER_MS - 1, None, HealthCondition.ERROR, id="seen for longer than a minute"),
+        pytest.param(
+            None, NOW - NO_WORKER_MS - 1, HealthCondition.ERROR, id="not seen before, a task waits for longer"
+        ),
+    ],
+)
+def test_without_workers_what_waits_counts_from_before_the_first_look(
+    no_workers_since_at: int | None, waiting_since_at: int | None, condition: HealthCondition
+) -> None:
+    found = TaskBacklog(
+        workers=0, no_workers_since_at=no_workers_since_at, unroutable=1, unroutable_since_at=waiting_since_at
+    )
+
+    assert tasks_status(found, NOW) == ComponentStatus(condition, "no worker is alive")
 
 
 def test_a_condition_that_stays_keeps_its_time() -> None:

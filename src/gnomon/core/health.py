@@ -134,7 +134,9 @@ class TaskBacklog(Struct, frozen=True, kw_only=True):
 def tasks_status(found: TaskBacklog, now: int) -> ComponentStatus:
     """The status of the tasks: whether workers are there that can take them."""
     if not found.workers:
-        since = now if found.no_workers_since_at is None else found.no_workers_since_at
+        # This process may have looked for the first time just now; tasks have waited since before.
+        known = (found.no_workers_since_at, found.unroutable_since_at)
+        since = min((at for at in known if at is not None), default=now)
         condition = HealthCondition.ERROR if now - since > NO_WORKER_MS else HealthCondition.OK
         return ComponentStatus(condition, "no worker is alive")
     if found.unroutable_since_at is None:
