@@ -59,6 +59,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/declarative.py
 	$(BIN)/python bench/announce.py
+	$(BIN)/python bench/agents.py
 
 setup: .venv/ready-to-test ## make the environment with everything for development
 

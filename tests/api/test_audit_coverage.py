@@ -43,6 +43,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
         None,
         ["retry announcement {announcement}"],
     ),
+    "clear_session": ("/v1/sessions/triage/clear", None, ["delete session triage"]),
     "upsert_schedule": ("/v1/schedules/upsert", {**_TIMER, "schedule": "@weekly"}, ["update job nightly"]),
     "pause_schedule": ("/v1/schedules/pause", {"schedule_id": "nightly", "paused": True}, ["pause job nightly"]),
     "delete_schedule": ("/v1/schedules/nightly", None, ["delete job nightly"]),
@@ -53,7 +54,6 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
 }
 #: Routes that take a body and change nothing.
 _LOOKING = {"plan_jobs", "simulate_jobs", "preview_backfill", "diff_policy", "answer_model"}
-_LOOKING = {"plan_jobs", "preview_backfill", "diff_policy", "explain_policy"}
 #: Routes that are not idempotent without a key.
 _EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
 
@@ -71,6 +71,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")
     await admin.post("/v1/jobs/report/skip", {"at": "2026-03-07T09:00:00Z"})
+    api_setup.keep_turn()
     execution, failed = await admin.triggered(), await admin.triggered()
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {

@@ -15,15 +15,15 @@ from support.api_fixture import ApiCaller, ApiFixture
 EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
     "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
+    "show_agent_usage", "list_sessions", "show_session",
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
     "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
-    "explain_policy",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
-    "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement",
+    "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",

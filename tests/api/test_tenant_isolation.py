@@ -12,7 +12,7 @@ from support.api_fixture import ApiCaller, ApiFixture
 #: Routes shared by all tenants: health and workers.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
 #: Routes that show the caller's own tenant, whatever there is; those of models are tested with their tools.
-OF_THE_CALLER = {"show_security", "answer_model"}
+OF_THE_CALLER = {"show_agent_usage", "show_security", "answer_model"}
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
@@ -21,6 +21,7 @@ OWN = {
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
     "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
+    "list_sessions",
 }  # fmt: skip
 
 
@@ -35,7 +36,9 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     execution, failed = await admin.triggered(), await admin.triggered()
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     stretch = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
+    api_setup.keep_turn("triage")
     return {
+        "session": "triage",
         "execution": execution,
         "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
@@ -47,7 +50,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
 def path_of(route: ApiRoute, known: dict[str, str]) -> str:
     thing = {
         "executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event",
-        "announcements": "announcement",
+        "announcements": "announcement", "sessions": "session",
     }  # fmt: skip
     name = known.get(thing.get(route.path.split("/")[2], ""), "report")
     return route.path.replace("{name}", "report").replace("{id}", name).replace("{step}", "main")

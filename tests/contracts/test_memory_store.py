@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from contracts.actions import ActionContract, ApprovalContract
+from contracts.agent_sessions import AgentSessionContract
+from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
@@ -33,6 +35,8 @@ class TestMemoryStore(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    AgentSessionContract,
+    AgentUsageContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from contracts.actions import ActionContract, ApprovalContract
+from contracts.agent_sessions import AgentSessionContract
+from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
@@ -50,6 +52,8 @@ class PostgresContract(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    AgentSessionContract,
+    AgentUsageContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from contracts.actions import ActionContract, ApprovalContract
+from contracts.agent_sessions import AgentSessionContract
+from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
@@ -36,6 +38,8 @@ class TestSqliteStore(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    AgentSessionContract,
+    AgentUsageContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

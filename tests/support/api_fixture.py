@@ -17,16 +17,19 @@ from gnomon.api.middleware import App, with_request_checks
 from gnomon.api.route import ApiServices
 from gnomon.config.sections import SecuritySettings, ServerSettings
 from gnomon.core import component_names
+from gnomon.core.agents.sessions import StoredTurn
 from gnomon.core.announcements.model import AnnouncementState, AnnounceRule
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import DAY_MS, Result, RunId
+from gnomon.core.model import DAY_MS, Result, RunId, TaskId
 from gnomon.errors import TokenMissing, Unauthenticated
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
 from gnomon.ports.auth import Caller, Role
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.agent_sessions import AgentSessionService
+from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
@@ -108,6 +111,8 @@ class ApiFixture:
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
                 announcements=AnnouncementService(store.announcements, clock),
+                agent_sessions=AgentSessionService(store.agent_sessions, clock),
+                agent_usage=AgentUsageService(store.agent_usages, clock),
                 tasks=TaskService(store.jobs, launcher, clock, compute),
                 backfills=BackfillService(store.backfills, store.schedules, clock, ids, compute),
                 planner=Planner(jobs, store.jobs, clock, compute),
@@ -116,14 +121,7 @@ class ApiFixture:
                 dry_runner=DryRunProcesses(),
                 model_actions=ModelActions(rules, store.actions, clock, ids),
                 policy=PolicyService(
-                    store.policies,
-                    store.rulings,
-                    store.executions,
-                    store.jobs,
-                    store.schedules,
-                    clock,
-                    parse=parse_policy,
-                    compute=compute,
+                    store.policies, store.rulings, store.executions, clock, parse=parse_policy, compute=compute
                 ),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
                 explainer=Explainer(store, clock, compute=compute),
@@ -184,6 +182,13 @@ class ApiFixture:
         await self.store.attempts.report(
             [completion_of(taken, result, now=self.clock.now(), definition=kept, **reported)]
         )
+
+    def keep_turn(self, session: str = "triage", *, tenant: str = "default") -> None:
+        """Add the messages of a run to a session of agents."""
+        turn = StoredTurn(
+            number=1, job="triage", run_id="run_1", at=self.clock.now(), tokens=7, messages=b'[{"kind":"x"}]'
+        )
+        self.store.state.session_turns.setdefault((tenant, session), {})[TaskId("task_1")] = turn
 
     @asynccontextmanager
     async def caller(self, token: str | None = "admin") -> AsyncIterator["ApiCaller"]:  # noqa: S107 - a role

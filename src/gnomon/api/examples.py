@@ -106,6 +106,33 @@ EXECUTION: dict[str, Any] = {
     "key": "monday-1",
     "replay_of": None,
     "announced": "sent",
+    "cost": None,
+}
+AGENT_USAGE: dict[str, Any] = {
+    "days": [
+        {
+            "day": "2026-03-02",
+            "model": "openai:small",
+            "attempts": 3,
+            "requests": 9,
+            "input_tokens": 12_000,
+            "output_tokens": 1_500,
+            "cost": 0.006,
+            "tool_calls": 12,
+            "actions": 4,
+        }
+    ],
+    "cost_today": 0.006,
+    "max_cost_per_day": 5.0,
+}
+SESSION: dict[str, Any] = {"session": "triage", "turns": 3, "tokens": 900, "updated_at": "2026-03-02T02:00:04Z"}
+SESSION_TURN: dict[str, Any] = {
+    "number": 3,
+    "job": "triage",
+    "execution_id": "run_1",
+    "ended_at": "2026-03-02T02:00:04Z",
+    "tokens": 300,
+    "messages": [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Sort the errors."}]}],
 }
 ANNOUNCEMENT: dict[str, Any] = {
     "announcement_id": "ann_1_0",

@@ -19,6 +19,8 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.tasks import Workers
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.agent_sessions import AgentSessionService
+from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
@@ -59,6 +61,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     events: EventService
     dead_letters: DeadLetterService
     announcements: AnnouncementService
+    agent_usage: AgentUsageService
+    agent_sessions: AgentSessionService
     tasks: TaskService
     explainer: Explainer
     backfills: BackfillService

@@ -8,12 +8,14 @@ from gnomon.adapters.host import RandomIds
 from gnomon.app.policy import parse_policy_text
 from gnomon.app.runner import workspace_folder
 from gnomon.config.settings import Settings
+from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.core.commands.rules import CommandRules
+from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore, Store
-from gnomon.services.execution.command_gate import CommandGate
+from gnomon.services.execution.command_gate import AgentGate, CommandGate
 from gnomon.services.execution.composed_gate import ComposedGate
 from gnomon.services.execution.policy_gate import PolicyGate
 from gnomon.services.execution.stored_policy import StoredPolicy
@@ -27,7 +29,18 @@ if TYPE_CHECKING:
 
 def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: StoredPolicy | None = None) -> Gate:
     """The gate that the settings ask for; without `policy`, the process admits no tasks."""
-    commands = CommandGate(command_rules(settings), store.tasks, store.approvals, clock)
+    limit = daily_limit_micros(settings.agents.max_cost_per_day)
+    rules = command_rules(settings)
+    agents = AgentGate(
+        store.agent_usages,
+        store.agent_sessions,
+        store.actions,
+        clock,
+        limit=limit,
+        # Tools of models are guarded, wherever the job comes from.
+        action_limit=rules.action_limit(OriginKind.MCP.value),
+    )
+    commands = CommandGate(rules, store.tasks, store.approvals, clock, agents)
     return commands if policy is None else ComposedGate(commands, PolicyGate(policy, clock))
 
 

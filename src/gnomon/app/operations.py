@@ -14,11 +14,14 @@ from gnomon.app.stores import ConnectedStore, open_store
 from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
+from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import Store
 from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.observed_events import NullEvents
+from gnomon.services.operations.agent_sessions import AgentSessionService
+from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
@@ -48,14 +51,7 @@ class Operations:
         self.command_policy = build_command_policy(settings, store, clock, compute=compute)
         self.model_actions = build_model_actions(settings, store, clock)
         self.policy = PolicyService(
-            store.policies,
-            store.rulings,
-            store.executions,
-            store.jobs,
-            store.schedules,
-            clock,
-            parse=parse_policy_text,
-            compute=compute,
+            store.policies, store.rulings, store.executions, clock, parse=parse_policy_text, compute=compute
         )
         self.jobs = JobService(
             store.jobs,
@@ -95,6 +91,10 @@ class Operations:
         self.backfills = BackfillService(store.backfills, store.schedules, clock, ids, compute)
         self.audit = AuditService(store.audit)
         self.tokens = TokenService(store.tokens, clock, max_lifetime_ms=settings.auth.max_lifetime_ms)
+        self.agent_usage = AgentUsageService(
+            store.agent_usages, clock, daily_limit=daily_limit_micros(settings.agents.max_cost_per_day)
+        )
+        self.agent_sessions = AgentSessionService(store.agent_sessions, clock)
         self.announcements = AnnouncementService(store.announcements, clock)
         self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.explainer = Explainer(

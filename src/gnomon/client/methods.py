@@ -119,6 +119,11 @@ class ClientMethods:
     logs = PagedMethod(requests.logs)
     submit = SingleMethod(requests.submit)
 
+    agent_usage = SingleMethod(requests.agent_usage)
+    sessions = ListMethod(requests.sessions)
+    session = ListMethod(requests.session)
+    clear_session = SingleMethod(requests.clear_session)
+
     announcements = PagedMethod(requests.announcements)
     announcements_by_prefix = PagedMethod(requests.announcements_by_prefix)
     announcement = SingleMethod(requests.announcement)
@@ -153,4 +158,3 @@ class ClientMethods:
     apply_policy = SingleMethod(requests.apply_policy)
     diff_policy = SingleMethod(requests.diff_policy)
     decisions = PagedMethod(requests.decisions)
-    explain_policy = SingleMethod(requests.explain_policy)

@@ -279,6 +279,29 @@ def submit(
     return _post(api_path("tasks"), responses.Started, body, key=key)
 
 
+# ---- agents --------------------------------------------------------------------------------------
+
+
+def agent_usage(*, days: int = 7) -> ApiRequest[responses.AgentUsageReport]:
+    """The usage of agents by day and model."""
+    return _get(api_path("agents", "usage"), responses.AgentUsageReport, {"days": days})
+
+
+def sessions(*, page: int = 1000) -> ApiRequest[Page[responses.SessionListed]]:
+    """The sessions of agents with history."""
+    return _get(api_path("sessions"), Page[responses.SessionListed], {"limit": page})
+
+
+def session(name: str, *, page: int = 20) -> ApiRequest[Page[responses.SessionTurnShown]]:
+    """The newest turns of a session, newest first."""
+    return _get(api_path("sessions", name), Page[responses.SessionTurnShown], {"limit": page})
+
+
+def clear_session(name: str) -> ApiRequest[responses.SessionCleared]:
+    """Forget the history of a session."""
+    return _post(api_path("sessions", name, "clear"), responses.SessionCleared)
+
+
 # ---- announcements -------------------------------------------------------------------------------
 
 
@@ -466,16 +489,6 @@ def diff_policy(body: str) -> ApiRequest[responses.PolicyDifference]:
 def decisions(execution_id: str, *, page: int = 100) -> ApiRequest[Page[responses.TaskDecisions]]:
     """The decisions of the policy about the tasks of an execution, task by task."""
     return _get(api_path("executions", execution_id, "decisions"), Page[responses.TaskDecisions], {"limit": page})
-
-
-def explain_policy(
-    job: str,
-    *,
-    input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
-    body: str | None = None,
-) -> ApiRequest[responses.JobPolicy]:
-    """The decisions about the steps of a job if it started now, by the policy in force or the text of a file."""
-    return _post_many(api_path("jobs", job, "policy"), responses.JobPolicy, _set_fields(input=input, body=body))
 
 
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:

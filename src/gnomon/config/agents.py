@@ -19,6 +19,7 @@ from gnomon.errors import FieldError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MOST_PRICE = 10**6
+COST_PER_DAY = (0, 10**6)
 REQUEST_TIMEOUT_MS = (10, 60 * MINUTE_MS)
 _FILE = "file:"
 
@@ -49,6 +50,10 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     providers: dict[str, ProviderSettings] = {}
     #: The prices of models for a million tokens, by `provider:name`.
     prices: dict[str, ModelPrice] = {}
+    #: The cost of all agents of a tenant within a day in UTC; 0 sets no limit.
+    max_cost_per_day: float = 0
+    #: How much of the history of its session a run gets, in tokens; about four bytes are one.
+    session_tokens: int = 20_000
     #: How long a model may take to answer one request.
     request_timeout_ms: int = 2 * 60 * SECOND_MS
 

@@ -14,7 +14,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.config.agents import REQUEST_TIMEOUT_MS, AgentSettings, check_agents, read_prices, read_providers
+from gnomon.config.agents import (
+    COST_PER_DAY,
+    REQUEST_TIMEOUT_MS,
+    AgentSettings,
+    check_agents,
+    read_prices,
+    read_providers,
+)
 from gnomon.config.archive_address import read_archive_address
 from gnomon.config.channels import ChannelSettings, read_channels
 from gnomon.config.secret_rules import read_secret_rules
@@ -217,6 +224,8 @@ _BOUNDS = {
     "nats.timeout_ms": (10, MINUTE_MS),
     "nats.reconnect_ms": (10, MINUTE_MS),
     "redis.timeout_ms": (10, MINUTE_MS),
+    "agents.max_cost_per_day": COST_PER_DAY,
+    "agents.session_tokens": (1, 1_000_000),
     "agents.request_timeout_ms": REQUEST_TIMEOUT_MS,
     "metrics.port": (0, 65_535),
     "metrics.max_jobs": (0, 10_000),

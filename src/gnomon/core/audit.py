@@ -399,6 +399,20 @@ def policy_applied_entry(before: PolicyVersion | None, after: PolicyVersion) -> 
     )
 
 
+def session_cleared_entry(tenant: str, session: str, *, turns: int, actor: str, now: int) -> AuditEntry:
+    """The entry of a session of agents whose history was forgotten."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=tenant,
+        action=Action.DELETE.value,
+        kind="session",
+        name=session,
+        before=digest({"turns": turns}),
+        details=_details(turns=turns),
+    )
+
+
 def issued_entry(token: TokenRecord, now: int) -> AuditEntry:
     """The entry of an issued token."""
     return AuditEntry(

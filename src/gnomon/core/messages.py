@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gnomon.core.agents.rules import AgentSpending, checked_spending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.ids import idempotency_key
@@ -35,6 +36,8 @@ _OTHERS = Step(name="others")
 _LONGEST_ERROR = 10_000
 #: The longest snooze that a server accepts.
 _LONGEST_SNOOZE_MS = 366 * 24 * 60 * 60_000
+#: The name of the history of an agent in the input of its message: no input of a step has it.
+_HISTORY = "gnomon.history"
 T = TypeVar("T")
 
 
@@ -129,6 +132,10 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: See AttemptOutcome.never_began. An older worker does not send it.
     never_began: bool = False
     logs: tuple[LogLine, ...] = ()
+    #: See AttemptOutcome.usage.
+    usage: AgentSpending | None = None
+    #: The messages of an agent for the session of its step.
+    turn: Raw | UnsetType = UNSET
 
     def outcome(self) -> AttemptOutcome:
         """The outcome in the form that the server decides on."""
@@ -141,6 +148,8 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
             waited_for_slot=self.waited_for_slot,
             never_began=self.never_began,
             logs=self.logs,
+            turn=None if self.turn is UNSET else bytes(self.turn),
+            usage=None if self.usage is None else checked_spending(self.usage),
         )
 
 
@@ -169,7 +178,8 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         job_name=run.schedule_id or run.workflow_id,
         execution_id=run.run_id,
         function=step.function,
-        input=held.input,
+        # In the input, which is encrypted on the bus.
+        input=held.input if held.history is None else {**held.input, _HISTORY: Raw(held.history)},
         attempt=held.attempt,
         timeout=None if step.timeout_ms is None else step.timeout_ms / 1000,
         task_id=task.task_id,
@@ -216,9 +226,14 @@ def assignment_of(message: TaskMessage) -> Assignment:
         run=run,
         workflow=workflow,
         step=step,
-        input=message.input,
+        input={name: value for name, value in message.input.items() if name != _HISTORY},
         approved=message.approved,
+        history=_history_of(message),
     )
+
+
+def _history_of(message: TaskMessage) -> bytes | None:
+    return msgspec.json.encode(message.input[_HISTORY]) if _HISTORY in message.input else None
 
 
 def _run_of(message: TaskMessage) -> Run:
@@ -296,6 +311,8 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
         waited_for_slot=outcome.waited_for_slot,
         never_began=outcome.never_began,
         logs=outcome.logs,
+        usage=outcome.usage,
+        turn=UNSET if outcome.turn is None else Raw(outcome.turn),
     )
 
 

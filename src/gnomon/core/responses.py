@@ -4,7 +4,7 @@ Instants are in UTC. A field without a value is None: every response of a kind h
 the names of the OpenAPI schemas.
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -246,6 +246,8 @@ class Execution(Response, frozen=True, kw_only=True):
     replay_of: str | None
     #: Whether its end was announced: `pending`, `sent`, `silent` or `given_up`; None if it is not announced.
     announced: str | None = None
+    #: The cost of its agents so far, in the currency of the prices; None if none has run.
+    cost: float | None = None
 
 
 class AttemptDetail(Response, frozen=True, kw_only=True):
@@ -336,6 +338,64 @@ class Ended(Response, frozen=True, kw_only=True):
     execution_id: str
     #: `cancelled`, or `asked` while running attempts have been asked to stop.
     became: str
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+class AgentUsage(Response, frozen=True, kw_only=True):
+    """The usage of one model within a day in UTC."""
+
+    day: date
+    #: The model that answered last; empty if none has answered.
+    model: str
+    attempts: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    #: In the currency of the prices.
+    cost: float
+    tool_calls: int
+    actions: int
+
+
+class SessionListed(Response, frozen=True, kw_only=True):
+    """A session of agents."""
+
+    session: str
+    #: The runs whose messages it holds, and about how many tokens these have.
+    turns: int
+    tokens: int
+    updated_at: datetime
+
+
+class SessionTurnShown(Response, frozen=True, kw_only=True):
+    """The messages of one run in a session."""
+
+    #: Counts from 1 within the session.
+    number: int
+    job: str
+    execution_id: str
+    ended_at: datetime
+    tokens: int
+    #: As the library of models writes them.
+    messages: list[dict[str, Any]]
+
+
+class SessionCleared(Response, frozen=True, kw_only=True):
+    """The result of a request to clear a session."""
+
+    session: str
+    turns: int
+
+
+class AgentUsageReport(Response, frozen=True, kw_only=True):
+    """The usage of agents, newest day first."""
+
+    days: list[AgentUsage]
+    cost_today: float
+    #: The limit of a day; None for none.
+    max_cost_per_day: float | None
 
 
 # ---- announcements -------------------------------------------------------------------------------
@@ -886,25 +946,3 @@ class TaskDecisions(Response, frozen=True, kw_only=True):
     #: The number of the item of a `foreach` step; None for any other task.
     item: int | None
     decisions: list[PolicyRuling]
-
-
-class StepRuling(Response, frozen=True, kw_only=True):
-    """The decision that the policy would make about a step of a job."""
-
-    step: str
-    #: None if it depends on data that only a run has: one of `rules` will decide.
-    decision: str | None
-    rule: str | None
-    reason: str | None
-    constraints: dict[str, Any] | None
-    #: The rules that can match the step, in their order.
-    rules: list[str]
-
-
-class JobPolicy(Response, frozen=True, kw_only=True):
-    """The decisions that the policy would make about a job, if it started now."""
-
-    job: str
-    #: The version of the policy; 0 for a file that is not in force, None if there is no policy.
-    version: int | None
-    steps: list[StepRuling]

@@ -7,6 +7,7 @@ the bundle.
 from typing import Protocol
 
 from gnomon.ports.actions import ActionCounts
+from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.announcements import AnnouncementQueue, Announcements
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.audit import AuditTrail
@@ -53,6 +54,21 @@ class ExecutionStore(Protocol):
         """Approvals of definitions."""
         ...
 
+    @property
+    def actions(self) -> ActionCounts:
+        """The actions of models and agents."""
+        ...
+
+    @property
+    def agent_sessions(self) -> AgentSessions:
+        """The sessions of agents."""
+        ...
+
+    @property
+    def agent_usages(self) -> AgentUsages:
+        """The usage of agents."""
+        ...
+
 
 class InvariantStore(InvariantChecks, StuckRuns, Protocol):
     """Everything that checks and repairs a store."""
@@ -60,11 +76,6 @@ class InvariantStore(InvariantChecks, StuckRuns, Protocol):
 
 class Store(ExecutionStore, Protocol):
     """Every part of a store."""
-
-    @property
-    def actions(self) -> ActionCounts:
-        """The actions of models."""
-        ...
 
     @property
     def executions(self) -> Executions:

@@ -278,7 +278,7 @@ class AttemptTable:
         says that the attempt was stopped for this.
         """
         counts = attempt.stop_result in (None, Result.INTERRUPTED, outcome.result)
-        reported = self.report(attempt, outcome if counts else stopped_outcome(attempt))
+        reported = self.report(attempt, outcome if counts else replace(stopped_outcome(attempt), usage=outcome.usage))
         self.free_slot(attempt)
         return reported
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.runners.context import AttemptInfo
 from gnomon.runners.ipc import ChildLog, ChildRequest, ChildResult
 from gnomon.runners.logs import TaskLog
@@ -131,6 +132,11 @@ class SupervisedProcess(ABC):
     @property
     def partial_output(self) -> bytes | None:
         """The output of a process that was stopped, or that was killed before it had a result; None without one."""
+        return None
+
+    @property
+    def usage(self) -> AgentSpending | None:
+        """The usage of an agent; None for other processes."""
         return None
 
     @property

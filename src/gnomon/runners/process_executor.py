@@ -154,12 +154,7 @@ class ProcessExecutor:
             self._table.give_up(attempt, "; its process cannot be killed")
             await child.exited
             child.reap()
-        ended = child.ended
-        if attempt.stop_result is not None and (ended is None or ended.cancelled):
-            return replace(stopped_outcome(attempt), output=child.partial_output)
-        if ended is not None:
-            return ended.outcome
-        return replace(failed_outcome(child.exit_description), output=child.partial_output)
+        return replace(_outcome_of(attempt, child), usage=child.usage)
 
     async def _started_process(self, attempt: RunningAttempt) -> SupervisedProcess:
         if attempt.assignment.step.function == SHELL:
@@ -221,3 +216,13 @@ async def _first_of(awaited: Awaitable[object], stop: asyncio.Event, patience: f
     finally:
         second.cancel()
         first.cancel()
+
+
+def _outcome_of(attempt: RunningAttempt, child: SupervisedProcess) -> AttemptOutcome:
+    """The outcome of a process that has ended."""
+    ended = child.ended
+    if attempt.stop_result is not None and (ended is None or ended.cancelled):
+        return replace(stopped_outcome(attempt), output=child.partial_output)
+    if ended is not None:
+        return ended.outcome
+    return replace(failed_outcome(child.exit_description), output=child.partial_output)

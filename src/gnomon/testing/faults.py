@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from gnomon.core.agents.sessions import SessionSummary, StoredTurn
+from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.approvals import Approval, ApprovalKind
 from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
@@ -13,6 +15,8 @@ from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
+from gnomon.ports.actions import ActionCounts
+from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
 from gnomon.ports.runs import PayloadReader, Runs
@@ -435,6 +439,74 @@ class FaultyApprovals:
         return await self._approvals.standing(tenant, kind, subjects)
 
 
+class FaultyActionCounts:
+    """Implements ActionCounts for one process."""
+
+    def __init__(self, actions: ActionCounts, faults: FaultInjector) -> None:
+        self._actions = actions
+        self._faults = faults
+
+    async def count(self, action_id: str, tenant: str, *, limit: int, now: int) -> bool:
+        """See ActionCounts.count."""
+        return await self._actions.count(action_id, tenant, limit=limit, now=now)
+
+    async def reserve(self, task_id: str, number: int, tenant: str, *, count: int, limit: int, now: int) -> bool:
+        """See ActionCounts.reserve."""
+        await self._faults.before()
+        return await self._actions.reserve(task_id, number, tenant, count=count, limit=limit, now=now)
+
+    async def give_back(self, action_id: str) -> None:
+        """See ActionCounts.give_back."""
+        await self._actions.give_back(action_id)
+
+
+class FaultyAgentSessions:
+    """Implements AgentSessions for one process."""
+
+    def __init__(self, sessions: AgentSessions, faults: FaultInjector) -> None:
+        self._sessions = sessions
+        self._faults = faults
+
+    async def acquire(self, tenant: str, session: str, task_id: str, *, now: int) -> bool:
+        """See AgentSessions.acquire."""
+        await self._faults.before()
+        return await self._sessions.acquire(tenant, session, task_id, now=now)
+
+    async def turns(self, tenant: str, session: str, *, limit: int) -> Sequence[StoredTurn]:
+        """See AgentSessions.turns."""
+        await self._faults.before()
+        return await self._sessions.turns(tenant, session, limit=limit)
+
+    async def list_sessions(self, tenant: str, *, limit: int) -> Sequence[SessionSummary]:
+        """See AgentSessions.list_sessions."""
+        return await self._sessions.list_sessions(tenant, limit=limit)
+
+    async def clear(self, tenant: str, session: str, *, actor: str, now: int) -> int:
+        """See AgentSessions.clear."""
+        return await self._sessions.clear(tenant, session, actor=actor, now=now)
+
+
+class FaultyAgentUsages:
+    """Implements AgentUsages for one process."""
+
+    def __init__(self, usages: AgentUsages, faults: FaultInjector) -> None:
+        self._usages = usages
+        self._faults = faults
+
+    async def cost_since(self, tenant: str, since: int) -> int:
+        """See AgentUsages.cost_since."""
+        await self._faults.before()
+        return await self._usages.cost_since(tenant, since)
+
+    async def by_day(self, tenant: str, *, since: int) -> Sequence[AgentUsageDay]:
+        """See AgentUsages.by_day."""
+        return await self._usages.by_day(tenant, since=since)
+
+    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
+        """See AgentUsages.cost_of_runs."""
+        return await self._usages.cost_of_runs(tenant, run_ids)
+
+
 class FaultyExecutionStore:
     """Implements ExecutionStore for the dispatcher, the worker or the reconciler of one process."""
 
@@ -446,6 +518,9 @@ class FaultyExecutionStore:
         self.executions = FaultyPayloads(store.executions, faults)
         self.jobs = FaultyJobs(store.jobs, faults)
         self.approvals = FaultyApprovals(store.approvals, faults)
+        self.actions = FaultyActionCounts(store.actions, faults)
+        self.agent_sessions = FaultyAgentSessions(store.agent_sessions, faults)
+        self.agent_usages = FaultyAgentUsages(store.agent_usages, faults)
 
 
 class OperatorFaults:

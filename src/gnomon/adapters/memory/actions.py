@@ -23,6 +23,18 @@ class MemoryActionCounts:
         self._state.actions[TaskId(action_id), _ONLY] = tenant, now
         return True
 
+    async def reserve(self, task_id: str, number: int, tenant: str, *, count: int, limit: int, now: int) -> bool:
+        """See ActionCounts.reserve."""
+        actions, since = self._state.actions, now - ACTION_WINDOW_MS
+        for held in [held for held in actions if held[0].startswith(f"{task_id}.")]:
+            del actions[held]
+        spent = sum(of_tenant == tenant and at > since for of_tenant, at in actions.values())
+        if spent + count > limit:
+            return False
+        for place in range(count):
+            actions[TaskId(f"{task_id}.{place:05}"), number] = tenant, now
+        return True
+
     async def give_back(self, action_id: str) -> None:
         """See ActionCounts.give_back."""
         self._state.actions.pop((TaskId(action_id), _ONLY), None)

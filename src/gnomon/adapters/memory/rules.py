@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gnomon.adapters.memory.state import MemoryTables
+from gnomon.adapters.memory.state import MemoryTables, UsageRow
+from gnomon.core.agents.sessions import MOST_TURNS, StoredTurn
 from gnomon.core.announcements.decide import (
     counts_failures,
     end_of_held_run,
@@ -383,6 +384,23 @@ class MemoryRules:
         if len(idle) == len(in_hand):
             self.end_run(stopped, RunStatus.CANCELLED, stopped.error, now)
 
+    def _append_turn(self, one: TaskCompletion) -> None:
+        if one.turn is None or one.state is not TaskState.SUCCEEDED:
+            return
+        turns = self._state.session_turns.setdefault((one.run.tenant, one.turn.session), {})
+        number = max((turn.number for turn in turns.values()), default=0) + 1
+        made = StoredTurn(
+            number=number,
+            job=one.run.schedule_id or one.run.workflow_id,
+            run_id=one.run_id,
+            at=one.ended_at,
+            tokens=one.turn.tokens,
+            messages=one.turn.messages,
+        )
+        turns.setdefault(one.task_id, made)
+        for old in [task for task, turn in turns.items() if turn.number <= number - MOST_TURNS]:
+            del turns[old]
+
     def end_attempt(self, one: TaskCompletion) -> bool:
         """Carry out the ending, if its attempt still counts."""
         state = self._state
@@ -397,6 +415,12 @@ class MemoryRules:
             one = replace(one, error=refusal_after(one.error or "", self._last_failure(one.task_id)))
         if costs_nothing(one, started=state.attempts[held].started_at is not None):
             state.actions.pop(held, None)
+        self._append_turn(one)
+        if one.usage is not None:
+            beyond = f"{one.task_id}.{one.usage.actions:05}"
+            for ref in [ref for ref in state.actions if beyond <= ref[0] < f"{one.task_id}/"]:
+                del state.actions[ref]
+            state.agent_usage.setdefault(held, UsageRow(one.run_id, one.run.tenant, one.ended_at, one.usage))
         # The end of an attempt is a transition even if the state stays the same.
         check_transition(one.task_id, state.tasks[one.task_id].state, one.state)
         state.tasks[one.task_id] = replace(

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, ValuesView
 
+from msgspec import Struct
+
+from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.sessions import StoredTurn
 from gnomon.core.announcements.model import Announcement
 from gnomon.core.approvals import Approval
 from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as_recorded
@@ -67,6 +71,15 @@ class TaskTable(MutableMapping[TaskId, Task]):
             self[task.task_id] = task
 
 
+class UsageRow(Struct, frozen=True):
+    """The usage of one attempt of an agent."""
+
+    run_id: RunId
+    tenant: str
+    at: int
+    spent: AgentSpending
+
+
 class MemoryTables:
     """The tables of the store in memory, and its clock."""
 
@@ -125,6 +138,11 @@ class MemoryTables:
         self.rulings: dict[TaskId, list[StoredRuling]] = {}
         #: The permission that a task itself keeps: version and rule, and the digest of what was asked.
         self.permissions: dict[TaskId, tuple[str, bytes]] = {}
+        #: By tenant and name of a session: the task that holds it, and since when; and its turns, by task.
+        self.session_holders: dict[tuple[str, str], tuple[str, int]] = {}
+        self.session_turns: dict[tuple[str, str], dict[TaskId, StoredTurn]] = {}
+        #: The usage of agents, by task and number of the attempt.
+        self.agent_usage: dict[AttemptRef, UsageRow] = {}
         #: Tenant and time of each counted action, by task and number of the attempt.
         self.actions: dict[AttemptRef, tuple[str, int]] = {}
 

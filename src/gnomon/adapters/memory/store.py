@@ -4,6 +4,8 @@ from collections.abc import Callable
 from secrets import token_bytes
 
 from gnomon.adapters.memory.actions import MemoryActionCounts
+from gnomon.adapters.memory.agent_sessions import MemoryAgentSessions
+from gnomon.adapters.memory.agent_usage import MemoryAgentUsages
 from gnomon.adapters.memory.announcements import MemoryAnnouncementQueue, MemoryAnnouncements
 from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.audit import MemoryAuditTrail
@@ -50,6 +52,8 @@ class MemoryStore:
         self.approvals = MemoryApprovals(state)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
+        self.agent_sessions = MemoryAgentSessions(state)
+        self.agent_usages = MemoryAgentUsages(state)
         self.rulings = MemoryRulings(state, shared)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)

@@ -22,6 +22,8 @@ _SPENT_BESIDES = bulk.statement(
 )
 _FORGET = bulk.statement("DELETE FROM action WHERE tenant IN KEYS AND at <= ?")
 _GIVE_BACK_MODEL_ACTION = bulk.statement("DELETE FROM action WHERE action_id IN KEYS AND number = ?")
+#: The actions that are reserved for an agent have ids that follow each other.
+_GIVE_BACK_FROM = bulk.statement("DELETE FROM action WHERE action_id >= ? AND action_id < ?")
 #: The actions of tasks that were admitted, and not taken since.
 _GIVE_BACK_UNTAKEN = bulk.statement(
     "DELETE FROM action WHERE action_id IN KEYS"
@@ -58,6 +60,37 @@ def count_model_action(conn: sa.Connection, action_id: str, tenant: str, limit: 
 def give_back_model_action(conn: sa.Connection, action_id: str) -> None:
     """See ActionCounts.give_back."""
     bulk.execute_statement(conn, _GIVE_BACK_MODEL_ACTION, [action_id], _ONLY)
+
+
+def reserve_agent_actions(
+    conn: sa.Connection, task_id: str, number: int, tenant: str, *, count: int, limit: int, now: int
+) -> bool:
+    """See ActionCounts.reserve."""
+    lock_tenant(conn, tenant)
+    bulk.execute_statement(conn, _FORGET, [tenant], now - ACTION_WINDOW_MS)
+    bulk.execute_statement(conn, _GIVE_BACK_FROM, *_places_from(task_id, 0))
+    if count_since(conn, tenant, now - ACTION_WINDOW_MS, None) + count > limit:
+        return False
+    rows = [(_place(task_id, place), number, tenant, now) for place in range(count)]
+    bulk.insert_rows(conn, schema.action, rows)
+    return True
+
+
+def give_back_agent_actions(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
+    """Forget the reserved actions that attempts have not taken. It is not known what a lost one has taken."""
+    for one in endings:
+        if one.usage is not None:
+            bulk.execute_statement(conn, _GIVE_BACK_FROM, *_places_from(one.task_id, one.usage.actions))
+
+
+def _place(task_id: str, place: int) -> str:
+    """The id of one of the actions that are reserved for a task."""
+    return f"{task_id}.{place:05}"
+
+
+def _places_from(task_id: str, place: int) -> tuple[str, str]:
+    """The bounds of these ids, from that place on."""
+    return _place(task_id, place), f"{task_id}/"
 
 
 def within_budgets(

@@ -6,7 +6,10 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, dead_letters, schema
+from gnomon.adapters.sql.actions import give_back_agent_actions
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
+from gnomon.adapters.sql.agent_sessions import append_turns
+from gnomon.adapters.sql.agent_usage import write_usage
 from gnomon.adapters.sql.one_shots import EndedOneShot, retire_at_end
 from gnomon.adapters.sql.payloads import PayloadRow, sealed_rows
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
@@ -47,6 +50,9 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     bulk.execute_many(conn, _END_ATTEMPT, ended)
     insert_payloads(conn, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
+    write_usage(conn, endings)
+    give_back_agent_actions(conn, endings)
+    append_turns(conn, endings)
     if not all(one.over for one in endings):
         hint_after_commit(conn, HintTopic.READY)
     notify_activity(conn, lambda observer: observer.tried(endings))

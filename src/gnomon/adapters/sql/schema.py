@@ -632,3 +632,55 @@ ruling = sa.Table(
     sa.Column("count", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )
+
+#: The usage of agents: one row for each attempt, which outlives its run, since it is an account.
+agent_usage = sa.Table(
+    "agent_usage",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("job", NameType, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    # In millionths of the currency of the prices.
+    sa.Column("cost_micros", sa.BigInteger, nullable=False),
+    sa.Column("tool_calls", sa.BigInteger, nullable=False),
+    sa.Column("actions", sa.BigInteger, nullable=False),
+    sa.Index("agent_usage_of_tenant", "tenant", "at"),
+    sa.Index("agent_usage_of_run", "run_id"),
+    sqlite_with_rowid=False,
+)
+
+#: The sessions of agents, and the task that holds each of them: no two runs use one at the same time.
+agent_session = sa.Table(
+    "agent_session",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("session", NameType, primary_key=True),
+    sa.Column("task_id", NameType, nullable=False),
+    sa.Column("held_at", InstantType, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: The histories of sessions: the messages of each run that has succeeded.
+agent_turn = sa.Table(
+    "agent_turn",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("session", NameType, primary_key=True),
+    # Counts from 1 within the session.
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("task_id", NameType, nullable=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("job", NameType, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Index("agent_turn_of_task", "tenant", "session", "task_id", unique=True),
+    sqlite_with_rowid=False,
+)

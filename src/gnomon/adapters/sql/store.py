@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from gnomon.adapters.sql.after_commit import AfterCommitTransactions
+from gnomon.adapters.sql.agent_sessions import SqlAgentSessions
+from gnomon.adapters.sql.agent_usage import SqlAgentUsages
 from gnomon.adapters.sql.change_log import ChangeLogWriter, SqlChangeLog
 from gnomon.adapters.sql.metrics_outbox import SqlMetricsOutbox
 from gnomon.adapters.sql.migrator import cursor_key
@@ -78,6 +80,8 @@ class SqlStore:
         self.tokens = SqlTokens(transactions)
         self.approvals = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
+        self.agent_sessions = SqlAgentSessions(transactions)
+        self.agent_usages = SqlAgentUsages(transactions)
         self.rulings = SqlRulings(transactions)
         self.tasks = SqlTasks(transactions)
         self.actions = SqlActionCounts(transactions)

@@ -2,6 +2,8 @@
 
 from gnomon.api.route import ApiRoute
 from gnomon.api.routes import (
+    agent_sessions,
+    agents,
     announcements,
     audit,
     backfills,
@@ -25,6 +27,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     *backfills.ROUTES,
     *executions.ROUTES,
     *announcements.ROUTES,
+    *agents.ROUTES,
+    *agent_sessions.ROUTES,
     *schedules.ROUTES,
     *events.ROUTES,
     *system.ROUTES,

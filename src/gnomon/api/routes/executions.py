@@ -1,5 +1,7 @@
 """Executions, single tasks and dead letters."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -37,6 +39,7 @@ from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.operations import presenters
+from gnomon.services.operations.executions import ListedRun
 from gnomon.services.operations.tasks import TASK_FIELDS
 
 RESOLVE_SCHEMA = {
@@ -109,7 +112,7 @@ async def list_executions(call: ApiCall) -> Reply:
     if query.prefix is not None:
         refuse_other_filters(call)
         some = await call.services.search.executions_by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
-        return Reply(body=await make_page(call, presenters.listed_execution, some, None))
+        return Reply(body=await make_page(call, await _shown_with_costs(call, some), some, None))
     if query.status is ExecutionStatus.SKIPPED:
         return await _list_skipped(call, query)
     filters = RunQuery(
@@ -123,7 +126,13 @@ async def list_executions(call: ApiCall) -> Reply:
         limit=query.limit,
     )
     found = await call.services.search.executions(filters, tag=query.tag)
-    return Reply(body=await make_page(call, presenters.listed_execution, found.items, found.after))
+    return Reply(body=await make_page(call, await _shown_with_costs(call, found.items), found.items, found.after))
+
+
+async def _shown_with_costs(call: ApiCall, listed: Sequence[ListedRun]) -> Callable[[ListedRun], responses.Execution]:
+    """Presents executions with the costs of their agents."""
+    costs = await call.services.agent_usage.costs([one.run for one in listed], tenant=call.tenant)
+    return partial(presenters.listed_execution, costs=costs)
 
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
@@ -137,9 +146,9 @@ async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
 
 async def show(call: ApiCall) -> Reply:
     """Show an execution with its input, steps, attempts and outputs."""
-    return Reply(
-        body=presenters.execution_detail(await call.services.executions.get(call.path["id"], tenant=call.tenant))
-    )
+    view = await call.services.executions.get(call.path["id"], tenant=call.tenant)
+    costs = await call.services.agent_usage.costs([view.run], tenant=call.tenant)
+    return Reply(body=presenters.with_cost(presenters.execution_detail(view), costs))
 
 
 async def cancel(call: ApiCall) -> Reply:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gnomon.app.gateway import Gateway
+from gnomon.cli.actions.agents import amount_text
 from gnomon.cli.actions.announcements import announced_text, announcement_line
 from gnomon.cli.actions.graph_drawing import draw, state_of
 from gnomon.cli.ids import execution_of
@@ -64,11 +65,14 @@ def list_executions(filters: Mapping[str, str | None], limit: int, target: Targe
         return
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
     announced = any(run.announced is not None for run in runs)
-    columns += ["announced"] if announced else []
-    print_list(runs, form, columns, lambda run: _row(run, zone, announced=announced), none="no executions")
+    costly = any(run.cost is not None for run in runs)
+    columns += (["announced"] if announced else []) + (["cost"] if costly else [])
+    print_list(
+        runs, form, columns, lambda run: _row(run, zone, announced=announced, costly=costly), none="no executions"
+    )
 
 
-def _row(run: Execution, zone: str | None, *, announced: bool) -> list[str]:
+def _row(run: Execution, zone: str | None, *, announced: bool, costly: bool) -> list[str]:
     return [
         run.execution_id,
         run.job,
@@ -78,6 +82,7 @@ def _row(run: Execution, zone: str | None, *, announced: bool) -> list[str]:
         format_duration(run.duration_ms),
         first_line(run.error),
         *([announced_text(run.announced)] if announced else []),
+        *([amount_text(run.cost)] if costly else []),
     ]
 
 
@@ -261,6 +266,7 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         ("started", format_instant(run.started_at, zone)),
         ("completed", format_instant(run.completed_at, zone)),
         ("took", format_duration(run.duration_ms)),
+        ("cost", amount_text(run.cost)),
         ("error", run.error or ""),
         ("key", run.key or ""),
         ("replay of", run.replay_of or ""),

@@ -11,6 +11,7 @@ import typer
 from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.commands import (
     admin,
+    agents,
     cron,
     events,
     executions,
@@ -38,6 +39,8 @@ for group in (
     events.workflows,
     executions.announcements,
     executions.dead_letters,
+    agents.agents,
+    agents.sessions,
     cron.cron,
     imports.imports,
     admin.token,

@@ -140,3 +140,18 @@ def may_reach(network: bool | Sequence[str], host: str) -> bool:  # noqa: FBT001
 def may_repeat_calls(called: Iterable[str]) -> bool:
     """Whether these calls of tools may be made again without changing something twice."""
     return HARMLESS_TOOLS.issuperset(called)
+
+
+#: No attempt has spent more than this: a report with more is cut, so that sums of them fit into a store.
+_MOST_SPENT = 10**12
+_LONGEST_MODEL = 200
+
+
+def checked_spending(spent: AgentSpending) -> AgentSpending:
+    """The usage that another process reports, within bounds."""
+    counts = {name: min(max(0, getattr(spent, name)), _MOST_SPENT) for name in _COUNTS}
+    model = "".join(char for char in spent.model[:_LONGEST_MODEL] if char.isprintable())
+    return AgentSpending(**counts, model=model)
+
+
+_COUNTS = tuple(name for name in AgentSpending.__struct_fields__ if name != "model")

@@ -8,6 +8,10 @@ from msgspec import Struct
 DEFAULT_REQUESTS, DEFAULT_TOOL_CALLS, DEFAULT_ACTIONS = 50, 50, 10
 
 
+#: The session that is none: each run has a history of its own.
+ISOLATED = "isolated"
+
+
 class ToolName(StrEnum):
     """The tools that every installation has."""
 
@@ -47,6 +51,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     #: The models that are tried in this order if the model fails.
     fallbacks: tuple[str, ...] = ()
+    #: `isolated`, `main`, or the name of the history that its runs share.
+    session: str = ISOLATED
     #: The tools that the model may call: none unless listed.
     tools: tuple[str, ...] = ()
     budget: AgentBudget = AgentBudget()
@@ -56,6 +62,11 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     network: bool | tuple[str, ...] = False
     #: The shortest gap between its starts, if that is so short that each run warns of it.
     gap_ms: int | None = None
+
+    @property
+    def reserved_actions(self) -> int:
+        """How many actions are reserved for an attempt: none, if no call of its tools is one."""
+        return self.budget.actions if any(tool not in FREE_TOOLS for tool in self.tools) else 0
 
     @property
     def changes_something(self) -> bool:

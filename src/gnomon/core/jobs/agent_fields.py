@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.core.agents.rules import MICROS
-from gnomon.core.agents.spec import AgentBudget, AgentSpec, ToolName
+from gnomon.core.agents.spec import ISOLATED, AgentBudget, AgentSpec, ToolName
 from gnomon.core.durations import duration_text
-from gnomon.core.jobs.fields import FieldReader, is_storable
+from gnomon.core.jobs.fields import NAME, FieldReader, is_storable
 from gnomon.core.jobs.inputs import read_schema
 from gnomon.core.model import DAY_MS
 from gnomon.core.runs.expressions import SECRET_BEGINS, references
@@ -15,7 +15,7 @@ from gnomon.core.spelling import nearest
 from gnomon.errors import FieldError
 
 AGENT_FIELDS = (
-    "prompt", "instructions", "model", "fallbacks", "tools", "budget", "output_schema", "network",
+    "prompt", "instructions", "model", "fallbacks", "session", "tools", "budget", "output_schema", "network",
 )  # fmt: skip
 BUDGET_FIELDS = ("tokens", "cost", "requests", "tool_calls", "actions", "time")
 LONGEST_PROMPT = 32_768
@@ -39,6 +39,7 @@ def read_agent(fields: FieldReader) -> tuple[AgentSpec, dict[str, Any]]:
         instructions=_instructions(fields),
         model=_model(fields.at("model"), fields["model"]) if "model" in fields else "",
         fallbacks=_fallbacks(fields),
+        session=_session(fields),
         tools=tools,
         budget=_budget(fields),
         output_schema=_output_schema(fields),
@@ -87,6 +88,14 @@ def _fallbacks(fields: FieldReader) -> tuple[str, ...]:
             raise FieldError(path, value, "is named a second time")
         found.append(model)
     return tuple(found)
+
+
+def _session(fields: FieldReader) -> str:
+    session = fields["session"] if "session" in fields else ISOLATED  # noqa: SIM401 - a reader has no get
+    if not isinstance(session, str) or not NAME.fullmatch(session) or ".." in session:
+        reason = "must be isolated, main, or a name of a-z, 0-9, dot, dash and underscore: a session is no path"
+        raise fields.refused("session", reason)
+    return session
 
 
 def _tools(fields: FieldReader) -> tuple[str, ...]:

@@ -453,6 +453,7 @@ def _agent_schema() -> _Schema:
             "items": model,
             "description": "The models that are tried in this order if the model fails.",
         },
+        "session": _named("isolated (default), main, or a name: the history that its runs share."),
         "tools": {
             "type": "array",
             "maxItems": MOST_TOOLS,

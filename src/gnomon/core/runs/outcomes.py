@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.sessions import SessionTurn, session_turn
 from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.model import (
     Attempt,
@@ -62,6 +64,8 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     given: bytes | None = None
     #: Whether an approval of the commands of its definition counts.
     approved: bool = False
+    #: The messages of the session of an agent, as a list in JSON; None without a session.
+    history: bytes | None = None
 
     @property
     def attempt(self) -> int:
@@ -90,6 +94,10 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     #: The remote worker that reports: the report is void if the attempt is another's. None: our own processes.
     reported_by: str | None = None
     logs: tuple[LogLine, ...] = ()
+    #: The usage of an agent; None for other functions.
+    usage: AgentSpending | None = None
+    #: The messages of an agent for the session of its step, as a list in JSON; None without one.
+    turn: bytes | None = None
 
 
 class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
@@ -111,6 +119,10 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
     output: bytes | None = None
     logs: tuple[LogLine, ...] = ()
+    #: See AttemptOutcome.usage.
+    usage: AgentSpending | None = None
+    #: The messages of an agent, for its session.
+    turn: SessionTurn | None = None
     #: The reason of the dead letter; None if there is none.
     dead_letter: str | None = None
     #: Void unless the lease of the attempt still ends then; None: not checked.
@@ -172,6 +184,8 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
         output=output if output is None or allowed is None else bounded_output(output, allowed),
         logs=outcome.logs,
+        usage=outcome.usage,
+        turn=session_turn(held.step.agent, outcome.turn),
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
         reported_by=outcome.reported_by,

@@ -18,6 +18,7 @@ import msgspec
 
 from gnomon.core.agents import rules
 from gnomon.core.agents.rules import AgentSpending, ModelPrice
+from gnomon.core.agents.sessions import LONGEST_TURN
 from gnomon.core.agents.spec import AgentBudget
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
@@ -41,6 +42,7 @@ from gnomon.runners.ipc import ChildResult
 from gnomon.runners.outcomes import failed_outcome, give_up_outcome, returned_outcome
 from gnomon.runners.pipe_writer import PipeWriter
 from gnomon.runners.process_tree import MARK
+from gnomon.runners.secrets import redacted_json
 
 #: The longest message of the process.
 LONGEST_MESSAGE = 16 << 20
@@ -72,7 +74,7 @@ class Tools(Protocol):
 class AgentProcess(SupervisedProcess):
     """The process of one attempt of an agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the limits of one attempt
         self,
         request: AgentRequest,
         attempt: RunningAttempt,
@@ -80,13 +82,18 @@ class AgentProcess(SupervisedProcess):
         *,
         budget: AgentBudget,
         prices: Mapping[str, ModelPrice],
+        has_session: bool,
         may_be_repeated: bool,
         max_output_bytes: int,
     ) -> None:
-        """`may_be_repeated` says whether another attempt may do again what the tools of this one have done."""
+        """`has_session` says whether the messages of the run are wanted.
+
+        `may_be_repeated` says whether another attempt may do again what the tools of this one have done.
+        """
         self._attempt, self._tools = attempt, tools
         self._facts = attempt.facts()
         self._budget, self._prices = budget, prices
+        self._has_session = has_session
         self._may_be_repeated = may_be_repeated
         self._max_output_bytes = max_output_bytes
         self._called: dict[str, int] = {}
@@ -94,7 +101,7 @@ class AgentProcess(SupervisedProcess):
         #: Calls take turns: each may depend on what the one before has written.
         self._turn = asyncio.Lock()
         self._outcome: AttemptOutcome | None = None
-        self.spent = AgentSpending()
+        self._spent = AgentSpending()
         super().__init__(
             attempt.log,
             (
@@ -109,6 +116,11 @@ class AgentProcess(SupervisedProcess):
     def ended(self) -> ChildResult | None:
         """The outcome that the answer, the failure or the budget stands for."""
         return None if self._outcome is None else ChildResult(self._outcome)
+
+    @property
+    def usage(self) -> AgentSpending:
+        """See SupervisedProcess.usage."""
+        return self._spent
 
     async def kill_tree(self) -> bool:
         """See SupervisedProcess.kill_tree. The calls that are under way end first, with all their processes."""
@@ -176,29 +188,29 @@ class AgentProcess(SupervisedProcess):
         self._input.write(_ENCODER.encode(message) + b"\n")
 
     def _ask(self) -> None:
-        refusal = rules.request_refusal(self._budget, self.spent)
+        refusal = rules.request_refusal(self._budget, self._spent)
         if refusal is not None:
             self._exhausted(refusal)
             return
-        self.spent = msgspec.structs.replace(self.spent, requests=self.spent.requests + 1)
-        self._send(Proceed(rules.tokens_left(self._budget, self.spent)))
+        self._spent = msgspec.structs.replace(self._spent, requests=self._spent.requests + 1)
+        self._send(Proceed(rules.tokens_left(self._budget, self._spent)))
 
     def _count(self, answered: Answered) -> None:
         price = self._prices.get(answered.model)
-        self.spent = rules.after_answer(
-            self.spent, answered.model, answered.input_tokens, answered.output_tokens, price
+        self._spent = rules.after_answer(
+            self._spent, answered.model, answered.input_tokens, answered.output_tokens, price
         )
-        excess = rules.excess(self._budget, self.spent)
+        excess = rules.excess(self._budget, self._spent)
         if excess is not None:
             self._exhausted(excess)
 
     async def _call(self, request: ToolRequest) -> None:
         async with self._turn:
-            refusal = rules.tool_refusal(self._budget, self.spent, request.tool)
+            refusal = rules.tool_refusal(self._budget, self._spent, request.tool)
             if refusal is not None:
                 self._exhausted(refusal)
                 return
-            self.spent = rules.after_tool_call(self.spent, request.tool)
+            self._spent = rules.after_tool_call(self._spent, request.tool)
             self._called[request.tool] = self._called.get(request.tool, 0) + 1
             begun = time.monotonic()
             done = await self._tools.call(request.tool, request.arguments)
@@ -210,7 +222,17 @@ class AgentProcess(SupervisedProcess):
     def _finish(self, answer: AgentAnswer) -> None:
         value = msgspec.json.decode(answer.output)
         self._log.add("info", self._summary())
-        self._outcome = returned_outcome(value, max_bytes=self._max_output_bytes, redact=self._log.redact)
+        outcome = returned_outcome(value, max_bytes=self._max_output_bytes, redact=self._log.redact)
+        self._outcome = msgspec.structs.replace(outcome, turn=self._turn_of(answer))
+
+    def _turn_of(self, answer: AgentAnswer) -> bytes | None:
+        if not self._has_session:
+            return None
+        messages = redacted_json(bytes(answer.messages), self._log.redact)
+        if len(messages) > LONGEST_TURN:
+            self._log.add("warning", f"its messages have {len(messages)} bytes: the session does not keep them")
+            return None
+        return messages
 
     def _failure(self, failure: AgentFailure) -> AttemptOutcome:
         """The outcome of a failure: a provider that names the end of its refusal is asked again then."""
@@ -230,7 +252,7 @@ class AgentProcess(SupervisedProcess):
         self._exhausted(f"time: {(self._budget.time_ms or 0) / 1000:g} s")
 
     def _summary(self) -> str:
-        spent = self.spent
+        spent = self._spent
         calls = ", ".join(f"{tool} {count}" for tool, count in self._called.items())
         return (
             f"spent {spent.tokens} tokens and {rules.money(spent.cost_micros)} in {spent.requests} requests; "

@@ -6,10 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Raw
+
 from gnomon.config.agents import AgentSettings
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import models_of, prefixed_prompt
-from gnomon.core.agents.spec import AgentSpec
+from gnomon.core.agents.spec import ISOLATED, AgentSpec
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
@@ -76,6 +78,7 @@ class AgentRunner:
             models=models,
             tools=tuple(DESCRIPTIONS[tool] for tool in spec.tools),
             output_schema=spec.output_schema,
+            history=Raw(attempt.assignment.history or b"[]"),
             request_timeout_ms=self._settings.request_timeout_ms,
             forbid_memory_reads=memory_reads_forbidden(),
             open_files=inherited_open_files_limit(),
@@ -91,6 +94,7 @@ class AgentRunner:
             tools,
             budget=spec.budget,
             prices=self._settings.prices,
+            has_session=spec.session != ISOLATED,
             may_be_repeated=step.retry is not None,
             max_output_bytes=self._environment.max_output_bytes,
         )

@@ -13,7 +13,7 @@ import msgspec
 from gnomon.core.agents.rules import framed_data, may_reach
 from gnomon.core.agents.spec import AgentSpec, ToolName
 from gnomon.core.pings import is_http_url
-from gnomon.errors import AddressRefused, CommandRefused, GnomonError, RequestFailed, truncate
+from gnomon.errors import AddressRefused, CommandRefused, GnomonError, truncate
 from gnomon.ports.http import HttpRequest, HttpSender
 from gnomon.runners.agents.agent_process import ToolVerdict
 from gnomon.runners.agents.file_tools import FileTools, text_argument
@@ -98,7 +98,7 @@ class AgentTools:
         except CommandRefused as error:
             reason = self._attempt.log.redact(str(error))
             return ToolVerdict(f"refused: {reason}", f"refused: {reason}")
-        except (ValueError, OSError, RequestFailed, GnomonError) as error:
+        except Exception as error:  # noqa: BLE001 - the model gets an answer to each call, whatever goes wrong
             reason = self._attempt.log.redact(_reason(error))
             return ToolVerdict(f"failed: {reason}", f"failed: {reason}")
         return ToolVerdict(framed_data(storable(self._attempt.log.redact(text))), _ALLOWED)
@@ -163,4 +163,4 @@ class AgentTools:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or os.strerror(error.errno or 0)
-    return str(error)
+    return str(error) if isinstance(error, GnomonError | ValueError) else type(error).__name__

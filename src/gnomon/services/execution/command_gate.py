@@ -6,12 +6,18 @@ paths, and its approval. The budget itself is counted by the store, in the trans
 
 import asyncio
 
+from gnomon.core.agents.sessions import SESSION_WAIT_MS
+from gnomon.core.agents.spec import ISOLATED
+from gnomon.core.agents.usage import DAILY_COST_RULE, day_is_spent_text, day_of
 from gnomon.core.approvals import covers_input
-from gnomon.core.commands.actions import ACTION_WINDOW_MS, RATE_RULE
-from gnomon.core.commands.policy import RATE_LIMIT_TEXT, CommandVerdict, PolicyRule
+from gnomon.core.commands.actions import ACTION_WINDOW_MS, BUDGET_RULE, RATE_RULE
+from gnomon.core.commands.policy import BUDGET_TEXT, RATE_LIMIT_TEXT, CommandVerdict, PolicyRule
 from gnomon.core.commands.rules import CommandRules, approval_hint
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.core.runs.workflow import Step
+from gnomon.ports.actions import ActionCounts
+from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock
@@ -24,17 +30,102 @@ _ALLOWED = GateDecision(GateVerdict.ALLOW)
 _RATE_EXCEEDED = GateDecision(GateVerdict.DENY, RATE_LIMIT_TEXT, rule=RATE_RULE)
 
 
+class AgentGate:
+    """Refuses agents beyond the cost of a day or the actions of an hour, and lets one at a time into a session.
+
+    Agents that run at the same time may exceed the cost, each by no more than its own budget.
+    """
+
+    def __init__(
+        self,
+        usages: AgentUsages,
+        sessions: AgentSessions,
+        actions: ActionCounts,
+        clock: Clock,
+        *,
+        limit: int | None = None,
+        action_limit: int | None = None,
+    ) -> None:
+        """`limit` is the cost of a day in UTC, in millionths, and `action_limit` the actions of an hour; None: any."""
+        self._usages = usages
+        self._sessions = sessions
+        self._actions = actions
+        self._action_limit = action_limit
+        self._clock = clock
+        self._limit = limit
+
+    def admits_at_once(self, step: Step) -> bool:
+        """Whether nothing has to be asked about an agent."""
+        agent = step.agent
+        if agent is None:
+            return True
+        counts = self._action_limit is not None and agent.reserved_actions
+        return self._limit is None and not counts and agent.session == ISOLATED
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        """The decision about an agent."""
+        refusal = await self._cost_refusal(request)
+        if refusal is not None:
+            return refusal
+        return await self._session_delay(request) or await self._action_refusal(request) or _ALLOWED
+
+    async def _session_delay(self, request: AdmissionRequest) -> GateDecision | None:
+        """The delay while another run is in the session of the agent."""
+        agent, tenant = request.step.agent, request.waiting.run.tenant
+        if agent is None or agent.session == ISOLATED:
+            return None
+        task = request.waiting.task.task_id
+        if await self._sessions.acquire(tenant, agent.session, task, now=self._clock.now()):
+            return None
+        reason = f"another run is in the session {agent.session}"
+        return GateDecision(GateVerdict.LATER, reason, after_ms=SESSION_WAIT_MS)
+
+    async def _action_refusal(self, request: AdmissionRequest) -> GateDecision | None:
+        """The refusal of an agent whose actions exceed those that its tenant has left; they are reserved if not."""
+        agent, task = request.step.agent, request.waiting.task
+        if agent is None or self._action_limit is None or not agent.reserved_actions:
+            return None
+        reserved = await self._actions.reserve(
+            task.task_id,
+            task.fence + 1,
+            request.waiting.run.tenant,
+            count=agent.reserved_actions,
+            limit=self._action_limit,
+            now=self._clock.now(),
+        )
+        return None if reserved else GateDecision(GateVerdict.DENY, BUDGET_TEXT, rule=BUDGET_RULE)
+
+    async def _cost_refusal(self, request: AdmissionRequest) -> GateDecision | None:
+        if self._limit is None:
+            return None
+        spent = await self._usages.cost_since(request.waiting.run.tenant, day_of(self._clock.now()))
+        if spent < self._limit:
+            return None
+        return GateDecision(GateVerdict.DENY, day_is_spent_text(spent, self._limit), rule=DAILY_COST_RULE)
+
+
 class CommandGate(Gate):
     """Allows functions and open commands at once, and asks the policy about guarded commands. Releases every output."""
 
-    def __init__(self, rules: CommandRules, tasks: PendingTasks, approvals: Approvals, clock: Clock) -> None:
+    def __init__(
+        self,
+        rules: CommandRules,
+        tasks: PendingTasks,
+        approvals: Approvals,
+        clock: Clock,
+        agents: AgentGate | None = None,
+    ) -> None:
+        """`agents` decides about agents; None allows them all."""
         self._rules = rules
         self._tasks = tasks
         self._approvals = CommandApprovals(rules, approvals)
         self._clock = clock
+        self._agents = agents
 
     def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
         """See Gate.admit_now."""
+        if request.step.is_agent and self._agents is not None and not self._agents.admits_at_once(request.step):
+            return None
         if not request.step.is_command:
             return _ALLOWED
         origin = request.workflow.origin
@@ -45,6 +136,11 @@ class CommandGate(Gate):
         """See Gate.admit."""
         if (decision := self.admit_now(request)) is not None:
             return decision
+        if request.step.is_agent and self._agents is not None:
+            return await self._agents.admit(request)
+        return await self._admit_command(request)
+
+    async def _admit_command(self, request: AdmissionRequest) -> GateDecision:
         verdict = await self._judged(request, approved=False)
         if verdict is not None and verdict.rule is PolicyRule.AUTONOMY:
             return _denied(request, verdict)

@@ -23,6 +23,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo, worker_candidate, worker_candidates
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.agent_context import AgentContext
 from gnomon.services.execution.command_approvals import CommandApprovals
 from gnomon.services.execution.completions import (
     CompletionWriter,
@@ -85,6 +86,7 @@ class Worker:
         self._held: dict[AttemptRef, Assignment] = {}
         self._wake = wake
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
+        self._agent_context = AgentContext(store.agent_sessions, most_tokens=settings.agents.session_tokens)
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)
@@ -306,7 +308,7 @@ class Worker:
         function = assignment.step.function
         if function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {function!r}"
-        return await self._approvals.marked(assignment), None
+        return await self._agent_context.completed(await self._approvals.marked(assignment)), None
 
     async def _release(self) -> None:
         """Complete finished attempts, or ask the gate about their outputs first."""

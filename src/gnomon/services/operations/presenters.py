@@ -3,14 +3,17 @@
 The HTTP API and the command line show the same responses.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from gnomon.core import responses
+from gnomon.core.agents.rules import MICROS
+from gnomon.core.agents.sessions import SessionSummary, StoredTurn
+from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.announcements.model import Announcement, AnnouncementState
 from gnomon.core.approvals import Approval
 from gnomon.core.audit import StoredAuditEntry
@@ -37,8 +40,8 @@ from gnomon.core.model import (
     TickException,
     TickKind,
 )
+from gnomon.core.payloads import is_sealed
 from gnomon.core.policy.diff import RuleChange
-from gnomon.core.policy.explanation import StepExplanation
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
@@ -67,7 +70,7 @@ from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
-from gnomon.services.operations.policy import JobRulings, ReadVersion
+from gnomon.services.operations.policy import ReadVersion
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
 from gnomon.version import __version__
@@ -322,9 +325,19 @@ def run_duration_ms(run: Run) -> int | None:
     return max(0, run.completed_at - run.started_at)
 
 
-def listed_execution(listed: ListedRun) -> responses.Execution:
-    """An execution in a list."""
-    return execution_summary(listed.run, attempt=listed.attempt, announcements=listed.announcements)
+def listed_execution(listed: ListedRun, costs: Mapping[str, int]) -> responses.Execution:
+    """An execution in a list; `costs` are those of runs with agents."""
+    shown = execution_summary(listed.run, attempt=listed.attempt, announcements=listed.announcements)
+    return with_cost(shown, costs)
+
+
+_Shown = TypeVar("_Shown", bound=responses.Execution)
+
+
+def with_cost(shown: _Shown, costs: Mapping[str, int]) -> _Shown:
+    """The execution with the cost of its agents, if it had any."""
+    cost = costs.get(shown.execution_id)
+    return shown if cost is None else replace(shown, cost=cost / MICROS)
 
 
 def execution_summary(run: Run, *, attempt: int, announcements: Sequence[Announcement] = ()) -> responses.Execution:
@@ -475,6 +488,52 @@ def log_entry(entry: StepLogLine) -> responses.LogEntry:
 def launch_response(done: LaunchResult) -> responses.Started:
     """The result of a request to start an execution."""
     return responses.Started(execution_id=done.run_id, became=done.became.value)
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+def agent_usage(days: Sequence[AgentUsageDay], *, today: int, daily_limit: int | None) -> responses.AgentUsageReport:
+    """The usage of agents by day and model, and the limit of a day."""
+    return responses.AgentUsageReport(
+        days=[_agent_usage_of(one) for one in days],
+        cost_today=sum(one.spent.cost_micros for one in days if one.day == today) / MICROS,
+        max_cost_per_day=None if daily_limit is None else daily_limit / MICROS,
+    )
+
+
+def session_listed(one: SessionSummary) -> responses.SessionListed:
+    """A session of agents."""
+    return responses.SessionListed(
+        session=one.session, turns=one.turns, tokens=one.tokens, updated_at=instant_of(one.updated_at)
+    )
+
+
+def session_turn_shown(one: StoredTurn) -> responses.SessionTurnShown:
+    """The messages of one run in a session; none, if they are encrypted with a key that is not here."""
+    return responses.SessionTurnShown(
+        number=one.number,
+        job=one.job,
+        execution_id=one.run_id,
+        ended_at=instant_of(one.at),
+        tokens=one.tokens,
+        messages=[] if is_sealed(one.messages) else msgspec.json.decode(one.messages),
+    )
+
+
+def _agent_usage_of(one: AgentUsageDay) -> responses.AgentUsage:
+    spent = one.spent
+    return responses.AgentUsage(
+        day=instant_of(one.day).date(),
+        model=one.model,
+        attempts=one.attempts,
+        requests=spent.requests,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        cost=spent.cost_micros / MICROS,
+        tool_calls=spent.tool_calls,
+        actions=spent.actions,
+    )
 
 
 # ---- announcements -------------------------------------------------------------------------------
@@ -921,23 +980,4 @@ def task_decisions(task: TaskRulings) -> responses.TaskDecisions:
             )
             for one in task.rulings
         ],
-    )
-
-
-def job_policy(job: str, found: JobRulings) -> responses.JobPolicy:
-    """The decisions that the policy would make about a job."""
-    return responses.JobPolicy(job=job, version=found.version, steps=[_step_ruling(one) for one in found.steps])
-
-
-def _step_ruling(one: StepExplanation) -> responses.StepRuling:
-    ruling, rules = one.ruling, list(one.rules)
-    if ruling is None:
-        return responses.StepRuling(step=one.step, decision=None, rule=None, reason=None, constraints=None, rules=rules)
-    return responses.StepRuling(
-        step=one.step,
-        decision=ruling.decision,
-        rule=ruling.rule,
-        reason=ruling.reason,
-        constraints=None if ruling.constraints is None else ruling.constraints.as_data(),
-        rules=rules,
     )

@@ -4,7 +4,7 @@ An envelope is bound to one attempt. An input or output that is moved to the mes
 """
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from gnomon.core.messages import EndedReport, TaskMessage
@@ -39,15 +39,21 @@ class MessageSealer:
         return replace(message, input=msgspec.json.decode(given))
 
     def seal_report(self, report: EndedReport) -> EndedReport:
-        """The report with an encrypted output."""
-        if self._cipher is None or report.output is UNSET:
-            return report
-        context = message_context("output", report.task_id, report.fence)
-        return replace(report, output=Raw(self._cipher.seal(context, bytes(report.output))))
+        """The report with an encrypted output, and encrypted messages of an agent."""
+        return replace(
+            report,
+            output=self._sealed("output", report, report.output),
+            turn=self._sealed("session", report, report.turn),
+        )
+
+    def _sealed(self, kind: str, report: EndedReport, body: Raw | UnsetType) -> Raw | UnsetType:
+        if self._cipher is None or body is UNSET:
+            return body
+        return Raw(self._cipher.seal(message_context(kind, report.task_id, report.fence), bytes(body)))
 
     def outcome(self, report: EndedReport) -> AttemptOutcome:
         """The outcome in the report. If its output cannot be decrypted, the attempt has failed for good."""
-        found = report.outcome()
+        found = self._with_turn(report, report.outcome())
         if found.output is None or not is_sealed(found.output):
             return found
         context = message_context("output", report.task_id, report.fence)
@@ -55,3 +61,11 @@ class MessageSealer:
         if is_sealed(output):
             return AttemptOutcome(result=Result.GAVE_UP, error=_UNREADABLE, logs=found.logs)
         return replace(found, output=output)
+
+    def _with_turn(self, report: EndedReport, found: AttemptOutcome) -> AttemptOutcome:
+        """The outcome with its messages of an agent in plain text; without them, if they cannot be decrypted."""
+        if found.turn is None or not is_sealed(found.turn):
+            return found
+        context = message_context("session", report.task_id, report.fence)
+        turn = found.turn if self._cipher is None else self._cipher.unseal(context, found.turn)
+        return replace(found, turn=None if is_sealed(turn) else turn)

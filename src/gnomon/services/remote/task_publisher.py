@@ -25,6 +25,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, TakeFilter
 from gnomon.services.execution.admission_cache import AdmissionCache
+from gnomon.services.execution.agent_context import AgentContext
 from gnomon.services.execution.command_approvals import CommandApprovals
 from gnomon.services.execution.completions import load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
@@ -151,6 +152,7 @@ class TaskPublisher:
         self._sealer = MessageSealer(cipher)
         self._store, self._workflow_cache = store, workflow_cache
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
+        self._agent_context = AgentContext(store.agent_sessions, most_tokens=settings.agents.session_tokens)
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
@@ -355,7 +357,7 @@ class TaskPublisher:
             if assignment is None:
                 back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
-            assignment = await self._approvals.marked(assignment)
+            assignment = await self._agent_context.completed(await self._approvals.marked(assignment))
             message = self._task_message(assignment, one)
             if len(message.body) > MAX_MESSAGE_BYTES:
                 back.append((assignment, _message_too_large(message)))

@@ -83,6 +83,12 @@ class SqlActionCounts:
             lambda conn: actions.count_model_action(conn, action_id, tenant, limit, now)
         )
 
+    async def reserve(self, task_id: str, number: int, tenant: str, *, count: int, limit: int, now: int) -> bool:
+        """See ActionCounts.reserve."""
+        return await self._transactions.write(
+            lambda conn: actions.reserve_agent_actions(conn, task_id, number, tenant, count=count, limit=limit, now=now)
+        )
+
     async def give_back(self, action_id: str) -> None:
         """See ActionCounts.give_back."""
         await self._transactions.write(lambda conn: actions.give_back_model_action(conn, action_id))

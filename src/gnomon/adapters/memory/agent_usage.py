@@ -1,0 +1,46 @@
+"""The usage of agents in memory. No method awaits half-way, so each one is a transaction."""
+
+from collections.abc import Iterator, Sequence
+
+from gnomon.adapters.memory.state import MemoryTables, UsageRow
+from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.usage import AgentUsageDay, day_of
+
+_SUMS = ("requests", "input_tokens", "output_tokens", "cost_micros", "tool_calls", "actions")
+
+
+class MemoryAgentUsages:
+    """Implements AgentUsages."""
+
+    def __init__(self, state: MemoryTables) -> None:
+        self._state = state
+
+    async def cost_since(self, tenant: str, since: int) -> int:
+        """See AgentUsages.cost_since."""
+        return sum(one.spent.cost_micros for one in self._since(tenant, since))
+
+    async def by_day(self, tenant: str, *, since: int) -> Sequence[AgentUsageDay]:
+        """See AgentUsages.by_day."""
+        found: dict[tuple[int, str], list[AgentSpending]] = {}
+        for one in self._since(tenant, since):
+            found.setdefault((-day_of(one.at), one.spent.model), []).append(one.spent)
+        return [
+            AgentUsageDay(
+                day=-day,
+                model=model,
+                attempts=len(spent),
+                spent=AgentSpending(**{name: sum(getattr(one, name) for one in spent) for name in _SUMS}, model=model),
+            )
+            for (day, model), spent in sorted(found.items(), key=lambda item: item[0])
+        ]
+
+    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
+        """See AgentUsages.cost_of_runs."""
+        costs: dict[str, int] = {}
+        for one in self._state.agent_usage.values():
+            if one.tenant == tenant and one.run_id in run_ids:
+                costs[one.run_id] = costs.get(one.run_id, 0) + one.spent.cost_micros
+        return costs
+
+    def _since(self, tenant: str, since: int) -> Iterator[UsageRow]:
+        return (one for one in self._state.agent_usage.values() if one.tenant == tenant and one.at >= since)

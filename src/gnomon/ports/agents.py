@@ -1,0 +1,46 @@
+"""The usage and the sessions of agents. The transactions that end attempts write to both."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gnomon.core.agents.sessions import SessionSummary, StoredTurn
+from gnomon.core.agents.usage import AgentUsageDay
+
+
+class AgentUsages(Protocol):
+    """The usage of agents."""
+
+    async def cost_since(self, tenant: str, since: int) -> int:
+        """The cost of the attempts of a tenant that ended since then, in millionths."""
+        ...
+
+    async def by_day(self, tenant: str, *, since: int) -> Sequence[AgentUsageDay]:
+        """The usage since then by day and model, newest day first, models by name."""
+        ...
+
+    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
+        """The cost of these runs that had agents, in millionths."""
+        ...
+
+
+class AgentSessions(Protocol):
+    """The sessions of agents. The transactions that end attempts append to them."""
+
+    async def acquire(self, tenant: str, session: str, task_id: str, *, now: int) -> bool:
+        """Make the task the holder of the session; False while another one holds it, whose task may still run.
+
+        Idempotent. No method releases a session: the end of the holder's attempt does.
+        """
+        ...
+
+    async def turns(self, tenant: str, session: str, *, limit: int) -> Sequence[StoredTurn]:
+        """The newest turns of a session, newest first."""
+        ...
+
+    async def list_sessions(self, tenant: str, *, limit: int) -> Sequence[SessionSummary]:
+        """The sessions with history, by name."""
+        ...
+
+    async def clear(self, tenant: str, session: str, *, actor: str, now: int) -> int:
+        """Forget the history of a session, and write that to the audit trail; return the number of its turns."""
+        ...

@@ -1,0 +1,29 @@
+"""The usage of agents for operators."""
+
+from collections.abc import Mapping, Sequence
+
+from gnomon.core.agents.usage import AgentUsageDay, day_of
+from gnomon.core.jobs.fields import schedule_name
+from gnomon.core.model import DAY_MS, Run
+from gnomon.ports.agents import AgentUsages
+from gnomon.ports.runtime import Clock
+
+
+class AgentUsageService:
+    """Reads the usage of agents."""
+
+    def __init__(self, usages: AgentUsages, clock: Clock, *, daily_limit: int | None = None) -> None:
+        """`daily_limit` is the cost that the agents of a tenant may have in a day, in millionths; None for any."""
+        self._usages = usages
+        self._clock = clock
+        self.daily_limit = daily_limit
+
+    async def costs(self, runs: Sequence[Run], *, tenant: str = "default") -> Mapping[str, int]:
+        """The cost of those of these runs that had agents, in millionths, by id."""
+        return await self._usages.cost_of_runs(tenant, [run.run_id for run in runs])
+
+    async def days(self, days: int, *, tenant: str = "default") -> Sequence[AgentUsageDay]:
+        """The usage by day and model, today and on the days before, newest day first."""
+        schedule_name("tenant", tenant)
+        since = day_of(self._clock.now()) - (days - 1) * DAY_MS
+        return await self._usages.by_day(tenant, since=since)

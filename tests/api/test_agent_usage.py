@@ -1,0 +1,24 @@
+"""The usage of agents over the API and at the command line."""
+
+from gnomon.core.agents.rules import AgentSpending
+from support.api_fixture import ApiCaller, ApiFixture
+
+SPENT = AgentSpending(requests=2, input_tokens=900, output_tokens=100, cost_micros=2500, model="openai:small")
+
+
+async def test_the_usage_is_shown_by_day_and_model(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered()
+    await api_setup.finish_execution(await admin.triggered(), usage=SPENT)
+
+    found = (await admin.get("/v1/agents/usage?days=1")).json()
+    [listed] = (await admin.get("/v1/executions")).json()["items"]
+    shown = (await admin.get(f"/v1/executions/{listed['execution_id']}")).json()
+
+    [day] = found["days"]
+    assert (day["model"], day["attempts"], day["requests"], day["cost"]) == ("openai:small", 1, 2, 0.0025)
+    assert (listed["cost"], shown["cost"]) == (0.0025, 0.0025)
+    assert (found["cost_today"], found["max_cost_per_day"]) == (0.0025, None)
+
+
+async def test_the_number_of_days_has_bounds(admin: ApiCaller) -> None:
+    assert (await admin.get("/v1/agents/usage?days=0")).status_code == 422

@@ -1,0 +1,93 @@
+"""The contract of the usage of agents, for any store."""
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.store import HOUR, NOON, minutely
+from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.usage import day_of
+from gnomon.core.model import DAY_MS, Overlap, Result, RunId, RunSource
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.ports.store import Store
+from support.task_steps import completion_of, take_task
+
+SPENT = AgentSpending(
+    requests=2, input_tokens=100, output_tokens=20, cost_micros=1500, tool_calls=3, actions=1, model="openai:small"
+)
+
+
+class AgentUsageContract:
+    """Tests for any store. `store` is a fresh one."""
+
+    async def ended(self, store: Store, number: int, spent: AgentSpending | None, *, now: int = NOON) -> TaskCompletion:
+        """An attempt that is about to end with this usage."""
+        schedule = minutely("triage", overlap=Overlap.ALLOW)
+        if await store.schedules.find("default", "triage") is None:
+            await store.schedules.add([schedule], actor="ada", tzdata="")
+        run = new_requested_run(RunId(f"run_{number:03}"), schedule, source=RunSource.API, now=now)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
+        taken = await take_task(store, "w1", run, now=now)
+        return completion_of(taken, Result.SUCCEEDED, now=now, usage=spent)
+
+    async def test_the_usage_of_an_attempt_is_written_once_with_its_end(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+
+        assert await store.agent_usages.cost_since("default", NOON - HOUR) == 0
+        await store.attempts.report([one])
+        await store.attempts.report([one])
+
+        assert await store.agent_usages.cost_since("default", NOON - HOUR) == 1500
+        assert await store.agent_usages.cost_since("default", NOON + 1) == 0
+        assert await store.agent_usages.cost_since("acme", 0) == 0
+        assert await store.agent_usages.cost_of_runs("default", [one.run_id, "run_x"]) == {one.run_id: 1500}
+        assert await store.agent_usages.cost_of_runs("acme", [one.run_id]) == {}
+
+    async def test_an_attempt_that_is_another_ones_by_now_writes_no_usage(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+
+        await store.attempts.report([replace(one, fence=one.fence + 1)])
+
+        assert await store.agent_usages.cost_since("default", 0) == 0
+
+    async def test_other_functions_have_no_usage(self, store: Store) -> None:
+        await store.attempts.report([await self.ended(store, 1, None)])
+
+        assert await store.agent_usages.by_day("default", since=0) == []
+
+    async def test_usage_is_summed_by_day_and_model(self, store: Store) -> None:
+        other = replace(SPENT, model="claude:big", cost_micros=7)
+        for number, (spent, at) in enumerate([(SPENT, NOON), (SPENT, NOON), (other, NOON), (SPENT, NOON + DAY_MS)]):
+            await store.attempts.report([await self.ended(store, number, spent, now=at)])
+
+        found = await store.agent_usages.by_day("default", since=0)
+
+        today, day = day_of(NOON + DAY_MS), day_of(NOON)
+        assert [(one.day, one.model, one.attempts, one.spent.cost_micros) for one in found] == [
+            (today, "openai:small", 1, 1500),
+            (day, "claude:big", 1, 7),
+            (day, "openai:small", 2, 3000),
+        ]
+        assert found[2].spent == replace(
+            SPENT, requests=4, input_tokens=200, output_tokens=40, cost_micros=3000, tool_calls=6, actions=2
+        )
+        assert [one.day for one in await store.agent_usages.by_day("default", since=today)] == [today]
+
+    @pytest.mark.req("Z-12")
+    async def test_reserved_actions_count_until_the_attempt_has_ended_with_fewer(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+
+        async def reserve(count: int) -> bool:
+            return await store.actions.reserve(one.task_id, one.fence, "default", count=count, limit=10, now=NOON)
+
+        async def spent() -> int:
+            return await store.tasks.actions_since("default", since=NOON - HOUR)
+
+        assert not await reserve(11)
+        assert await reserve(10)
+        assert await reserve(9)
+        assert not await store.actions.reserve("task_2", 1, "default", count=2, limit=10, now=NOON)
+        assert await store.actions.reserve("task_2", 1, "acme", count=10, limit=10, now=NOON)
+        assert await spent() == 9
+        await store.attempts.report([one])
+        assert await spent() == SPENT.actions
