@@ -96,6 +96,22 @@ async def test_a_flood_of_workers_is_neither_registered_nor_read_and_others_keep
     assert "request_refused" in [name for name, _ in fleet.events.seen]
 
 
+async def test_a_worker_that_another_server_has_registered_leaves_at_once() -> None:
+    fleet = FleetHarness()
+    await fleet.open()
+    answer = fleet.bus.heartbeats
+    assert answer is not None
+    await fleet.store.workers.register(card("field_other"), ttl_ms=60_000)
+    fleet.clock.advance(10_000)
+    await fleet.publisher.capacity.read()
+
+    await answer("field_other", msgspec.json.encode(HeartbeatRequest(card=card("field_other"), leaves=True)))
+    await fleet.publisher.step()
+    await fleet.publisher.capacity.read()
+
+    assert "field_other" not in [one.worker for one in fleet.publisher.capacity._cards]  # noqa: SLF001 - what it knows
+
+
 def test_a_flood_of_names_leaves_slots_to_enrolled_workers() -> None:
     slots = WorkerRequestSlots(Recorder())
     taken = [f"field_{number}" for number in range(100) if slots.take(f"field_{number}")]

@@ -486,9 +486,10 @@ class ResultConsumer:
         if request.leaves:
             await self._store.workers.deregister(worker)
             self._registry_limits.forget(worker)
-            if self._workers.pop(worker, None) is not None:
-                self._changed_workers = True
-                self._announce_workers()
+            # Another server may have registered it.
+            self._workers.pop(worker, None)
+            self._changed_workers = True
+            self._announce_workers()
             return self._heartbeat_reply()
         if not request.renews:
             to_cancel = await self._store.attempts.cancel_requests(worker)
