@@ -12,7 +12,7 @@ from support.api_fixture import ApiCaller, ApiFixture
 #: Routes shared by all tenants: health and workers.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
 #: Routes that show the caller's own tenant, whatever there is; those of models are tested with their tools.
-OF_THE_CALLER = {"show_agent_usage", "show_security", "answer_model"}
+OF_THE_CALLER = {"show_agent_usage", "show_security", "answer_model", "explain_schedule"}
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",

@@ -68,6 +68,22 @@ async def test_a_change_returns_what_it_would_change_and_is_made(model: Model) -
     assert (await model.call("list_log_entries", execution=execution))["result"] == {"items": [], "next_cursor": None}
 
 
+async def test_a_schedule_is_explained_in_words_and_on_the_calendar(model: Model) -> None:
+    found = await model.call("explain_schedule", schedule="every weekday at 9am", timezone="Europe/Berlin", coming=1)
+    refused = await model.call("explain_schedule", schedule="61 * * * *")
+    unknown = await model.call("explain_schedule", schedule="@daily", timezone="Europe/Berlinn")
+
+    assert found["result"] == {
+        "schedule": "every weekday at 9am",
+        "sentence": "every weekday at 09:00 in Europe/Berlin",
+        "cron": "0 9 * * 1-5",
+        "timezone": "Europe/Berlin",
+        "fires": ["2026-03-03T08:00:00Z"],
+        "local_fires": ["2026-03-03T09:00:00+01:00"],
+    }
+    assert (refused["error"]["field"], unknown["error"]["field"]) == ("minute", "timezone")
+
+
 async def test_a_simulation_counts_runs_and_collisions(model: Model) -> None:
     jobs = [{**JOB, "name": name, "schedule": "every 5 minutes", "timezone": "UTC"} for name in ("first", "second")]
 

@@ -14,6 +14,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "show_job": {"job": "report"},
     "explain_job": {"job": "report", "last": 2},
     "plan_jobs": {"jobs": [{"name": "report"}]},
+    "explain_schedule": {"schedule": "every weekday at 9am", "timezone": "Europe/Berlin"},
     "simulate_jobs": {"jobs": [{"name": "report"}], "days": 3, "lasts": "5m"},
     "list_executions": {"job": "report", "status": "failed"},
     "show_execution": {"execution": "run_1"},

@@ -182,6 +182,10 @@ def requests(target: Target) -> dict[str, list[Request]]:
             ("POST", "/v1/simulate", {"jobs": many_jobs(500), "days": 1}),
             ("POST", "/v1/simulate", plan[0]),
         ],
+        "explain_schedule": [
+            ("GET", f"/v1/explain?coming=50&schedule={schedule}", None)
+            for schedule in ("0%200%2029%202%201", "abc%20" * 125, "every%20second")
+        ],
         "answer_model": [
             ("POST", "/mcp", tool_call(name, given))
             for name, given in (

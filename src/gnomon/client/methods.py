@@ -105,6 +105,7 @@ class ClientMethods:
     planned = PagedMethod(requests.planned)
     ticks = PagedMethod(requests.ticks)
     why = SingleMethod(requests.why)
+    explain = SingleMethod(requests.explain)
 
     backfill = SingleMethod(requests.backfill)
     preview_backfill = SingleMethod(requests.preview_backfill)

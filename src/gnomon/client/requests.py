@@ -190,6 +190,12 @@ def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequ
     return _get(api_path("jobs", name, "why"), responses.WhyAnswer, {"at": at, "last": last})
 
 
+def explain(schedule: str, *, timezone: str | None = None, coming: int = 5) -> ApiRequest[responses.ScheduleExplained]:
+    """A schedule in words and as cron, and its next fires."""
+    query = {"schedule": schedule, "timezone": timezone, "coming": coming}
+    return _get(api_path("explain"), responses.ScheduleExplained, query)
+
+
 # ---- backfills -----------------------------------------------------------------------------------
 
 

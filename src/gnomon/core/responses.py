@@ -155,6 +155,19 @@ class JobApplied(Response, frozen=True, kw_only=True):
     warnings: list[str] = []
 
 
+class ScheduleExplained(Response, frozen=True, kw_only=True):
+    """A schedule in words, as cron, and its next fires."""
+
+    schedule: str
+    sentence: str
+    #: None if cron cannot express it.
+    cron: str | None
+    timezone: str
+    #: The next fires in UTC, and in the time zone of the schedule.
+    fires: list[datetime]
+    local_fires: list[str]
+
+
 class SimulatedDecision(Response, frozen=True, kw_only=True):
     """How often ticks of a job would be decided like this."""
 

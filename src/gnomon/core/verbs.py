@@ -240,6 +240,23 @@ _TABLE = (
         ),
     ),
     Verb(
+        name="explain_schedule",
+        about="Explain a schedule in words and as cron, and list its next fires.",
+        role="viewer",
+        method="GET",
+        path=("explain",),
+        arguments=(
+            Argument(
+                name="schedule",
+                place=ArgumentPlace.QUERY,
+                schema=_text("Cron, a macro, a sentence or an ISO instant.", longest=1000),
+                required=True,
+            ),
+            _query("timezone", _text("An IANA time zone; UTC if not given.", longest=100)),
+            _query("coming", _count("How many fires.", most=50, usual=5, low=0)),
+        ),
+    ),
+    Verb(
         name="plan_jobs",
         about="Show which fields and which fires of jobs would change if these definitions were applied. Changes"
         " nothing.",

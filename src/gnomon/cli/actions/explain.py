@@ -1,15 +1,14 @@
 """`gnomon explain`: a schedule in English, as cron, and its next fires."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.core.cron import Cron, Dialect
 from gnomon.core.cron.clock_changes import ClockChange, clock_changes
+from gnomon.core.explain.schedules import next_fires, parsed_schedule
 from gnomon.core.instants import in_zone
-from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every
 
 
@@ -53,10 +52,8 @@ class ScheduleExplanation:
 
 def explained(text: str, *, timezone: str | None, dialect: Dialect, count: int, now: datetime) -> ScheduleExplanation:
     """The explanation of `text`; an interval is assumed to start now."""
-    trigger = parse_schedule(text, timezone=timezone, dialect=dialect)
-    if isinstance(trigger, Every):
-        trigger = trigger.anchored(now)
-    fires = tuple(_next_fires(trigger, now, count))
+    trigger = parsed_schedule(text, timezone=timezone, dialect=dialect, now=now)
+    fires = tuple(next_fires(trigger, now, count))
     changes: tuple[ClockChange, ...] = ()
     if isinstance(trigger, Cron) and fires:
         days = {in_zone(fire, trigger.timezone).date() for fire in fires}
@@ -72,15 +69,6 @@ def show(explanation: ScheduleExplanation, form: Format) -> None:
         _show_text(explanation)
     else:
         print_data(_as_data(explanation), form)
-
-
-def _next_fires(trigger: Cron | Every | At, now: datetime, count: int) -> Iterator[datetime]:
-    for _ in range(count):
-        fire = trigger.next_after(now)
-        if fire is None:
-            return
-        yield fire
-        now = fire
 
 
 def _days(change: ClockChange) -> set[object]:
