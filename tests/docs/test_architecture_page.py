@@ -18,7 +18,8 @@ def paths_on(page: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_on_a_page_for_contributors_exists(page: str) -> None:
-    missing = [path for path in paths_on(page) if not any((at / path).exists() for at in (ROOT, ROOT / "src/gnomon"))]
+    folders = (ROOT, ROOT / "src/gnomon", ROOT / "tests")
+    missing = [path for path in paths_on(page) if not any((folder / path).exists() for folder in folders)]
 
     assert paths_on(page)
     assert missing == []
