@@ -84,7 +84,8 @@ def test_each_kind_of_schedule_has_a_command(prompt: CliPrompt) -> None:
     prompt.lines("cron", "add-at", f"{LATER:%Y-%m-%dT%H:%M}", "pwd", "--tz", "Europe/Berlin", "--name", "local")
     prompt.lines("cron", "add-at", LATER.isoformat(), "pwd", "--keep", "--name", "kept")
     prompt.lines("cron", "add-every", "90000", "pwd", "--name", "interval")
-    before = datetime.now(UTC)
+    # Instants are kept in milliseconds.
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
     prompt.lines("cron", "once", "90", "pwd", "--name", "delayed")
     after = datetime.now(UTC)
 
