@@ -13,6 +13,8 @@ from support.api_fixture import ApiCaller, ApiFixture
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
 #: Routes that show the caller's own tenant, whatever there is; those of models are tested with their tools.
 OF_THE_CALLER = {"show_agent_usage", "show_security", "answer_model", "explain_schedule"}
+#: Routes about what is one for all tenants: only the tenant of the operator may call them.
+OF_THE_OPERATOR = {"show_policy", "list_policy_versions", "diff_policy", "apply_policy"}
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
@@ -77,6 +79,8 @@ async def test_objects_of_another_tenant_are_neither_seen_nor_changed(
     assert await everything(api_setup) == before
     if route.name in LISTS:
         assert (answer.status_code, answer.json()["items"]) == (200, [])
+    elif route.name in OF_THE_OPERATOR:
+        assert answer.status_code == 403, answer.text
     elif route.name not in OWN:
         assert answer.status_code == 404, answer.text
     for name in known.values():
@@ -96,4 +100,4 @@ async def test_its_owner_sees_what_others_do_not(api_setup: ApiFixture, known: d
 def test_every_route_is_in_one_of_the_tables_or_names_something() -> None:
     nameless = {route.name for route in ROUTES if "{" not in route.path and route.name != "pause_schedule"}
 
-    assert nameless == SHARED | OF_THE_CALLER | OWN | LISTS
+    assert nameless == SHARED | OF_THE_CALLER | OF_THE_OPERATOR | OWN | LISTS
