@@ -141,3 +141,13 @@ def test_pruning_may_be_kept_to_a_tag(prompt: CliPrompt) -> None:
 
     assert done[-1] == "1 removed in gnomon.db"
     assert [one["job"] for one in prompt.data("jobs", "list")] == ["cleanup"]
+
+
+def test_a_plan_without_a_database_knows_the_models_of_the_settings(empty: CliPrompt) -> None:
+    provider = '{kind: openai, url: "http://127.0.0.1:9"}'
+    (empty.folder / "gnomon.yaml").write_text(f"agents: {{providers: {{local: {provider}}}}}")
+    empty.write("jobs: [{name: triage, agent: {model: 'local:small', prompt: Sort.}}]")
+
+    done = empty.run("jobs", "plan", "-f", "jobs.yaml", "--config", "gnomon.yaml")
+
+    assert (done.code, done.err) == (0, ["there is no database yet: every job would be new"])

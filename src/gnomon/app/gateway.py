@@ -157,7 +157,7 @@ async def open_empty(settings: Settings, who: RequestActor) -> AsyncIterator[Gat
     from gnomon.adapters.memory import MemoryStore
 
     clock = SystemClock()
-    settings = replace(Settings(), channels=settings.channels)
+    settings = replace(Settings(), channels=settings.channels, agents=settings.agents)
     operations = Operations(MemoryStore(clock.now), settings)
     yield LocalGateway(_services_without_scheduler(operations, settings), who)
 

@@ -103,8 +103,8 @@ def _tools(fields: FieldReader) -> tuple[str, ...]:
     for path, value in fields.entries("tools", most=MOST_TOOLS):
         if not isinstance(value, str) or value not in tuple(ToolName):
             meant = nearest(value, list(ToolName)) if isinstance(value, str) else None
-            hint = f"; did you mean {meant}?" if meant else ""
-            raise FieldError(path, value, f"is no tool{hint} The tools are {', '.join(ToolName)}")
+            hint = f"did you mean {meant}?" if meant else f"the tools are {', '.join(ToolName)}"
+            raise FieldError(path, value, f"is no tool: {hint}")
         if value in found:
             raise FieldError(path, value, "is named a second time")
         found.append(str(value))
