@@ -51,11 +51,12 @@ async def test_only_the_tenant_of_the_operator_sees_and_changes_the_policy(api_s
         statuses = [
             (await other.post("/v1/policy", {"body": FILE})).status_code,
             (await other.post("/v1/policy/diff", {"body": FILE})).status_code,
+            (await other.post("/v1/jobs/report/policy", {"body": FILE})).status_code,
             (await other.get("/v1/policy")).status_code,
             (await other.get("/v1/policy/versions")).status_code,
         ]
 
-    assert statuses == [403] * 4
+    assert statuses == [403] * 5
     assert await api_setup.store.policies.newest() is None
 
 
@@ -86,3 +87,45 @@ async def test_the_decisions_about_an_execution_are_listed_for_its_tenant_alone(
     assert (task["step"], decision["decision"], decision["rule"], decision["version"]) == ("main", "deny", "never", 3)
     assert (decision["code"], decision["digest"]) == ("safety_denied", "01" * 32)
     assert unseen.status_code == 404
+
+
+GRAPH = [
+    {"step": "first", "function": "reports.make"},
+    {"step": "second", "function": "pay", "depends_on": ["first"], "input": {"amount": "${steps.first.output}"}},
+    {"step": "third", "function": "pay", "depends_on": ["first"], "input": {"amount": 5}},
+    {"step": "wait", "delay": "1m", "depends_on": ["first"]},
+]
+RULES = """
+rules:
+  - {id: big, match: {topics: [pay]}, when: input.amount > 3, decision: throttle, reason: large}
+  - {id: rest, decision: allow}
+"""
+
+
+@pytest.mark.req("R-02")
+async def test_a_job_is_explained_step_by_step_and_nothing_is_guessed(admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", {"name": "graph", "dag": GRAPH})
+    before = (await admin.post("/v1/jobs/graph/policy")).json()
+    by_file = (await admin.post("/v1/jobs/graph/policy", {"body": RULES})).json()
+    await admin.post("/v1/policy", {"body": RULES})
+    in_force = (await admin.post("/v1/jobs/graph/policy", {})).json()
+
+    assert (before["version"], before["steps"]) == (None, [])
+    assert (by_file["version"], in_force["version"], by_file["steps"]) == (0, 1, in_force["steps"])
+    assert [(one["step"], one["decision"], one["rule"], one["rules"]) for one in in_force["steps"]] == [
+        ("first", "allow", "rest", ["rest"]),
+        ("second", None, None, ["big", "rest"]),
+        ("third", "throttle", "big", ["big", "rest"]),
+    ]
+    assert (await admin.post("/v1/jobs/nobody/policy")).status_code == 404
+
+
+async def test_a_job_is_explained_with_another_input(admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", {"name": "pay", "function": "pay", "input": {"amount": 1}})
+    await admin.post("/v1/policy", {"body": RULES})
+
+    own = (await admin.post("/v1/jobs/pay/policy")).json()
+    other = (await admin.post("/v1/jobs/pay/policy", {"input": {"amount": 9}})).json()
+
+    assert [found["steps"][0]["rule"] for found in (own, other)] == ["rest", "big"]
+    assert (await admin.post("/v1/jobs/pay/policy", {"input": 1})).status_code == 422

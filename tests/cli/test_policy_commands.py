@@ -111,3 +111,14 @@ def test_cases_are_judged_without_a_database_and_a_failed_one_is_shown(prompt: C
         ("bad", False, "default"),
     ]
     assert not (prompt.folder / "gnomon.db").exists()
+
+
+def test_the_decisions_about_a_job_are_shown_before_it_runs(prompt: CliPrompt) -> None:
+    prompt.run("jobs", "apply", "-f", "jobs.yaml")
+    without = prompt.run("policy", "explain", "report").out
+    by_file = prompt.run("policy", "explain", "report", "-f", "policy.yaml").out
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+
+    assert without == ["no policy: every task is allowed"]
+    assert by_file[1].split() == ["main", "allow", "reports"]
+    assert prompt.data("policy", "explain", "cleanup")["steps"][0]["decision"] == "deny"

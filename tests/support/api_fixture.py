@@ -121,7 +121,14 @@ class ApiFixture:
                 dry_runner=DryRunProcesses(),
                 model_actions=ModelActions(rules, store.actions, clock, ids),
                 policy=PolicyService(
-                    store.policies, store.rulings, store.executions, clock, parse=parse_policy, compute=compute
+                    store.policies,
+                    store.rulings,
+                    store.executions,
+                    store.jobs,
+                    store.schedules,
+                    clock,
+                    parse=parse_policy,
+                    compute=compute,
                 ),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
                 explainer=Explainer(store, clock, compute=compute),

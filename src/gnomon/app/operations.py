@@ -51,7 +51,14 @@ class Operations:
         self.command_policy = build_command_policy(settings, store, clock, compute=compute)
         self.model_actions = build_model_actions(settings, store, clock)
         self.policy = PolicyService(
-            store.policies, store.rulings, store.executions, clock, parse=parse_policy_text, compute=compute
+            store.policies,
+            store.rulings,
+            store.executions,
+            store.jobs,
+            store.schedules,
+            clock,
+            parse=parse_policy_text,
+            compute=compute,
         )
         self.jobs = JobService(
             store.jobs,

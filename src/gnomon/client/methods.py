@@ -159,3 +159,4 @@ class ClientMethods:
     apply_policy = SingleMethod(requests.apply_policy)
     diff_policy = SingleMethod(requests.diff_policy)
     decisions = PagedMethod(requests.decisions)
+    explain_policy = SingleMethod(requests.explain_policy)

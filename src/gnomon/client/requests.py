@@ -497,6 +497,16 @@ def decisions(execution_id: str, *, page: int = 100) -> ApiRequest[Page[response
     return _get(api_path("executions", execution_id, "decisions"), Page[responses.TaskDecisions], {"limit": page})
 
 
+def explain_policy(
+    job: str,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
+    body: str | None = None,
+) -> ApiRequest[responses.JobPolicy]:
+    """The decisions about the steps of a job if it started now, by the policy in force or the text of a file."""
+    return _post_many(api_path("jobs", job, "policy"), responses.JobPolicy, _set_fields(input=input, body=body))
+
+
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
     """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
     return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})

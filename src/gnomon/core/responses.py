@@ -959,3 +959,25 @@ class TaskDecisions(Response, frozen=True, kw_only=True):
     #: The number of the item of a `foreach` step; None for any other task.
     item: int | None
     decisions: list[PolicyRuling]
+
+
+class StepRuling(Response, frozen=True, kw_only=True):
+    """The decision that the policy would make about a step of a job."""
+
+    step: str
+    #: None if it depends on data that only a run has: one of `rules` will decide.
+    decision: str | None
+    rule: str | None
+    reason: str | None
+    constraints: dict[str, Any] | None
+    #: The rules that can match the step, in their order.
+    rules: list[str]
+
+
+class JobPolicy(Response, frozen=True, kw_only=True):
+    """The decisions that the policy would make about a job, if it started now."""
+
+    job: str
+    #: The version of the policy; 0 for a file that is not in force, None if there is no policy.
+    version: int | None
+    steps: list[StepRuling]

@@ -13,6 +13,7 @@ from gnomon.core.jobs.fields import FieldReader
 from gnomon.core.policy.reader import LARGEST_POLICY
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.responses import (
+    JobPolicy,
     Page,
     PolicyApplied,
     PolicyDetail,
@@ -22,6 +23,7 @@ from gnomon.core.responses import (
 )
 from gnomon.errors import Forbidden, NotFound
 from gnomon.services.operations.presenters import (
+    job_policy,
     policy_applied,
     policy_detail,
     policy_difference,
@@ -121,6 +123,21 @@ async def diff(call: ApiCall) -> Reply:
     return Reply(body=policy_difference(version, changes))
 
 
+async def explain(call: ApiCall) -> Reply:
+    """Show what the policy would decide about the steps of a job, if it started now; nothing starts."""
+    fields = body_fields(call.body, "input", "body")
+    name, given, body = call.path["name"], None, None
+    if "input" in fields:
+        given = fields["input"]
+        if not isinstance(given, dict):
+            raise fields.refused("input", "must be a mapping")
+    if "body" in fields:
+        _refuse_tenants(call)
+        body = _text(fields)
+    found = await call.services.policy.explain(name, given=given, body=body, tenant=call.tenant)
+    return Reply(body=job_policy(name, found))
+
+
 async def decisions(call: ApiCall) -> Reply:
     """List the decisions of the policy about the tasks of an execution, task by task."""
     query: DecisionsQuery = call.query
@@ -151,6 +168,14 @@ _VERSION = {
     "author": "ada",
     "applied_at": "2026-03-02T14:00:00Z",
     "in_force": True,
+}
+EXPLAIN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "input": {"type": "object", "description": "The input of the run, instead of that of the job."},
+        "body": {**_BODY, "description": "The text of another policy file than the one in force."},
+    },
 }
 _DECIDED: dict[str, Any] = {
     "task_id": "task_1",
@@ -233,5 +258,30 @@ ROUTES = (
         success={200: "A page of tasks with the decisions about them."},
         error_statuses=(404,),
         example={"items": [_DECIDED], "next": None},
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/jobs/{name}/policy",
+        name="explain_policy",
+        permission=Permission.READ,
+        handle=explain,
+        answer=JobPolicy,
+        success={200: "The decisions."},
+        error_statuses=(404,),
+        body=RequestBody(schema=EXPLAIN_SCHEMA, example={"input": {"day": "monday"}}, many=True, required=False),
+        example={
+            "job": "report",
+            "version": 3,
+            "steps": [
+                {
+                    "step": "main",
+                    "decision": "allow",
+                    "rule": "reports",
+                    "reason": "",
+                    "constraints": None,
+                    "rules": ["reports"],
+                }
+            ],
+        },
     ),
 )

@@ -7,12 +7,13 @@ from typing import Any
 from gnomon.app.gateway import Gateway
 from gnomon.app.policy import parse_policy_text, read_policy_text, run_policy_cases
 from gnomon.cli.ids import execution_of
+from gnomon.cli.inputs import json_option
 from gnomon.cli.output import Format, format_instant, print_data, print_list, print_table, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.policy.cases import CaseResult
 from gnomon.core.policy.ruling import BY_COMMANDS
-from gnomon.core.responses import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, TaskDecisions
+from gnomon.core.responses import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, StepRuling, TaskDecisions
 
 _DIGEST_SHOWN = 12
 
@@ -78,6 +79,26 @@ def diff(file: Path, target: Target, form: Format) -> None:
 def _change_row(one: PolicyRuleChange) -> list[str]:
     decisions = dict.fromkeys(word for word in (one.before, one.after) if word is not None)
     return [one.rule, one.change, " -> ".join(decisions), ", ".join(one.fields)]
+
+
+def explain(name: str, file: Path | None, given: str | None, target: Target, form: Format) -> None:
+    """Print the decisions about the steps of a job."""
+    body = None if file is None else read_policy_text(file, guarded=False)
+    found = send(target, requests.explain_policy(name, input=json_option("--input", given), body=body))
+    if form is not Format.TABLE:
+        print_data(found, form)
+        return
+    if found.version is None:
+        echo("no policy: every task is allowed")
+        return
+    print_table(["step", "decision", "rule", "reason"], [_step_row(one) for one in found.steps])
+
+
+def _step_row(one: StepRuling) -> list[str]:
+    if one.decision is None:
+        return [one.step, "known in a run", " or ".join(one.rules), "it depends on the input of the step"]
+    limits = "" if one.constraints is None else ", ".join(f"{name} {value}" for name, value in one.constraints.items())
+    return [one.step, one.decision, one.rule or "", "; ".join(part for part in (one.reason, limits) if part)]
 
 
 def apply(file: Path, expected: int | None, target: Target, form: Format) -> None:

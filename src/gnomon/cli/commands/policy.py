@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli.command_names import CommandGroup
-from gnomon.cli.options import Config, Database, Output
+from gnomon.cli.options import Config, Database, Output, job_names
 from gnomon.cli.output import Format
 
 policy = typer.Typer(
@@ -54,6 +54,27 @@ def diff_policy(
     from gnomon.cli.target import Target
 
     diff(file, Target(database, config), output)
+
+
+@policy.command("explain")
+def explain_policy(
+    name: Annotated[str, typer.Argument(metavar="JOB", help="Job.", autocompletion=job_names)],
+    *,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Policy file instead of the policy in force.")
+    ] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="Input of the run, instead of that of the job.")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what the policy would decide about the steps of a job, if it started now."""
+    from gnomon.cli.actions.policy import explain
+    from gnomon.cli.target import Target
+
+    explain(name, file, given, Target(database, config), output)
 
 
 @policy.command("apply")

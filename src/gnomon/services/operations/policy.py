@@ -1,19 +1,24 @@
 """The policy of tasks for operators: its versions, and what a new file would change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from gnomon.core.jobs.fields import page_limit, printable
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import RunId
+from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.diff import RuleChange, rule_changes
 from gnomon.core.policy.document import PolicyDocument
+from gnomon.core.policy.explanation import AssumedRun, StepExplanation, explain_steps
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.policy import Policies, Rulings
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.loop import ComputeQueue
 
 
@@ -24,14 +29,24 @@ class ReadVersion(Struct, frozen=True, kw_only=True):
     document: PolicyDocument
 
 
-class PolicyService:
-    """Checks policy files, keeps them as versions, and compares them; reads its decisions."""
+class JobRulings(Struct, frozen=True, kw_only=True):
+    """The rulings that a policy would make about a job."""
 
-    def __init__(
+    #: 0 for a file that is not in force; None if there is no policy.
+    version: int | None
+    steps: list[StepExplanation]
+
+
+class PolicyService:
+    """Checks policy files, keeps them as versions, and compares and explains them; reads its decisions."""
+
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         policies: Policies,
         rulings: Rulings,
         executions: Executions,
+        jobs: Jobs,
+        schedules: Schedules,
         clock: Clock,
         *,
         parse: Callable[[str], PolicyDocument],
@@ -40,6 +55,7 @@ class PolicyService:
         """`parse` reads the text of a file; it raises FileError for the first mistake."""
         self._policies, self._rulings = policies, rulings
         self._executions, self._clock = executions, clock
+        self._jobs, self._schedules = jobs, schedules
         self._parse = parse
         self._compute = compute or ComputeQueue()
 
@@ -92,3 +108,34 @@ class PolicyService:
         if run is None or run.tenant != tenant:
             raise NotFound("execution", execution_id)
         return await self._rulings.of_tasks(run.run_id, after=after, limit=page_limit(limit))
+
+    async def explain(
+        self, job: str, *, given: Mapping[str, Any] | None = None, body: str | None = None, tenant: str = "default"
+    ) -> JobRulings:
+        """The rulings about the steps of a job if it started now with that input, by a file or the policy in force."""
+        workflow = await self._workflow(job, tenant)
+        version, document = 0, None
+        if body is not None:
+            document = await self.check(body)
+        elif (newest := await self._policies.newest()) is not None:
+            version, document = newest.version, await self.check(newest.body)
+        if document is None:
+            return JobRulings(version=None, steps=[])
+        run = AssumedRun(tenant=tenant, job=job, input=given, at=self._clock.now())
+        # In a thread: a long policy takes too long to compile on the event loop, which the ticker shares.
+        steps = await self._compute.run_in_thread(lambda: _explain(document, version, workflow, run))
+        return JobRulings(version=version, steps=steps)
+
+    async def _workflow(self, job: str, tenant: str) -> Workflow:
+        """The version that the job runs, or the newest one of a workflow without a job of that name."""
+        schedule_name("job", job)
+        schedule = await self._schedules.find(tenant, job)
+        key = (job, None) if schedule is None else (schedule.spec.workflow_id, schedule.spec.workflow_version)
+        found = await self._jobs.workflow(tenant, *key)
+        if found is None:
+            raise NotFound("job", job)
+        return found
+
+
+def _explain(document: PolicyDocument, version: int, workflow: Workflow, run: AssumedRun) -> list[StepExplanation]:
+    return explain_steps(CompiledPolicy(document, version, throttle_ms=0), workflow, run)

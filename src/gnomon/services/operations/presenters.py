@@ -42,6 +42,7 @@ from gnomon.core.model import (
 )
 from gnomon.core.payloads import is_sealed
 from gnomon.core.policy.diff import RuleChange
+from gnomon.core.policy.explanation import StepExplanation
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
@@ -70,7 +71,7 @@ from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
-from gnomon.services.operations.policy import ReadVersion
+from gnomon.services.operations.policy import JobRulings, ReadVersion
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
 from gnomon.version import __version__
@@ -980,4 +981,23 @@ def task_decisions(task: TaskRulings) -> responses.TaskDecisions:
             )
             for one in task.rulings
         ],
+    )
+
+
+def job_policy(job: str, found: JobRulings) -> responses.JobPolicy:
+    """The decisions that the policy would make about a job."""
+    return responses.JobPolicy(job=job, version=found.version, steps=[_step_ruling(one) for one in found.steps])
+
+
+def _step_ruling(one: StepExplanation) -> responses.StepRuling:
+    ruling, rules = one.ruling, list(one.rules)
+    if ruling is None:
+        return responses.StepRuling(step=one.step, decision=None, rule=None, reason=None, constraints=None, rules=rules)
+    return responses.StepRuling(
+        step=one.step,
+        decision=ruling.decision,
+        rule=ruling.rule,
+        reason=ruling.reason,
+        constraints=None if ruling.constraints is None else ruling.constraints.as_data(),
+        rules=rules,
     )

@@ -1,0 +1,60 @@
+"""The rulings that a policy would make about the steps of a job, before any of them runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gnomon.core.model import RunSource
+from gnomon.core.policy.compiled import CompiledPolicy
+from gnomon.core.policy.facts import RequestFacts, secret_names, step_facts
+from gnomon.core.policy.ruling import Ruling
+from gnomon.core.runs.expressions import references
+from gnomon.core.runs.secret_text import shown_data
+from gnomon.core.runs.workflow import Step, Workflow
+
+
+class StepExplanation(Struct, frozen=True, kw_only=True):
+    """The ruling about one step."""
+
+    step: str
+    #: None if it depends on data that only a run has.
+    ruling: Ruling | None
+    #: The rules that can match tasks of the step, in their order.
+    rules: tuple[str, ...]
+
+
+class AssumedRun(Struct, frozen=True, kw_only=True):
+    """The run whose tasks are judged."""
+
+    tenant: str
+    job: str
+    #: The input of the run; None for that of the workflow.
+    input: Mapping[str, Any] | None = None
+    actor: str = ""
+    source: RunSource = RunSource.CRON
+    at: int
+
+
+def explain_steps(policy: CompiledPolicy, workflow: Workflow, run: AssumedRun) -> list[StepExplanation]:
+    """The rulings about all steps that are tasks: a step that only waits, or runs another workflow, is none."""
+    return [_explained(policy, workflow, step, run) for step in workflow.steps if step.function]
+
+
+def _explained(policy: CompiledPolicy, workflow: Workflow, step: Step, run: AssumedRun) -> StepExplanation:
+    about = step_facts(run.tenant, run.job, workflow, step)
+    rules = policy.for_step(about, step)
+    found = rules.fixed
+    # References are resolved in a run. Their values are not guessed here.
+    if found is None and step.foreach is None and not any(True for _ in references(step.input)):
+        given = {**(workflow.input if run.input is None else run.input), **step.input}
+        facts = RequestFacts(
+            step=about,
+            actor=run.actor,
+            source=run.source,
+            secrets=secret_names(given),
+            input=shown_data(given),
+            run={"job": run.job},
+        )
+        found = rules.ruling(facts, run.at)
+    return StepExplanation(step=step.name, ruling=found, rules=tuple(rules.rule_ids))
