@@ -296,6 +296,14 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "list_audit_entries": [("GET", "/v1/audit?limit=1000", None)],
         "list_tokens": [("GET", "/v1/tokens?limit=1000", None)],
         "revoke_tokens": [("POST", "/v1/tokens/revoke", {"token_id": "tok_none"})],
+        "show_policy": [("GET", "/v1/policy", None)],
+        "list_policy_versions": [("GET", "/v1/policy/versions?limit=1000", None)],
+        "diff_policy": [("POST", "/v1/policy/diff", {"body": LARGE_POLICY})],
+        "apply_policy": [("POST", "/v1/policy", {"body": LARGE_POLICY})],
+        "show_agent_usage": [("GET", "/v1/agents/usage", None)],
+        "list_sessions": [("GET", "/v1/sessions?limit=1000", None)],
+        "show_session": [("GET", "/v1/sessions/none", None)],
+        "clear_session": [("POST", "/v1/sessions/none/clear", None)],
         "delete_job": [("DELETE", "/v1/jobs/wide", None)],
         "describe": [("GET", "/openapi.json", None)],
     }
@@ -303,6 +311,13 @@ def requests(target: Target) -> dict[str, list[Request]]:
 
 def tool_call(name: str, given: Mapping[str, object]) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": given}}
+
+
+#: As many rules as fit.
+LARGE_POLICY = "rules:\n" + "".join(
+    f"  - {{id: rule-{n}, match: {{topics: [{', '.join(f'topic-{n}-{m}.*' for m in range(60))}]}}, decision: allow}}\n"
+    for n in range(250)
+)
 
 
 #: A stream has no end; its shares have tests of their own.
