@@ -338,6 +338,7 @@ DEFAULT = [
     Case("GIT_TRACE=data/x git log", VARIABLE, "a file that git writes"),
     Case("GIT_TOKEN=x git log", VARIABLE, "no variable of git at all"),
     Case("PAGER=./x git log", VARIABLE, "a pager"),
+    Case("LANGUAGE=de ls", VARIABLE, "where translations are"),
     Case("MANPAGER=./x ls", VARIABLE, "a pager"),
     Case("EDITOR=./x git commit", VARIABLE, "an editor"),
     Case("VISUAL=./x git commit", VARIABLE, "an editor"),

@@ -7,10 +7,10 @@ harmless.
 
 import re
 
-#: Variables that programs read, and that only change what they print, or to which database they connect.
+#: Variables that programs read, and that only change what they print, or to which database they connect. LANGUAGE is
+#: not among them: it is a path from a folder of the system, and with `..` one to translations that a command has made.
 _KNOWN = frozenset(
-    "CI COLUMNS LANG LANGUAGE LINES NO_COLOR SOURCE_DATE_EPOCH TERM TZ"
-    " PGDATABASE PGHOST PGPASSWORD PGPORT PGUSER".split()
+    "CI COLUMNS LANG LINES NO_COLOR SOURCE_DATE_EPOCH TERM TZ PGDATABASE PGHOST PGPASSWORD PGPORT PGUSER".split()
 )
 _LOCALE = re.compile("LC_[A-Z]+")
 #: POSIX leaves names in lower case to applications: its own utilities read none of them. These few programs do.
