@@ -17,7 +17,7 @@ from gnomon.core.agents.rules import ModelPrice
 from gnomon.core.agents.sessions import history_of
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import SecurityProfile
-from gnomon.core.model import Result
+from gnomon.core.model import DAY_MS, Result
 from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, RetryPolicy
@@ -31,6 +31,9 @@ pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
 pytestmark = pytest.mark.timeout(120)
 KEY = "sk-hunter22"
 JSON = {"Content-Type": "application/json"}
+NO_CHOICES = json_reply({"id": "1", "object": "chat.completion", "created": 1, "model": "small", "choices": []})
+#: Texts in JSON may have half of a character, which no store can hold.
+HALF_A_CHARACTER = openai_text("half")._replace(body=openai_text("half").body.replace(b"half", rb"\ud800"))
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -151,6 +154,50 @@ async def test_tools_are_under_the_guarded_policy_whatever_the_profile(tmp_path:
     assert all(one.endswith(" ms") for one in written)
 
 
+async def test_no_tool_writes_what_git_would_start(tmp_path: Path) -> None:
+    filters = '[filter "x"]\n\tclean = "touch started"\n'
+    calls = [
+        ("write_file", {"path": ".git/config", "content": filters}),
+        ("write_file", {"path": "link/config", "content": filters}),
+        ("write_file", {"path": "sub/.GIT", "content": "gitdir: ../other"}),
+    ]
+    async with agents(tmp_path) as tried:
+        (tried.workspace / ".git").mkdir()
+        (tried.workspace / "sub").mkdir()
+        (tried.workspace / "link").symlink_to(tried.workspace / ".git")
+        tried.server.replies = [openai_calls(*calls), openai_text("Done.")]
+        await tried.run(spec={"tools": ("write_file",)})
+
+    results = tool_results(tried.server.requests[1].json)
+    assert len(results) == 3
+    assert all("it lies in the folder of a repository" in one for one in results)
+    assert list((tried.workspace / ".git").iterdir()) == []
+
+
+async def test_a_call_that_is_interrupted_has_a_line_too(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        (tried.workspace / "notes.txt").touch()
+        tried.server.replies = [openai_calls(("shell", {"command": "tail -f notes.txt"}), ("list_files", {}))]
+        done = await tried.run(spec={"tools": ("shell", "list_files"), "budget": AgentBudget(time_ms=6000)})
+
+    assert done.result is Result.GAVE_UP
+    [line] = steps(done)
+    assert line.startswith('shell {"command": "tail -f notes.txt"}: interrupted, ')
+
+
+async def test_no_half_of_a_key_is_shown_where_a_text_is_cut(tmp_path: Path) -> None:
+    path = "x" * (500 - len('{"path": "') - 6) + KEY
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [
+            openai_calls(("read_file", {"path": path})),
+            json_reply({"error": {"message": "y" * 460 + KEY * 2}}, 401),
+        ]
+        done = await tried.run(spec={"tools": ("read_file",)})
+
+    assert len(steps(done)) == 1
+    assert KEY[:5] not in repr(done)
+
+
 async def test_a_tool_that_the_job_does_not_list_is_not_there(tmp_path: Path) -> None:
     async with agents(tmp_path) as tried:
         tried.server.replies = [openai_calls(("shell", {"command": "touch x"})), openai_text("I could not.")]
@@ -208,13 +255,19 @@ async def test_a_model_that_has_failed_is_not_asked_again(tmp_path: Path) -> Non
         (ScriptedReply(200, b'{"id": "1", "choices": [', JSON, cut_after=9), Result.FAILED, "openai:small failed"),
         (ScriptedReply(200, b"<html>", {"Content-Type": "text/html"}), Result.FAILED, "openai:small failed"),
         (ScriptedReply(silent=True), Result.FAILED, "openai:small failed"),
+        (ScriptedReply(endless=1), Result.FAILED, "openai:small failed: it took too long"),
+        (ScriptedReply(endless=16 << 20), Result.FAILED, "openai:small failed: its answer is too long"),
+        (json_reply({}, 307, Location="/elsewhere"), Result.GAVE_UP, "it answered 307"),
+        (NO_CHOICES, Result.FAILED, "the model gave no valid answer"),
+        (HALF_A_CHARACTER, Result.FAILED, "the model gave no valid answer: UnicodeEncodeError"),
     ],
-    ids=["error", "refused", "cut-off", "no-json", "silent"],
+    ids=["error", "refused", "cut-off", "no-json", "silent", "trickle", "flood", "redirect", "no-choices", "half"],
 )  # fmt: skip
 async def test_a_failure_of_the_only_model_is_the_end_of_the_attempt(
     tmp_path: Path, reply: ScriptedReply, result: Result, said: str
 ) -> None:
-    async with agents(tmp_path, request_timeout_ms=1000 if reply.silent else 20_000) as tried:
+    slow = reply.silent or reply.endless == 1
+    async with agents(tmp_path, request_timeout_ms=1000 if slow else 20_000) as tried:
         tried.server.replies = [reply]
         done = await tried.run()
 
@@ -229,6 +282,25 @@ async def test_a_limit_of_the_provider_that_names_its_end_puts_the_attempt_off(t
         done = await tried.run()
 
     assert (done.result, done.snooze_ms) == (Result.SNOOZED, 7000)
+
+
+async def test_no_provider_puts_an_attempt_off_for_longer_than_a_day(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [json_reply({"error": {"message": "slow down"}}, 429, Retry_After="99999999999999")]
+        done = await tried.run()
+
+    assert (done.result, done.snooze_ms) == (Result.SNOOZED, DAY_MS)
+
+
+async def test_a_provider_that_does_not_report_tokens_is_limited_too(tmp_path: Path) -> None:
+    silent_about_usage = openai_calls(("list_files", {}), read=0, written=0)
+    async with agents(tmp_path, prices=PRICES) as tried:
+        tried.server.replies = [silent_about_usage] * 20
+        done = await tried.run(spec={"tools": ("list_files",), "budget": AgentBudget(tokens=800)})
+
+    assert (done.error or "").startswith("budget exhausted: tokens: ")
+    assert done.usage is not None
+    assert done.usage.cost_micros > 0
 
 
 async def test_an_attempt_that_has_changed_something_is_not_repeated_unless_the_job_says_so(tmp_path: Path) -> None:

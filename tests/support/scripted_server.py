@@ -33,6 +33,8 @@ class ScriptedReply(NamedTuple):
     cut_after: int | None = None
     #: Never answer.
     silent: bool = False
+    #: Send so many bytes again and again, for ever.
+    endless: int = 0
     #: Close the connection instead of an answer.
     hangs_up: bool = False
 
@@ -75,6 +77,8 @@ class ScriptedServer:
         if reply.hangs_up:
             assert request.transport is not None
             request.transport.abort()
+        if reply.endless:
+            return await self._send_endlessly(request, b" " * reply.endless)
         if reply.cut_after is not None:
             return await self._cut(request, reply)
         return web.Response(status=reply.status, body=reply.body, headers=dict(reply.headers))
@@ -85,6 +89,13 @@ class ScriptedServer:
         finally:
             self.given_up.set()
         del request
+
+    async def _send_endlessly(self, request: web.BaseRequest, piece: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        while True:
+            await response.write(piece)
+            await asyncio.sleep(0.01)
 
     async def _cut(self, request: web.BaseRequest, reply: ScriptedReply) -> web.StreamResponse:
         headers = {**reply.headers, "Content-Length": str(len(reply.body))}

@@ -38,6 +38,14 @@ def test_a_cost_is_rounded_up(price: ModelPrice | None, read: int, written: int,
     assert rules.cost_micros(price, read, written) == micros
 
 
+@pytest.mark.parametrize("reported", [-(10**9), 10**30])
+def test_no_report_of_a_provider_takes_usage_back_or_exceeds_a_store(reported: int) -> None:
+    spent = rules.after_answer(AgentSpending(input_tokens=7), "x:y", reported, reported, ModelPrice(input=1, output=1))
+
+    assert all(0 <= one < 2**63 for one in (spent.input_tokens, spent.output_tokens, spent.cost_micros))
+    assert spent.input_tokens >= 7
+
+
 def test_a_budget_allows_until_it_is_used_up() -> None:
     budget = AgentBudget(tokens=10, cost_micros=5, requests=2, tool_calls=2, actions=1)
 

@@ -52,6 +52,11 @@ _SHORT_WORD = 256
 _SPECIAL = str.maketrans({character: f"[{character}]" for character in "*?["})
 
 
+def is_in_repository(path: str) -> bool:
+    """Whether the path is `.git`, in any spelling that a file system may take for it, or lies in such a folder."""
+    return any(part.lower() == _REPOSITORY[0] for part in path.split("/"))
+
+
 class PathRules:
     """Whether a policy lets one command name a path."""
 

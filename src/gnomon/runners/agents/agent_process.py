@@ -20,6 +20,7 @@ from gnomon.core.agents import rules
 from gnomon.core.agents.rules import AgentSpending, ModelPrice
 from gnomon.core.agents.sessions import LONGEST_TURN
 from gnomon.core.agents.spec import AgentBudget
+from gnomon.core.durations import duration_text
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import truncate
@@ -174,7 +175,7 @@ class AgentProcess(SupervisedProcess):
                 self._count(message)
             case ModelFailure():
                 onwards = f"; asking {message.instead} from now on" if message.instead else ""
-                self._log.add("warning", f"{message.reason}{onwards}")
+                self._log.add("warning", f"{self._shown(message.reason)}{onwards}")
             case ToolRequest():
                 task = self._loop.create_task(self._call(message))
                 self._calls.add(task)
@@ -209,15 +210,23 @@ class AgentProcess(SupervisedProcess):
             refusal = rules.tool_refusal(self._budget, self._spent, request.tool)
             if refusal is not None:
                 self._exhausted(refusal)
+            if self._outcome is not None:
                 return
             self._spent = rules.after_tool_call(self._spent, request.tool)
             self._called[request.tool] = self._called.get(request.tool, 0) + 1
-            begun = time.monotonic()
-            done = await self._tools.call(request.tool, request.arguments)
-            spent_ms = round(1000 * (time.monotonic() - begun))
-            shown = truncate(json.dumps(request.arguments, ensure_ascii=False), _LONGEST_SHOWN)
-            self._log.add("tool", f"{request.tool} {shown}: {done.verdict}, {spent_ms} ms")
+            begun, verdict = time.monotonic(), "interrupted"
+            try:
+                done = await self._tools.call(request.tool, request.arguments)
+                verdict = done.verdict
+            finally:
+                spent_ms = round(1000 * (time.monotonic() - begun))
+                shown = self._shown(json.dumps(request.arguments, ensure_ascii=False))
+                self._log.add("tool", f"{request.tool} {shown}: {verdict}, {spent_ms} ms")
             self._send(ToolResult(request.call, done.text))
+
+    def _shown(self, text: str) -> str:
+        """The beginning of the text, without secrets: half of one would not be found any more."""
+        return truncate(self._log.redact(text), _LONGEST_SHOWN)
 
     def _finish(self, answer: AgentAnswer) -> None:
         value = msgspec.json.decode(answer.output)
@@ -236,13 +245,14 @@ class AgentProcess(SupervisedProcess):
 
     def _failure(self, failure: AgentFailure) -> AttemptOutcome:
         """The outcome of a failure: a provider that names the end of its refusal is asked again then."""
-        reason = f"{failure.reason} ({self._summary()})"
+        reason = f"{self._shown(failure.reason)} ({self._summary()})"
         changed = not rules.may_repeat_calls(self._called)
         if not failure.temporary or (changed and not self._may_be_repeated):
             return give_up_outcome(reason)
         if failure.after_ms:
-            self._log.add("warning", f"{reason}; trying again after {failure.after_ms / 1000:g} s")
-            return AttemptOutcome(result=Result.SNOOZED, snooze_ms=failure.after_ms)
+            after_ms = min(failure.after_ms, rules.LONGEST_WAIT_MS)
+            self._log.add("warning", f"{reason}; trying again after {duration_text(after_ms)}")
+            return AttemptOutcome(result=Result.SNOOZED, snooze_ms=after_ms)
         return failed_outcome(reason)
 
     def _exhausted(self, limit: str) -> None:

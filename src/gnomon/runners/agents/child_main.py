@@ -48,7 +48,12 @@ _CORRECTIONS = 3
 _LONGEST_LINE = 64 << 20
 #: The key of servers that want none: the clients insist on one.
 _NO_KEY = "none"
-_LONGEST_REASON = 500
+#: The worker shortens a reason further, once it has removed secrets.
+_LONGEST_REASON = 65_536
+#: The memory that an answer may take, in bytes.
+_MOST_MEMORY = 512 << 20
+#: A token has about so many bytes.
+_TOKEN_BYTES = 4
 #: The statuses of a provider that a later request may not get.
 _TEMPORARY = frozenset((408, 409, 425, 429))
 
@@ -60,6 +65,7 @@ def main() -> NoReturn:
     die_with_parent(supervise(worker))
     # A core dump would contain the keys.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
     asyncio.run(_Conversation(answers).run())
     os._exit(0)
 
@@ -125,6 +131,8 @@ class _Conversation:
             return models.failure
         except (AgentRunError, UserError) as error:
             return AgentFailure(_one_line(f"the model gave no valid answer: {error}"), temporary=True)
+        except Exception as error:  # noqa: BLE001 - the library stumbles over some answers
+            return AgentFailure(_one_line(f"the model gave no valid answer: {_described(error)}"), temporary=True)
 
     async def _answer(self, request: AgentRequest, models: "_Models") -> AgentAnswer:
         from pydantic_ai import Agent, ModelRetry, StructuredDict, UsageLimits
@@ -218,17 +226,19 @@ class _Models:
         granted = await self._conversation.permission(current)
         limits: Any = {} if granted.max_tokens is None else {"max_tokens": granted.max_tokens}
         try:
-            answer = await model.request(messages, {**(settings or {}), **limits}, parameters)
-        except (ModelAPIError, UnexpectedModelBehavior) as error:
+            # The client limits the time between two parts of an answer only.
+            async with asyncio.timeout(self._timeout):
+                answer = await model.request(messages, {**(settings or {}), **limits}, parameters)
+        except (ModelAPIError, UnexpectedModelBehavior, TimeoutError, MemoryError) as error:
             self._failed(current, error)
             return None
-        used = answer.usage
-        self._conversation.send(Answered(current, used.input_tokens, used.output_tokens))
+        self._conversation.send(Answered(current, *_tokens(messages, answer)))
         return answer
 
     def _failed(self, model: str, error: Exception) -> None:
         """Give up on the current model; _NoModelLeftError if it was the last one."""
-        status = getattr(error, "status_code", None)
+        # Of a redirect, only the client knows the status.
+        status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
         temporary = status is None or status in _TEMPORARY or status >= 500
         after_ms = round(1000 * (getattr(error, "retry_after", None) or 0)) if status == 429 else 0
         reason = f"{model} failed: {_said(error, status)}"
@@ -239,14 +249,40 @@ class _Models:
             raise _NoModelLeftError
 
 
+def _tokens(messages: Any, answer: Any) -> tuple[int, int]:  # noqa: ANN401 - of the library
+    """The tokens that were read and written; about as many as the bytes stand for, if the provider does not say."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    used = answer.usage
+    if used.input_tokens > 0 or used.output_tokens > 0:
+        return used.input_tokens, used.output_tokens
+    read, written = (len(ModelMessagesTypeAdapter.dump_json(one)) for one in (list(messages), [answer]))
+    return -(-read // _TOKEN_BYTES), -(-written // _TOKEN_BYTES)
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 def _said(error: Exception, status: int | None) -> str:
     """The error of a provider on one line: the status, and the message in its body."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(_root_of(error), MemoryError):
+        return "its answer is too long"
     if status is None:
         return _one_line(str(error))
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else body
     message = inner.get("message", "") if isinstance(inner, dict) else inner
     return _one_line(f"it answered {status}{f': {message}' if message else ''}")
+
+
+def _root_of(error: BaseException) -> BaseException:
+    """The error that all others follow from: clients put errors of their own around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _one_line(text: str) -> str:
@@ -258,19 +294,24 @@ def _model(access: ModelEndpoint, timeout: float) -> "Model":
     """The model, whose client never retries by itself. Only the library of its provider is loaded."""
     name = access.model.partition(":")[2]
     given: dict[str, Any] = {"api_key": access.token or _NO_KEY, "max_retries": 0, "timeout": timeout}
+    # A redirect would take the prompt, and the key of some providers, to a host that the settings do not name.
+    direct = {"follow_redirects": False, "timeout": timeout}
     if access.url:
         given["base_url"] = access.url
     if access.kind == "anthropic":
         from anthropic import AsyncAnthropic
+        from anthropic import DefaultAsyncHttpxClient as AnthropicHttpClient
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
-        return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=AsyncAnthropic(**given)))
-    from openai import AsyncOpenAI
+        client = AsyncAnthropic(**given, http_client=AnthropicHttpClient(**direct))
+        return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=AsyncOpenAI(**given)))
+    opened = AsyncOpenAI(**given, http_client=DefaultAsyncHttpxClient(**direct))
+    return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=opened))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from gnomon.core.commands.paths import PathRules
+from gnomon.core.commands.paths import PathRules, is_in_repository
 from gnomon.core.commands.policy import CommandPolicy
 from gnomon.errors import CommandRefused, truncate
 from gnomon.runners.real_files import RealFiles
@@ -47,6 +47,9 @@ class FileTools:
         raw = content.encode(errors="replace")
         if len(raw) > MOST_WRITTEN:
             raise OSError(0, f"the content has {len(raw)} bytes; at most {MOST_WRITTEN} are allowed")
+        if is_in_repository(path) or is_in_repository(self._allowed(path)):
+            # The files there name programs that git starts.
+            raise CommandRefused(f"forbidden path argument: {truncate(path)} (it lies in the folder of a repository)")
         with self._parent(path) as (folder, name):
             flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
