@@ -75,7 +75,9 @@ def check(model: ScriptedServer, done: Any) -> None:  # noqa: ANN401 - the respo
 @pytest.mark.req("Z-03")
 async def test_an_agent_needs_nothing_but_two_files(tmp_path: Path, model: ScriptedServer) -> None:
     jobs = tmp_path / "jobs.yaml"
-    jobs.write_text(json.dumps({"jobs": [TRIAGE]}))
+    agent = {**TRIAGE["agent"], "tools": ["list_files", "gnomon.list_jobs"]}
+    jobs.write_text(json.dumps({"jobs": [{**TRIAGE, "agent": agent}]}))
+    model.replies[2] = openai_calls(("gnomon_list_jobs", {}))
     config = settings(model, tmp_path)
 
     def work() -> Any:  # noqa: ANN401 - the response of the API
@@ -96,6 +98,8 @@ async def test_an_agent_needs_nothing_but_two_files(tmp_path: Path, model: Scrip
                 return client.finished(client.trigger("triage").execution_id)
 
     check(model, await asyncio.to_thread(work))
+    [listing] = tool_results(model.requests[-1].json)
+    assert '"job":"triage"' in listing
 
 
 @pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)

@@ -14,25 +14,32 @@ from gnomon.core.agents.spec import ToolName
 from gnomon.core.jobs.agent_fields import AGENT_FIELDS, BUDGET_FIELDS
 from gnomon.core.model import Result
 from gnomon.core.runs.workflow import AGENT
+from gnomon.core.verb_names import CHANGING_VERBS, READING_VERBS
 from runners.test_agents import agents, output, steps
 from support.model_servers import openai_calls
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
-JOBS, SETTINGS = (
+JOBS, SETTINGS, WATCH = (
     yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 
 
 def test_the_job_and_the_settings_of_the_page_fit_together() -> None:
-    [job] = gnomon.read_jobs(JOBS["jobs"], now=0)
-
-    check_agents(job.workflow, agent_catalog(load(file=SETTINGS).agents))
+    for job in gnomon.read_jobs([*JOBS["jobs"], *WATCH["jobs"]], now=0):
+        check_agents(job.workflow, agent_catalog(load(file=SETTINGS).agents))
 
 
 def test_the_page_has_every_field_and_every_tool() -> None:
     described = re.findall(r"^\| `([a-z_]+)` \|", PAGE, re.MULTILINE)
 
     assert sorted(described) == sorted((*AGENT_FIELDS, *BUDGET_FIELDS, *ToolName))
+
+
+@pytest.mark.parametrize(("effect", "names"), [("read", READING_VERBS), ("change something", CHANGING_VERBS)])
+def test_the_page_has_every_verb(effect: str, names: tuple[str, ...]) -> None:
+    [row] = re.findall(rf"^\| (`.*`) \| {effect}\b", PAGE, re.MULTILINE)
+
+    assert row == ", ".join(f"`{name}`" for name in names)
 
 
 @pytest.mark.timeout(60)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from gnomon.adapters.host import LoadSampler, RandomIds
+from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings
@@ -205,7 +206,14 @@ class LocalExecution(ExecutionServices):
         self.worker = Worker(
             context.store,
             self.workflow_cache,
-            build_runner(functions, settings, imports, wake=wake_ups.work, on_start=on_started),
+            build_runner(
+                functions,
+                settings,
+                imports,
+                wake=wake_ups.work,
+                on_start=on_started,
+                verbs=StoreVerbs(context.store, settings, context.clock, changed=self._check_all_soon),
+            ),
             context.gate,
             context.clock,
             context.events,
@@ -227,6 +235,11 @@ class LocalExecution(ExecutionServices):
             component_names.WORKER: self.worker.backoff,
             **super().backoffs,
         }
+
+    def _check_all_soon(self) -> None:
+        """Look at ticks, too: a model has changed a job."""
+        self._wake_ups.tick.set()
+        self.check_soon()
 
     async def begin(self) -> None:
         """Register the worker; if no other process can be alive, also end the attempts that others left behind."""

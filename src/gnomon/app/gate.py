@@ -76,9 +76,9 @@ def build_command_policy(
     )
 
 
-def build_model_actions(settings: Settings, store: Store, clock: Clock) -> ModelActions:
+def build_model_actions(settings: Settings, store: Store, clock: Clock, *, reserved: bool = False) -> ModelActions:
     """The budget of the changes that models make."""
-    return ModelActions(command_rules(settings), store.actions, clock, RandomIds())
+    return ModelActions(command_rules(settings), store.actions, clock, RandomIds(), reserved=reserved)
 
 
 def command_rules(settings: Settings) -> CommandRules:

@@ -148,7 +148,7 @@ class LocalGateway:
 async def open_local(settings: Settings, who: RequestActor, *, make: bool = False) -> AsyncIterator[Gateway]:
     """The gateway to the store that the settings name; NoDatabase if it is a missing file and not `make`."""
     async with Operations.open(settings, make=make) as operations:
-        yield LocalGateway(_services_without_scheduler(operations, settings), who)
+        yield LocalGateway(services_without_scheduler(operations, settings), who)
 
 
 @asynccontextmanager
@@ -159,10 +159,12 @@ async def open_empty(settings: Settings, who: RequestActor) -> AsyncIterator[Gat
     clock = SystemClock()
     settings = replace(Settings(), channels=settings.channels, agents=settings.agents)
     operations = Operations(MemoryStore(clock.now), settings)
-    yield LocalGateway(_services_without_scheduler(operations, settings), who)
+    yield LocalGateway(services_without_scheduler(operations, settings), who)
 
 
-def _services_without_scheduler(operations: Operations, settings: Settings) -> ApiServices:
+def services_without_scheduler(
+    operations: Operations, settings: Settings, *, changed: Callable[[], None] = lambda: None
+) -> ApiServices:
     """The services of a process that answers only itself: no loop waits for changes, and no caller has to log in."""
     return api_services(
         operations,
@@ -172,7 +174,7 @@ def _services_without_scheduler(operations: Operations, settings: Settings) -> A
         health=_health_unavailable,
         busy=lambda: False,
         login_failed=lambda _error, _address: None,
-        changed=lambda: None,
+        changed=changed,
     )
 
 

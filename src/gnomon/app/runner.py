@@ -19,6 +19,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import GnomonError, UsageError
 from gnomon.ports.execution import Runner
 from gnomon.runners.agents.agent_runner import AgentEnvironment, agents_are_installed
+from gnomon.runners.agents.tools import SchedulerVerbs
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.runners.runner import FunctionRunner, NotifyingRunner
 from gnomon.runners.workspace import Workspace
@@ -59,10 +60,11 @@ def build_runner(
     wake: asyncio.Event,
     on_start: Callable[[Sequence[Assignment]], None] | None = None,
     has_database: bool = True,
+    verbs: SchedulerVerbs | None = None,
 ) -> Runner:
     """The runner of this process. It sets `wake` when an attempt has ended, and calls `on_start` when some start.
 
-    `has_database` is false for a worker that receives its tasks over NATS.
+    `has_database` is false for a worker that receives its tasks over NATS. `verbs` are for the models of agents.
     """
     workspace = command_workspace(settings, sqlite_path(settings.database.url) if has_database else None)
     if settings.shell.workspace:
@@ -75,7 +77,7 @@ def build_runner(
         shell=settings.shell,
         workspace=workspace,
         http=HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")),
-        agents=agent_environment(settings),
+        agents=agent_environment(settings, verbs),
         security=settings.security,
         on_finished=partial(_set_threadsafe, asyncio.get_running_loop(), wake),
         imports=tuple(imports),
@@ -83,13 +85,13 @@ def build_runner(
     return runner if on_start is None else NotifyingRunner(runner, on_start)
 
 
-def agent_environment(settings: Settings) -> AgentEnvironment | None:
+def agent_environment(settings: Settings, verbs: SchedulerVerbs | None) -> AgentEnvironment | None:
     """The agents that this process can run; None without providers, or without the extra `agents`."""
     if not settings.agents.providers or not agents_are_installed():
         return None
     # A client of their own: its resolver belongs to the event loop of processes.
     http = HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts"))
-    return AgentEnvironment(settings.agents, http, secret_reader(settings.secrets))
+    return AgentEnvironment(settings.agents, http, secret_reader(settings.secrets), verbs)
 
 
 def command_workspace(settings: Settings, database: str | None) -> Workspace:

@@ -12,6 +12,7 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
+from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.coordination import ClockSynchronizer
 from gnomon.app.gate import build_gate
 from gnomon.app.maintenance import build_pinger
@@ -69,7 +70,15 @@ class WorkerProcess:
         self.worker = Worker(
             store,
             WorkflowCache(store.jobs),
-            build_runner(options.functions, settings, options.imports, wake=self.wake, on_start=self._pinger.started),
+            build_runner(
+                options.functions,
+                settings,
+                options.imports,
+                wake=self.wake,
+                on_start=self._pinger.started,
+                # The schedulers find what models change by themselves.
+                verbs=StoreVerbs(store, settings, clock, changed=lambda: None),
+            ),
             build_gate(settings, store, clock),
             clock,
             self.events,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gnomon.core.agents import rules
 from gnomon.core.agents.rules import AgentSpending, ModelPrice
-from gnomon.core.agents.spec import AgentBudget
+from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.runs.expressions import DataAllowance
 from gnomon.core.runs.prompts import framed_prompt
 
@@ -81,6 +81,19 @@ def test_calls_that_only_read_may_be_repeated() -> None:
     assert rules.may_repeat_calls(["read_file", "list_files", "http_get"])
     assert not rules.may_repeat_calls(["read_file", "write_file"])
     assert not rules.may_repeat_calls(["tickets.close"])
+
+
+def test_verbs_of_the_scheduler_are_actions_if_they_change_something() -> None:
+    reading, changing = (
+        AgentSpec(tools=("gnomon.list_jobs",)),
+        AgentSpec(tools=("gnomon.list_jobs", "gnomon.pause_job")),
+    )
+
+    assert (reading.reserved_actions, reading.changes_something) == (0, False)
+    assert (changing.reserved_actions, changing.changes_something) == (10, True)
+    assert rules.may_repeat_calls(["gnomon.list_jobs"])
+    assert not rules.may_repeat_calls(["gnomon.pause_job"])
+    assert rules.after_tool_call(AgentSpending(), "gnomon.pause_job").actions == 1
 
 
 def test_amounts_are_shown_as_money() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.verb_names import CHANGING_VERBS, READING_VERBS
+
 DEFAULT_REQUESTS, DEFAULT_TOOL_CALLS, DEFAULT_ACTIONS = 50, 50, 10
 
 
@@ -22,10 +24,15 @@ class ToolName(StrEnum):
     HTTP_GET = "http_get"
 
 
+#: The beginning of tools that are verbs of the scheduler.
+VERB_PREFIX = "gnomon."
+_READING_TOOLS = tuple(f"{VERB_PREFIX}{name}" for name in READING_VERBS)
+#: All tools, as a definition names them.
+TOOLS: tuple[str, ...] = (*ToolName, *_READING_TOOLS, *(f"{VERB_PREFIX}{name}" for name in CHANGING_VERBS))
 #: The tools that change nothing: an attempt that was lost may be repeated if it had no others.
-HARMLESS_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, ToolName.HTTP_GET))
+HARMLESS_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, ToolName.HTTP_GET, *_READING_TOOLS))
 #: The tools whose calls are no actions.
-FREE_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES))
+FREE_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, *_READING_TOOLS))
 
 
 class AgentBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.core.agents.rules import MICROS
-from gnomon.core.agents.spec import ISOLATED, AgentBudget, AgentSpec, ToolName
+from gnomon.core.agents.spec import ISOLATED, TOOLS, VERB_PREFIX, AgentBudget, AgentSpec, ToolName
 from gnomon.core.durations import duration_text
 from gnomon.core.jobs.fields import NAME, FieldReader, is_storable
 from gnomon.core.jobs.inputs import read_schema
@@ -101,9 +101,12 @@ def _session(fields: FieldReader) -> str:
 def _tools(fields: FieldReader) -> tuple[str, ...]:
     found: list[str] = []
     for path, value in fields.entries("tools", most=MOST_TOOLS):
-        if not isinstance(value, str) or value not in tuple(ToolName):
-            meant = nearest(value, list(ToolName)) if isinstance(value, str) else None
-            hint = f"did you mean {meant}?" if meant else f"the tools are {', '.join(ToolName)}"
+        if not isinstance(value, str) or value not in TOOLS:
+            meant = nearest(value, list(TOOLS)) if isinstance(value, str) else None
+            known = (
+                f"the tools are {', '.join(ToolName)} and the verbs of the scheduler, such as {VERB_PREFIX}list_jobs"
+            )
+            hint = f"did you mean {meant}?" if meant else known
             raise FieldError(path, value, f"is no tool: {hint}")
         if value in found:
             raise FieldError(path, value, "is named a second time")

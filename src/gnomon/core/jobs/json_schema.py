@@ -3,7 +3,7 @@
 from itertools import combinations
 from typing import Any, get_args
 
-from gnomon.core.agents.spec import ToolName
+from gnomon.core.agents.spec import TOOLS
 from gnomon.core.announcements.model import AnnounceMoment
 from gnomon.core.announcements.text import LONGEST_TEMPLATE
 from gnomon.core.commands.sandbox import SandboxMode
@@ -458,7 +458,7 @@ def _agent_schema() -> _Schema:
             "type": "array",
             "maxItems": MOST_TOOLS,
             "uniqueItems": True,
-            "items": {"enum": [str(tool) for tool in ToolName]},
+            "items": {"enum": [str(tool) for tool in TOOLS]},
             "description": "The tools that the model may call: none unless listed.",
         },
         "budget": _mapping("The limits of one attempt; each ends the run for good.", _budget_fields()),

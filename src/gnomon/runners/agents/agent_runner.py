@@ -11,7 +11,7 @@ from msgspec import Raw
 from gnomon.config.agents import AgentSettings
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import models_of, prefixed_prompt
-from gnomon.core.agents.spec import ISOLATED, AgentSpec
+from gnomon.core.agents.spec import ISOLATED, VERB_PREFIX, AgentSpec
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
@@ -19,7 +19,7 @@ from gnomon.errors import FieldError
 from gnomon.ports.http import HttpSender
 from gnomon.runners.agents.agent_process import AgentProcess
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint
-from gnomon.runners.agents.tools import DESCRIPTIONS, AgentTools
+from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.open_files import inherited_open_files_limit
 from gnomon.runners.process_memory import memory_reads_forbidden
@@ -52,6 +52,8 @@ class AgentEnvironment(NamedTuple):
     http: HttpSender | None
     #: Reads the secrets that the settings name.
     read_secret: Callable[[str], str]
+    #: The verbs of the scheduler; None on a worker without a database.
+    verbs: SchedulerVerbs | None = None
 
 
 class AgentRunner:
@@ -59,12 +61,13 @@ class AgentRunner:
 
     def __init__(self, environment: RunnerEnvironment, agents: AgentEnvironment, commands: ShellExecutor) -> None:
         self._environment = environment
-        self._settings, self._http, self._read_secret = agents
+        self._settings, self._http, self._read_secret, self._verbs = agents
         self._commands = commands
 
     def request(self, attempt: RunningAttempt) -> AgentRequest:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
         spec, run = _spec_of(attempt), attempt.assignment.run
+        self._check_tools(spec)
         models = tuple(map(self._access, models_of(spec, self._settings.model)))
         keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
         attempt.log.redact_with(redactor(keys))
@@ -76,7 +79,7 @@ class AgentRunner:
             prompt=prefixed_prompt(run.schedule_uid or run.workflow_id, attempt.job, prompt),
             instructions=spec.instructions,
             models=models,
-            tools=tuple(DESCRIPTIONS[tool] for tool in spec.tools),
+            tools=tuple(map(tool_description, spec.tools)),
             output_schema=spec.output_schema,
             history=Raw(attempt.assignment.history or b"[]"),
             request_timeout_ms=self._settings.request_timeout_ms,
@@ -87,7 +90,7 @@ class AgentRunner:
     def started(self, attempt: RunningAttempt, request: AgentRequest) -> AgentProcess:
         """Start the process. It ends with the thread that calls this."""
         spec, step = _spec_of(attempt), attempt.assignment.step
-        tools = AgentTools(spec, attempt, self._commands, self._http)
+        tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs)
         return AgentProcess(
             request,
             attempt,
@@ -98,6 +101,11 @@ class AgentRunner:
             may_be_repeated=step.retry is not None,
             max_output_bytes=self._environment.max_output_bytes,
         )
+
+    def _check_tools(self, spec: AgentSpec) -> None:
+        for tool in spec.tools:
+            if tool.startswith(VERB_PREFIX) and self._verbs is None:
+                raise FieldError("agent.tools", tool, NO_SCHEDULER)
 
     def _access(self, model: str) -> ModelEndpoint:
         if not model:

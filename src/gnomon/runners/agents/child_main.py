@@ -169,7 +169,7 @@ class _Conversation:
             return await self.call(described.name, arguments)
 
         return Tool.from_schema(
-            call, name=described.name, description=described.description, json_schema=described.schema
+            call, name=described.model_name, description=described.description, json_schema=described.schema
         )
 
 

@@ -23,9 +23,15 @@ class ModelEndpoint(Struct, frozen=True, kw_only=True):
 class ToolDescription(Struct, frozen=True, kw_only=True):
     """A tool as the model sees it."""
 
+    #: As the definition and the log name it.
     name: str
     description: str
     schema: dict[str, Any]
+
+    @property
+    def model_name(self) -> str:
+        """Its name for the model: providers allow no dots in names."""
+        return self.name.replace(".", "_")
 
 
 # ---- to the process ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tools of agents: commands, files and requests under the guarded policy, whatever the profile of the security.
+"""The tools of agents: commands, files, requests and verbs under the guarded policy, whatever the security profile.
 
 Every call has a result that the model gets: the output framed as data, or the reason of a refusal.
 """
@@ -6,12 +6,14 @@ Every call has a result that the model gets: the output framed as data, or the r
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from gnomon.core.agents.rules import framed_data, may_reach
-from gnomon.core.agents.spec import AgentSpec, ToolName
+from gnomon.core.agents.spec import VERB_PREFIX, AgentSpec, ToolName
 from gnomon.core.pings import is_http_url
 from gnomon.errors import AddressRefused, CommandRefused, GnomonError, truncate
 from gnomon.ports.http import HttpRequest, HttpSender
@@ -26,6 +28,7 @@ _HTTP_TIMEOUT_MS = 30_000
 _MOST_BODY = 65_536
 _MOST_COMMAND_OUTPUT = 65_536
 _ALLOWED = "allowed"
+NO_SCHEDULER = "needs the scheduler, which this worker cannot reach: it has no database"
 
 _PATH = {"path": {"type": "string", "description": "A path in the workspace."}}
 DESCRIPTIONS: Mapping[str, ToolDescription] = {
@@ -75,14 +78,41 @@ DESCRIPTIONS: Mapping[str, ToolDescription] = {
 }
 
 
+def tool_description(name: str) -> ToolDescription:
+    """The tool as the model sees it."""
+    if not name.startswith(VERB_PREFIX):
+        return DESCRIPTIONS[name]
+    # Only agents with such tools need the table of the verbs.
+    from gnomon.core.verbs import find_verb
+
+    verb = find_verb(name.removeprefix(VERB_PREFIX))
+    return ToolDescription(name=name, description=verb.about, schema=verb.schema)
+
+
+class SchedulerVerbs(Protocol):
+    """The verbs of the scheduler, for the models of agents."""
+
+    async def call(self, verb: str, arguments: Mapping[str, object], *, job: str, tenant: str) -> str:
+        """The answer for the model that works for the job. UsageError if the verb is refused, or fails.
+
+        It may be called on any event loop.
+        """
+        ...
+
+
 class AgentTools:
     """The tools of one attempt."""
 
     def __init__(
-        self, spec: AgentSpec, attempt: RunningAttempt, commands: ShellExecutor, http: HttpSender | None
+        self,
+        spec: AgentSpec,
+        attempt: RunningAttempt,
+        commands: ShellExecutor,
+        http: HttpSender | None,
+        verbs: SchedulerVerbs | None,
     ) -> None:
         self._spec, self._attempt = spec, attempt
-        self._commands, self._http = commands, http
+        self._commands, self._http, self._verbs = commands, http, verbs
         self._tools: Mapping[str, Callable[[Mapping[str, object]], Awaitable[str]]] = {
             ToolName.SHELL: self._shell,
             ToolName.READ_FILE: self._read_file,
@@ -104,9 +134,16 @@ class AgentTools:
         return ToolVerdict(framed_data(storable(self._attempt.log.redact(text))), _ALLOWED)
 
     def _tool(self, name: str) -> Callable[[Mapping[str, object]], Awaitable[str]]:
-        if name not in self._spec.tools or name not in self._tools:
+        if name not in self._spec.tools:
             raise CommandRefused(f"the job does not list the tool {truncate(name)}")
+        if name.startswith(VERB_PREFIX):
+            return partial(self._call_verb, name.removeprefix(VERB_PREFIX))
         return self._tools[name]
+
+    async def _call_verb(self, verb: str, arguments: Mapping[str, object]) -> str:
+        if self._verbs is None:
+            raise CommandRefused(NO_SCHEDULER)
+        return await self._verbs.call(verb, arguments, job=self._attempt.job, tenant=self._attempt.tenant)
 
     async def _shell(self, arguments: Mapping[str, object]) -> str:
         command = text_argument(arguments, "command")

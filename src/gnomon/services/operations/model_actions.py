@@ -13,8 +13,11 @@ from gnomon.ports.runtime import Clock, Ids
 class ModelActions:
     """Counts each change of a model as an action of its tenant, as the start of a guarded command is one."""
 
-    def __init__(self, rules: CommandRules, actions: ActionCounts, clock: Clock, ids: Ids) -> None:
-        self._rules = rules
+    def __init__(
+        self, rules: CommandRules, actions: ActionCounts, clock: Clock, ids: Ids, *, reserved: bool = False
+    ) -> None:
+        """`reserved` says that they are counted already, with the attempt of the agent that makes the changes."""
+        self._rules, self._reserved = rules, reserved
         self._actions = actions
         self._clock, self._ids = clock, ids
 
@@ -24,7 +27,7 @@ class ModelActions:
 
         A change that is refused costs nothing. One that may have been made counts.
         """
-        limit = self._rules.action_limit(OriginKind.MCP.value)
+        limit = None if self._reserved else self._rules.action_limit(OriginKind.MCP.value)
         if limit is None:
             yield
             return
