@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
 from support.fleet_topologies import Topology, running_topology
-from support.gnomon_processes import up
+from support.gnomon_processes import GnomonProcess, up
 from support.model_servers import openai_calls, openai_text, tool_results
 from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
 
@@ -102,6 +105,22 @@ async def test_an_agent_needs_nothing_but_two_files(tmp_path: Path, model: Scrip
     assert '"job":"triage"' in listing
 
 
+def read_tokens_counted(server: GnomonProcess) -> float:
+    """The tokens in the metrics of the server, once it has counted both attempts."""
+    [shown] = [line for line in server.read if "metrics and probes on " in line]
+    page = shown.split()[-1] + "/metrics"
+    found: dict[str, float] = {}
+    for _ in range(100):
+        with urlopen(page, timeout=10) as answer:  # noqa: S310 - our own server
+            families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+        of_job = [one for one in families["hanzo_scheduler_agent_tokens"].samples if one.labels["job"] == "triage"]
+        found = {one.labels["direction"]: one.value for one in of_job if one.labels["model"] == "local:small"}
+        if found.get("input", 0) >= 30:
+            break
+        time.sleep(0.1)
+    return sum(found.values())
+
+
 @pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)
 async def test_agents_run_on_the_workers_of_a_fleet(
     tmp_path: Path, url: str, model: ScriptedServer, shape: Topology
@@ -110,7 +129,7 @@ async def test_agents_run_on_the_workers_of_a_fleet(
 
     def work() -> Any:  # noqa: ANN401 - the response of the API
         with (
-            running_topology(shape, url, **KEY) as there,
+            running_topology(shape, url, **KEY, GNOMON_METRICS__ENABLED="true", GNOMON_METRICS__PORT="0") as there,
             there.server("--config", str(config)) as running,
             there.worker("--config", str(config)),
             gnomon.Client(running.line_with("answering on ").split()[-1]) as client,
@@ -119,11 +138,13 @@ async def test_agents_run_on_the_workers_of_a_fleet(
                 client.register({**TRIAGE, "agent": {"model": "elsewhere:small", "prompt": "x"}})
             assert "agent.model" in str(refused.value)
             client.register(TRIAGE)
-            return client.finished(client.trigger("triage").execution_id), client.agent_usage(), client.sessions()
+            done = client.finished(client.trigger("triage").execution_id)
+            return done, client.agent_usage(), client.sessions(), read_tokens_counted(running)
 
-    done, usage, sessions = await asyncio.to_thread(work)
+    done, usage, sessions, counted = await asyncio.to_thread(work)
 
     check(model, done)
+    assert counted == sum(one.input_tokens + one.output_tokens for one in usage.days)
     # The attempt that was put off had asked twice, and got one answer.
     spent = [(one.model, one.attempts, one.requests, one.input_tokens, one.tool_calls) for one in usage.days]
     assert spent == [("local:small", 2, 4, 30, 2)]

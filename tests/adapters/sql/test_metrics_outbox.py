@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 
+from contracts.agent_usage import SPENT, AgentUsageContract
 from gnomon.adapters.sql import SqlStore, open_store
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
 from gnomon.adapters.sql.metrics_outbox import add_to_outbox
@@ -78,6 +80,20 @@ async def uncounted(store: SqlStore) -> int:
         lambda conn: conn.exec_driver_sql("SELECT count(*) FROM metrics_outbox").scalar_one()
     )
     return found
+
+
+@pytest.mark.req("H-14")
+async def test_the_usage_of_an_agent_is_counted_with_its_attempt_once(store: SqlStore, worker: SqlStore) -> None:
+    one = await AgentUsageContract().ended(store, 1, SPENT)
+    for late in (replace(one, fence=one.fence + 1), one, one):
+        await worker.attempts.report([late])
+    server = Server(store)
+
+    await server.reader.step()
+
+    counters, job = server.recorder.counters, ("triage", "openai:small")
+    assert +Counter(counters["agent_tokens"]) == {(*job, "input"): 100, (*job, "output"): 20}
+    assert +Counter(counters["agent_cost_micros"]) == {job: 1500}
 
 
 @pytest.mark.req("H-14")

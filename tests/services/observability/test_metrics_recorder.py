@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.core.ledger.plan import plan, run_record
-from gnomon.core.metrics import METRICS, OTHER_LABEL, MetricKind
+from gnomon.core.metrics import METRICS, OTHER_LABEL, MetricChanges, MetricKind
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.services.observability.metrics import BoundedLabels, Histogram, MetricsRecorder
 
@@ -36,6 +36,18 @@ def test_a_hundred_thousand_jobs_leave_as_many_labels_as_there_is_room_for() -> 
     counted = meter.counters["dead_letters"]
     assert len(counted) == 51
     assert sum(counted.values()) == 100_000
+
+
+@pytest.mark.guarantee("S25")
+def test_models_without_end_leave_as_many_labels_as_there_is_room_for() -> None:
+    meter = MetricsRecorder(max_jobs=1)
+    for number in range(100):
+        meter.count_changes(MetricChanges(counts=(("agent_cost_micros", ("triage", f"local:{number}"), 1),)))
+
+    counted = meter.counters["agent_cost_micros"]
+    # And the one that all others share, of this job, and from before any agent has run.
+    assert len(counted) == 22
+    assert sum(counted.values()) == 100
 
 
 def test_a_number_on_a_bound_belongs_under_it() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
@@ -47,6 +48,10 @@ class CommitMetrics(ABC):
     def job_label(self, job: str) -> str:
         """The label of a job."""
         return job
+
+    def model_label(self, model: str) -> str:
+        """The label of a model."""
+        return model
 
     def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
@@ -87,6 +92,8 @@ class CommitMetrics(ABC):
                 self.add("commands_denied", WORKER_RULE)
             if one.wait_reason is WaitReason.RETRY:
                 self.add("retries", self._job(one.run))
+            if one.usage is not None and one.usage.model:
+                self._spent(self._job(one.run), self.model_label(one.usage.model), one.usage)
 
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""
@@ -119,6 +126,12 @@ class CommitMetrics(ABC):
         """See ActivityObserver.graph_runs_ended."""
         for run in runs:
             self.graph_ended(run.run_id, run.schedule_id or run.workflow_id)
+
+    def _spent(self, job: str, model: str, spent: AgentSpending) -> None:
+        """Count what an agent has used; before the first answer of a model that is nothing."""
+        self.add("agent_tokens", job, model, "input", count=spent.input_tokens)
+        self.add("agent_tokens", job, model, "output", count=spent.output_tokens)
+        self.add("agent_cost_micros", job, model, count=spent.cost_micros)
 
     def _job(self, run: Run) -> str:
         return self.job_label(run.schedule_id or run.workflow_id)

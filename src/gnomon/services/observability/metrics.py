@@ -28,6 +28,8 @@ from gnomon.services.observability.outbox_reader import OutboxReader
 
 #: How many names of events, and of steps of a job, have labels of their own.
 _MOST_NAMES = 100
+#: How many models have labels of their own.
+_MOST_MODELS = 20
 #: How many runs may wait until their steps are counted.
 _MOST_GRAPHS = 10_000
 _NOT_FIRED = (
@@ -45,6 +47,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "dag_steps": [(OTHER_LABEL, OTHER_LABEL, state.lower()) for state in sorted(TERMINAL)],
     "ticks_decided": [(OTHER_LABEL, *one) for one in _NOT_FIRED],
     "announcements": [(OTHER_LABEL, result) for result in ("sent", "silent", "delayed", "given_up")],
+    "agent_tokens": [(OTHER_LABEL, OTHER_LABEL, direction) for direction in ("input", "output")],
     "attempts_ended": [(result,) for result in Result],
     "commands_denied": [(rule,) for rule in (*PolicyRule, RATE_RULE, BUDGET_RULE, WORKER_RULE)],
     "auth_failures": [(reason,) for reason in RefusalReason],
@@ -107,6 +110,7 @@ class MetricsRecorder(CommitMetrics):
 
     def __init__(self, *, max_jobs: int) -> None:
         self.jobs = BoundedLabels(max_jobs)
+        self._models = BoundedLabels(_MOST_MODELS)
         self._introduced: set[str] = set()
         self._events, self._steps = BoundedLabels(_MOST_NAMES), dict[str, BoundedLabels]()
         self.counters: dict[str, dict[tuple[str, ...], int]] = {}
@@ -164,6 +168,10 @@ class MetricsRecorder(CommitMetrics):
         """See CommitMetrics.job_label."""
         return self.jobs.shown(job)
 
+    def model_label(self, model: str) -> str:
+        """See CommitMetrics.model_label."""
+        return self._models.shown(model)
+
     def count_changes(self, changes: MetricChanges) -> None:
         """Count what another process has committed. Metrics that a newer program added are left out."""
         for name, labels, count in changes.counts:
@@ -179,8 +187,9 @@ class MetricsRecorder(CommitMetrics):
             self.graph_ended(run, job)
 
     def _bounded(self, name: str, labels: Sequence[str]) -> Iterable[str]:
-        kinds = METRICS[name].labels
-        return (self.jobs.shown(label) if kind == "job" else label for kind, label in zip(kinds, labels, strict=True))
+        bounded = {"job": self.jobs, "model": self._models}
+        for kind, label in zip(METRICS[name].labels, labels, strict=True):
+            yield bounded[kind].shown(label) if kind in bounded else label
 
     def count_steps(self, job: str, steps: Sequence[tuple[str, str]]) -> None:
         """Count the steps of an ended run, each with its state."""
