@@ -123,7 +123,10 @@ def check_agents(agents: AgentSettings) -> None:
 def agent_catalog(agents: AgentSettings) -> AgentCatalog:
     """The models as the check of jobs sees them."""
     return AgentCatalog(
-        default_model=agents.model, providers=frozenset(agents.providers), priced=frozenset(agents.prices)
+        default_model=agents.model,
+        providers=frozenset(agents.providers),
+        priced=frozenset(agents.prices),
+        has_daily_limit=agents.max_cost_per_day > 0,
     )
 
 

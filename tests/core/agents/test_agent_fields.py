@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.config.agents import AgentSettings, ProviderKind, ProviderSettings, agent_catalog
 from gnomon.core.agents.catalog import AgentCatalog, check_agents
 from gnomon.core.agents.frequency import agent_warnings
+from gnomon.core.agents.rules import ModelPrice
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
+from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.core.jobs.export import job_as_data
 from gnomon.core.jobs.job import Job, warnings
 from gnomon.core.jobs.json_schema import job_file_schema
@@ -122,6 +125,23 @@ def test_a_model_that_the_settings_lack_is_refused(agent: object, field: str, re
 
 def test_a_model_of_the_settings_is_accepted() -> None:
     check_agents(job({"prompt": "x", "model": "openai:small", "budget": {"cost": 1}}).workflow, CATALOG)
+
+
+def test_a_limit_of_the_cost_of_a_day_needs_a_price_of_every_model() -> None:
+    limited = agent_catalog(
+        AgentSettings(
+            providers={"openai": ProviderSettings(kind=ProviderKind.OPENAI)},
+            prices={"openai:small": ModelPrice(input=0, output=0)},
+            max_cost_per_day=1,
+        )
+    )
+
+    check_agents(job({"prompt": "x", "model": "openai:small"}).workflow, limited)
+    with pytest.raises(FieldError, match=r"agents\.max_cost_per_day needs") as refused:
+        check_agents(job({"prompt": "x", "model": "openai:small", "fallbacks": ["openai:large"]}).workflow, limited)
+
+    assert refused.value.field == "agent.fallbacks[0]"
+    assert [daily_limit_micros(one) for one in (0, 1e-9, 2.5)] == [None, 1, 2_500_000]
 
 
 @pytest.mark.req("Z-10")

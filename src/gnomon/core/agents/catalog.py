@@ -17,6 +17,8 @@ class AgentCatalog(Struct, frozen=True, kw_only=True):
     providers: frozenset[str] = frozenset()
     #: The models with a price.
     priced: frozenset[str] = frozenset()
+    #: Whether the cost of a day is limited, so that every model needs a price.
+    has_daily_limit: bool = False
 
 
 def check_agents(workflow: Workflow, catalog: AgentCatalog | None, *, list_field: str = "dag") -> None:
@@ -41,7 +43,8 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
         raise FieldError(f"{path}.model", "", "is missing, and agents.model names none")
     models = models_of(spec, catalog.default_model)
     fields = [f"{path}.model", *(f"{path}.fallbacks[{number}]" for number in range(len(spec.fallbacks)))]
-    for field, model in zip(fields, (spec.model or catalog.default_model, *spec.fallbacks), strict=True):
+    models_in_order = (spec.model or catalog.default_model, *spec.fallbacks)
+    for field, model in zip(fields, models_in_order, strict=True):
         provider = model.partition(":")[0]
         if provider not in catalog.providers:
             near = nearest(provider, sorted(catalog.providers))
@@ -51,3 +54,6 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
     if spec.budget.cost_micros is not None and unpriced:
         reason = f"cannot be kept: agents.prices has no price of {', '.join(unpriced)}"
         raise FieldError(f"{path}.budget.cost", spec.budget.cost_micros / 1_000_000, reason)
+    for field, model in zip(fields, models_in_order, strict=True):
+        if catalog.has_daily_limit and model in unpriced:
+            raise FieldError(field, model, "has no price in agents.prices, which agents.max_cost_per_day needs")

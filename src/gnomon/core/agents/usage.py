@@ -26,8 +26,8 @@ def day_of(at: int) -> int:
 
 
 def daily_limit_micros(max_cost_per_day: float) -> int | None:
-    """The limit of a day; None for none."""
-    return round(max_cost_per_day * MICROS) or None
+    """The limit of a day; None for none. The smallest limit is no missing one."""
+    return max(1, round(max_cost_per_day * MICROS)) if max_cost_per_day > 0 else None
 
 
 def day_is_spent_text(spent: int, limit: int) -> str:
