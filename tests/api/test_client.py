@@ -188,15 +188,18 @@ _REQUIRED_VALUES: dict[str, object] = {
     "scheduled_for": datetime(2026, 3, 1, tzinfo=UTC),
     "version": 1,
     "jobs": [],
-    "job": {},
-    "definition": {},
 }
 
 
 def asked_for(make: Callable[..., ApiRequest[Any]]) -> tuple[str, int, str]:
     """The method of a request, the number of parts of its path, and the path without its parameters."""
     needed = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
-    given = {one.name: _REQUIRED_VALUES.get(one.name, "NAME") for one in needed if one.kind is not one.VAR_KEYWORD}
+    given = {
+        # A definition is a mapping; the same parameter of another request may be a name.
+        one.name: {} if "Mapping" in str(one.annotation) else _REQUIRED_VALUES.get(one.name, "NAME")
+        for one in needed
+        if one.kind is not one.VAR_KEYWORD
+    }
     ask = make(**given)
     return ask.method, ask.path.count("/"), "/".join(part for part in ask.path.split("/") if part != "NAME")
 

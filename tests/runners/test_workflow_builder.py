@@ -324,7 +324,7 @@ def test_an_http_call_is_beside_nothing_else_and_needs_a_name(setup: WorkflowReg
     call = {"url": "https://api.example/"}
     with pytest.raises(FieldError, match="cannot be combined with a function"):
         setup.workflow(name="a")(lambda: step(setup.extract, http=call))
-    with pytest.raises(FieldError, match="a step that only waits, or calls a URL, has none of its own"):
+    with pytest.raises(FieldError, match="a step that only waits, calls a URL or a model, has none of its own"):
         setup.workflow(name="b")(lambda: step(http=call))
     setup.workflow(name="c")(lambda: step(name="x", http=call, command="date"))
     with pytest.raises(FieldError, match="cannot be beside command"):

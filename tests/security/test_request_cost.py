@@ -298,6 +298,12 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "revoke_tokens": [("POST", "/v1/tokens/revoke", {"token_id": "tok_none"})],
         "show_policy": [("GET", "/v1/policy", None)],
         "list_policy_versions": [("GET", "/v1/policy/versions?limit=1000", None)],
+        "explain_policy": [
+            ("POST", "/v1/jobs/wide/policy", None),
+            ("POST", "/v1/jobs/checked/policy", {"input": {"x": NUMBERS}}),
+            ("POST", "/v1/jobs/wide/policy", {"body": LARGE_POLICY}),
+        ],
+        "list_decisions": [("GET", f"/v1/executions/{target.each}/decisions?limit=1000", None)],
         "diff_policy": [("POST", "/v1/policy/diff", {"body": LARGE_POLICY})],
         "apply_policy": [("POST", "/v1/policy", {"body": LARGE_POLICY})],
         "show_agent_usage": [("GET", "/v1/agents/usage", None)],
