@@ -91,3 +91,39 @@ class AgentUsageContract:
         assert await spent() == 9
         await store.attempts.report([one])
         assert await spent() == SPENT.actions
+
+    @pytest.mark.req("Z-12")
+    async def test_the_next_attempt_does_not_give_back_the_actions_of_the_one_before(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+        for number in (one.fence, one.fence + 1):
+            await store.actions.reserve(one.task_id, number, "default", count=4, limit=10, now=NOON)
+        assert await store.tasks.actions_since("default", since=NOON - HOUR) == 8
+
+        await store.attempts.report([one])
+
+        assert await store.tasks.actions_since("default", since=NOON - HOUR) == SPENT.actions + 4
+
+    @pytest.mark.req("Z-12")
+    @pytest.mark.parametrize("result", [Result.DENIED, Result.NEVER_STARTED, Result.GAVE_UP])
+    async def test_an_agent_whose_process_never_began_gives_all_actions_back(
+        self, store: Store, result: Result
+    ) -> None:
+        one = replace(await self.ended(store, 1, None), result=result, never_began=True)
+        await store.actions.reserve(one.task_id, one.fence, "default", count=4, limit=10, now=NOON)
+
+        await store.attempts.report([one])
+
+        assert await store.tasks.actions_since("default", since=NOON - HOUR) == 0
+
+    @pytest.mark.req("Z-12")
+    async def test_an_admitted_agent_that_is_cancelled_gives_all_actions_back(self, store: Store) -> None:
+        schedule = minutely("triage", overlap=Overlap.ALLOW)
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        run = new_requested_run(RunId("run_1"), schedule, source=RunSource.API, now=NOON)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        [task] = await store.history.tasks([run])
+        await store.actions.reserve(task.task_id, task.fence + 1, "default", count=4, limit=10, now=NOON)
+
+        await store.runs.cancel(run.run_id, reason="enough", now=NOON)
+
+        assert await store.tasks.actions_since("default", since=NOON - HOUR) == 0

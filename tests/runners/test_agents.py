@@ -112,6 +112,14 @@ async def test_a_model_answers_the_prompt_of_a_job(tmp_path: Path) -> None:
     assert KEY not in repr(done)
 
 
+async def test_an_agent_whose_worker_lacks_its_provider_never_begins(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        done = await tried.run(spec={"model": "elsewhere:small"})
+
+    assert (done.result, done.never_began, done.usage) == (Result.GAVE_UP, True, None)
+    assert "agents.providers of this worker lacks" in (done.error or "")
+
+
 async def test_an_anthropic_server_answers_and_calls_tools(tmp_path: Path) -> None:
     async with agents(tmp_path) as tried:
         (tried.workspace / "notes.txt").write_text("seven errors")

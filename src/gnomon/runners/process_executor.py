@@ -136,7 +136,8 @@ class ProcessExecutor:
         except CommandRefused as error:
             return denied_outcome(error, attempt.log.redact)
         except UsageError as error:
-            return give_up_outcome(attempt.log.redact(str(error)))
+            # The worker lacks something that the attempt needs. Processes raise no such errors.
+            return replace(give_up_outcome(attempt.log.redact(str(error))), never_began=True)
         except Exception as error:  # noqa: BLE001 - the input cannot be encoded, or no process can be started
             return raised_outcome(error, redact=attempt.log.redact)
 

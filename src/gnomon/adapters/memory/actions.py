@@ -26,7 +26,7 @@ class MemoryActionCounts:
     async def reserve(self, task_id: str, number: int, tenant: str, *, count: int, limit: int, now: int) -> bool:
         """See ActionCounts.reserve."""
         actions, since = self._state.actions, now - ACTION_WINDOW_MS
-        for held in [held for held in actions if held[0].startswith(f"{task_id}.")]:
+        for held in [held for held in actions if held[0].startswith(f"{task_id}.") and held[1] == number]:
             del actions[held]
         spent = sum(of_tenant == tenant and at > since for of_tenant, at in actions.values())
         if spent + count > limit:

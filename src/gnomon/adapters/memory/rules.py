@@ -142,8 +142,17 @@ class MemoryRules:
         return max(failed, key=lambda one: one.number).error if failed else None
 
     def give_back_untaken(self, task: Task) -> None:
-        """Forget the action of a task that no worker has taken since its admission."""
-        self._state.actions.pop((task.task_id, task.fence + 1), None)
+        """Forget the actions of a task that no worker has taken since its admission."""
+        self._give_back((task.task_id, task.fence + 1))
+
+    def _give_back(self, attempt: AttemptRef, *, taken: int = 0) -> None:
+        """Forget the action of an attempt, and those that are reserved for its agent beyond those it has taken."""
+        task_id, number = attempt
+        actions, beyond = self._state.actions, f"{task_id}.{taken:05}"
+        for held in [held for held in actions if held[1] == number and beyond <= held[0] < f"{task_id}/"]:
+            del actions[held]
+        if not taken:
+            actions.pop(attempt, None)
 
     # ---- graphs ------------------------------------------------------------------------------
 
@@ -414,12 +423,10 @@ class MemoryRules:
         if one.result is Result.DENIED:
             one = replace(one, error=refusal_after(one.error or "", self._last_failure(one.task_id)))
         if costs_nothing(one, started=state.attempts[held].started_at is not None):
-            state.actions.pop(held, None)
+            self._give_back(held)
         self._append_turn(one)
         if one.usage is not None:
-            beyond = f"{one.task_id}.{one.usage.actions:05}"
-            for ref in [ref for ref in state.actions if beyond <= ref[0] < f"{one.task_id}/"]:
-                del state.actions[ref]
+            self._give_back(held, taken=one.usage.actions)
             state.agent_usage.setdefault(held, UsageRow(one.run_id, one.run.tenant, one.ended_at, one.usage))
         # The end of an attempt is a transition even if the state stays the same.
         check_transition(one.task_id, state.tasks[one.task_id].state, one.state)

@@ -22,8 +22,21 @@ _SPENT_BESIDES = bulk.statement(
 )
 _FORGET = bulk.statement("DELETE FROM action WHERE tenant IN KEYS AND at <= ?")
 _GIVE_BACK_MODEL_ACTION = bulk.statement("DELETE FROM action WHERE action_id IN KEYS AND number = ?")
-#: The actions that are reserved for an agent have ids that follow each other.
-_GIVE_BACK_FROM = bulk.statement("DELETE FROM action WHERE action_id >= ? AND action_id < ?")
+#: The actions that are reserved for an attempt of an agent have ids that follow each other.
+_GIVE_BACK_FROM = bulk.Statement(
+    "DELETE FROM action WHERE action_id >= ? AND action_id < ? AND number = ?",
+    "DELETE FROM action USING unnest($1::text[], $2::text[], $3::bigint[]) AS place (first, beyond, number)"
+    ' WHERE action_id >= place.first COLLATE "C" AND action_id < place.beyond COLLATE "C"'
+    " AND action.number = place.number",
+)
+#: The actions that are reserved for agents that were admitted, and not taken since; the last parameter is their task.
+_GIVE_BACK_RESERVED = bulk.Statement(
+    "DELETE FROM action WHERE action_id >= ? AND action_id < ?"
+    " AND number > (SELECT fence FROM task WHERE task.task_id = ?)",
+    "DELETE FROM action USING unnest($1::text[], $2::text[], $3::text[]) AS place (first, beyond, task_id)"
+    ' WHERE action_id >= place.first COLLATE "C" AND action_id < place.beyond COLLATE "C"'
+    " AND action.number > (SELECT fence FROM task WHERE task.task_id = place.task_id)",
+)
 #: The actions of tasks that were admitted, and not taken since.
 _GIVE_BACK_UNTAKEN = bulk.statement(
     "DELETE FROM action WHERE action_id IN KEYS"
@@ -68,7 +81,7 @@ def reserve_agent_actions(
     """See ActionCounts.reserve."""
     lock_tenant(conn, tenant)
     bulk.execute_statement(conn, _FORGET, [tenant], now - ACTION_WINDOW_MS)
-    bulk.execute_statement(conn, _GIVE_BACK_FROM, *_places_from(task_id, 0))
+    bulk.execute_many(conn, _GIVE_BACK_FROM, [(*_places_from(task_id, 0), number)])
     if count_since(conn, tenant, now - ACTION_WINDOW_MS, None) + count > limit:
         return False
     rows = [(_place(task_id, place), number, tenant, now) for place in range(count)]
@@ -78,9 +91,8 @@ def reserve_agent_actions(
 
 def give_back_agent_actions(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
     """Forget the reserved actions that attempts have not taken. It is not known what a lost one has taken."""
-    for one in endings:
-        if one.usage is not None:
-            bulk.execute_statement(conn, _GIVE_BACK_FROM, *_places_from(one.task_id, one.usage.actions))
+    spent = [(one, one.usage.actions) for one in endings if one.usage is not None]
+    bulk.execute_many(conn, _GIVE_BACK_FROM, [(*_places_from(one.task_id, taken), one.fence) for one, taken in spent])
 
 
 def _place(task_id: str, place: int) -> str:
@@ -124,10 +136,17 @@ def give_back_untaken(conn: sa.Connection, tasks: Sequence[str]) -> None:
         bulk.execute_statement(conn, _GIVE_BACK_UNTAKEN, list(tasks))
 
 
-def give_back_unstarted(conn: sa.Connection, tasks: Collection[str]) -> None:
-    """Forget the actions of tasks whose current attempt ends without having started."""
-    if tasks:
-        bulk.execute_statement(conn, _GIVE_BACK, list(tasks))
+def give_back_reserved(conn: sa.Connection, tasks: Sequence[str]) -> None:
+    """Forget the actions that are reserved for agents that no worker has taken since their admission."""
+    bulk.execute_many(conn, _GIVE_BACK_RESERVED, [(*_places_from(task, 0), task) for task in tasks])
+
+
+def give_back_unstarted(conn: sa.Connection, unstarted: Collection[TaskCompletion]) -> None:
+    """Forget the actions of attempts that end without having started."""
+    if unstarted:
+        bulk.execute_statement(conn, _GIVE_BACK, [one.task_id for one in unstarted])
+        rows = [(*_places_from(one.task_id, 0), one.fence) for one in unstarted]
+        bulk.execute_many(conn, _GIVE_BACK_FROM, rows)
 
 
 def with_earlier_errors(conn: sa.Connection, denied: Sequence[Admission]) -> dict[TaskId, Admission]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.actions import give_back_untaken
+from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
 from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, set_tick_statuses
 from gnomon.adapters.sql.graph import cascade_run_ends, lock_counters
@@ -144,6 +144,7 @@ def _stop_runs(
     ]
     write_changes(conn, _CANCEL, cancelled)
     give_back_untaken(conn, [one.task_id for one in cancelled])
+    give_back_reserved(conn, [one.task_id for one in cancelled])
     bulk.execute_many(conn, _STOP, [_stopped_row(run) for run in stopped.values()])
     # Queued runs leave the queue first: a slot that another run releases must not go to a cancelled one.
     over = [run for run in stopped.values() if run.over]

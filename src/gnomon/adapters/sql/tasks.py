@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.actions import (
+    give_back_reserved,
     give_back_unstarted,
     give_back_untaken,
     with_earlier_error,
@@ -333,6 +334,7 @@ def _reject(
 ) -> None:
     """End tasks whose admission was a rejection. Each is paired with its parent task, if it is an item of a fan-out."""
     give_back_untaken(conn, [one.task_id for one, _ in over])
+    give_back_reserved(conn, [one.task_id for one, _ in over])
     denied = [one.rule for one, _ in over if one.rule is not None]
     notify_activity(conn, lambda observer: observer.denied(denied))
     names: list[str] = sorted({one.run_id for one, _ in over})
@@ -538,7 +540,7 @@ def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[
     give_back_unstarted(
         conn,
         [
-            end.completion.task_id
+            end.completion
             for end in counted.values()
             if costs_nothing(end.completion, started=end.before is TaskState.RUNNING)
         ],

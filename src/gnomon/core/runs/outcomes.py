@@ -85,7 +85,7 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     retry_after_ms: int = 0
     #: It was not started only because its worker had no free thread or process. That is no failed dispatch.
     waited_for_slot: bool = False
-    #: It was cancelled before its function or program began.
+    #: It was cancelled or given up before its function or program began.
     never_began: bool = False
     #: The reason for which the output is held back.
     quarantine: str | None = None
