@@ -139,6 +139,7 @@ async def test_tools_are_under_the_guarded_policy_whatever_the_profile(tmp_path:
         ("shell", {"command": "cat notes.txt"}),
         ("shell", {"command": "rm notes.txt"}),
         ("shell", {"command": "cat /etc/passwd"}),
+        ("shell", {"command": "git push"}),
         ("read_file", {"path": "../secret"}),
         ("read_file", {"path": "link"}),
         ("write_file", {"path": "/etc/motd", "content": "x"}),
@@ -160,6 +161,7 @@ async def test_tools_are_under_the_guarded_policy_whatever_the_profile(tmp_path:
     assert "seven errors" in ran
     assert ran.startswith("<data-")
     assert "blocked by security policy: command not allowed: rm notes.txt" in refused[0]
+    assert "git is of medium risk here: no approval covers the commands of a model" in refused.pop(2)
     assert all("blocked by security policy: forbidden path argument" in one for one in refused[1:5])
     assert refused[5].startswith("<data-")
     assert listed.splitlines()[1:-1] == ["link", "notes.txt", "report.md"]

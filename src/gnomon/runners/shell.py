@@ -27,6 +27,7 @@ from gnomon.core.commands.policy import (
     guarded_policy,
     policy_for,
 )
+from gnomon.core.commands.rules import tool_refusal_text
 from gnomon.core.commands.sandbox import Confinement
 from gnomon.core.commands.tenants import may_run_commands
 from gnomon.core.model import Result
@@ -172,7 +173,7 @@ class ShellExecutor:
         """
         self._check_tenant(attempt)
         folder = self._workspace.folder("", owner=self._restrictions.owner)
-        plan = self._plan(self._guarded_policy(), command, {}, folder, approved=False)
+        plan = self._plan(self._guarded_policy(), command, {}, folder, approved=False, by_model=True)
         step = Step(name=attempt.assignment.step.name, function=SHELL, command=command, network=network)
         confined = self._sandbox.confinement(step, guarded=True)
         private = confined is Confinement.FILES
@@ -217,7 +218,14 @@ class ShellExecutor:
         return ShellProcess(invocation, self._restrictions, attempt)
 
     def _plan(
-        self, policy: CommandPolicy, command: str, env: Mapping[str, str], folder: str, *, approved: bool
+        self,
+        policy: CommandPolicy,
+        command: str,
+        env: Mapping[str, str],
+        folder: str,
+        *,
+        approved: bool,
+        by_model: bool = False,
     ) -> CommandPlan:
         """The plan of a guarded command; CommandRefused if the policy forbids it."""
         verdict = check_command(
@@ -229,7 +237,7 @@ class ShellExecutor:
             approved=approved,
         )
         if not verdict.allowed:
-            raise CommandRefused(verdict.reason)
+            raise CommandRefused(tool_refusal_text(verdict) if by_model else verdict.reason)
         if verdict.plan is None:
             raise CommandRefused(f"command not allowed: {truncate(command)} (its patterns match too many files)")
         return verdict.plan

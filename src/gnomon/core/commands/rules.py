@@ -28,6 +28,7 @@ from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 
 #: The command that reasons name without knowing the job.
 _APPROVE_ANY = "gnomon jobs approve NAME"
+_LETS_RUN = f"{_APPROVE_ANY} lets the job run it"
 #: The folder for commands of a process that does not know it: no path of the system is in it.
 _ANY_WORKSPACE = "/workspace"
 #: How many origins have their policy remembered: each file is one.
@@ -120,3 +121,8 @@ def _known_text(value: object, *, resolved: bool) -> str | None:
 def approval_hint(verdict: CommandVerdict, job: str) -> str:
     """The reason of a refusal. One that an approval would lift names the job to type."""
     return verdict.reason.replace(_APPROVE_ANY, f"gnomon jobs approve {job}")
+
+
+def tool_refusal_text(verdict: CommandVerdict) -> str:
+    """The reason for a model, whose commands no approval covers: it makes them up while it runs."""
+    return verdict.reason.replace(_LETS_RUN, "no approval covers the commands of a model")
