@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from gnomon.core.jobs.agent_fields import AGENT_FIELDS, BUDGET_FIELDS
 from gnomon.core.model import Result
 from gnomon.core.runs.workflow import AGENT
 from gnomon.core.verb_names import CHANGING_VERBS, READING_VERBS
+from gnomon.runners.arguments import ArgumentBinder
 from runners.test_agents import agents, output, steps
 from support.model_servers import openai_calls
 
@@ -40,6 +42,16 @@ def test_the_page_has_every_verb(effect: str, names: tuple[str, ...]) -> None:
     [row] = re.findall(rf"^\| (`.*`) \| {effect}\b", PAGE, re.MULTILINE)
 
     assert row == ", ".join(f"`{name}`" for name in names)
+
+
+def test_the_function_of_the_page_is_a_tool() -> None:
+    [code] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace('@gnomon.function("reports.totals")\n', ""), names)  # noqa: S102 - our own page
+    schema = ArgumentBinder(names["totals"]).schema
+
+    assert schema["properties"] == {"day": {"type": "string"}, "currency": {"type": "string"}}
+    assert schema["required"] == ["day"]
 
 
 @pytest.mark.timeout(60)

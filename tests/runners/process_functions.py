@@ -29,6 +29,17 @@ def plain(number: int) -> dict[str, Any]:
     return {"number": number, "pid": os.getpid()}
 
 
+@FUNCTIONS.function("texts.repeat")
+def repeat(ctx: Context, text: str, times: int = 1) -> dict[str, str]:
+    """Repeat a text.
+
+    Longer explanations are for people.
+    """
+    if times < 1:
+        raise ValueError(text)
+    return {"text": text * times, "key": ctx.idempotency_key}
+
+
 @FUNCTIONS.function
 async def coroutine(ctx: Context) -> dict[str, Any]:
     await asyncio.sleep(0)

@@ -32,7 +32,8 @@ from gnomon.core.runs.workflow import AGENT, RetryPolicy
 from gnomon.runners.agents.agent_runner import AgentEnvironment
 from gnomon.runners.agents.tools import SchedulerVerbs
 from gnomon.runners.registry import Functions
-from runners.runner_harness import RunnerHarness, assignment, attempt_ref, open_runner
+from runners.process_functions import FUNCTIONS
+from runners.runner_harness import RunnerHarness, alive, assignment, attempt_ref, open_runner, wait_for_numbers
 from support.model_servers import anthropic_calls, anthropic_text, openai_calls, openai_text, tool_results
 from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
 
@@ -63,6 +64,7 @@ async def agents(
     *,
     security: SecuritySettings | None = None,
     verbs: SchedulerVerbs | None = None,
+    functions: Functions | None = None,
     **settings: Any,  # noqa: ANN401 - those of agents
 ) -> AsyncIterator[AgentHarness]:
     workspace = tmp_path / "workspace"
@@ -82,7 +84,7 @@ async def agents(
         # The profile opens commands, which must not open those of models.
         security = security or SecuritySettings(profile=SecurityProfile.OPEN)
         shell = ShellSettings(workspace=str(workspace))
-        async with open_runner(Functions(), agents=environment, shell=shell, security=security) as harness:
+        async with open_runner(functions or Functions(), agents=environment, shell=shell, security=security) as harness:
             yield AgentHarness(harness, server, workspace)
 
 
@@ -575,4 +577,91 @@ async def test_a_worker_that_cannot_reach_the_scheduler_refuses_an_agent_with_it
 
     assert done.result is Result.GAVE_UP
     assert "agent.tools: 'gnomon.list_jobs' needs the scheduler, which this worker cannot reach" in (done.error or "")
+    assert tried.server.requests == []
+
+
+@pytest.mark.req("Z-04")
+async def test_registered_functions_are_tools_with_the_schema_of_their_signature(tmp_path: Path) -> None:
+    calls = openai_calls(
+        ("function_texts_repeat", {"text": "ab", "times": 2}),
+        ("function_texts_repeat", {"text": "ab", "times": 2}),
+        ("function_texts_repeat", {"text": "ab", "times": "two"}),
+        ("function_texts_repeat", {"text": "x" * 100_000}),
+        ("function_says", {"how": "kill"}),
+    )
+    async with agents(tmp_path, functions=FUNCTIONS) as tried:
+        tried.server.replies = [calls, openai_text("Done.")]
+        done = await tried.run(spec={"tools": ("function:texts.repeat", "function:says")})
+
+    repeat, says = (one["function"] for one in tried.server.requests[0].json["tools"])
+    assert (repeat["name"], repeat["description"]) == ("function_texts_repeat", "Repeat a text.")
+    assert (says["name"], says["description"]) == ("function_says", "Call the function says.")
+    assert repeat["parameters"]["properties"] == {"text": {"type": "string"}, "times": {"type": "integer"}}
+    assert (repeat["parameters"]["required"], repeat["parameters"]["additionalProperties"]) == (["text"], False)
+    first, second, wrong, long, killed = tool_results(tried.server.requests[1].json)
+    assert first.startswith("<data-")
+    assert '"text":"abab"' in first
+    # Two calls are two effects: a function that goes by its key must not take the second for the first.
+    assert first != second
+    assert wrong.startswith("failed: <data-")
+    assert "times: 'two' is refused" in wrong
+    assert 65_000 < len(long) < 67_000
+    assert "killed by signal 9" in killed
+    assert output(done) == "Done."
+    assert done.usage is not None
+    assert done.usage.actions == 5
+    shown = steps(done)
+    assert shown[0].startswith('function:texts.repeat {"text": "ab", "times": 2}: allowed, ')
+    assert "failed: times: 'two' is refused" in shown[2]
+
+
+@pytest.mark.req("H-22")
+async def test_a_function_gets_no_secrets_and_its_text_is_data(tmp_path: Path) -> None:
+    """The model obeys what a function returns and raises. It names secrets, and functions that it must not call."""
+    demanded: list[tuple[str, dict[str, Any]]] = [
+        ("function_texts_repeat", {"text": "${secret:CLAUDE}"}),
+        ("function_texts_repeat", {"text": f"{INJECTED}", "times": 0}),
+        ("function_tidies", {"file": str(tmp_path / "written")}),
+    ]
+    async with agents(tmp_path, functions=FUNCTIONS) as tried:
+        tried.server.replies = [
+            openai_calls(("function_texts_repeat", {"text": INJECTED})),
+            openai_calls(*demanded),
+            openai_text("I could not."),
+        ]
+        done = await tried.run(spec={"tools": ("function:texts.repeat",)})
+
+    injected, secret, raised, unknown = tool_results(tried.server.requests[2].json)
+    assert injected.startswith("<data-")
+    assert "${secret:CLAUDE}" in secret
+    assert raised.startswith("failed: <data-")
+    assert INJECTED in raised.splitlines()[1]
+    assert not unknown.startswith("<data-")
+    assert b"value of CLAUDE" not in b"".join(one.body for one in tried.server.requests)
+    assert not (tmp_path / "written").exists()
+    assert {line.partition(" ")[0] for line in steps(done)} == {"function:texts.repeat"}
+    assert output(done) == "I could not."
+
+
+async def test_a_stopped_agent_ends_the_function_that_it_has_called(tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+    async with agents(tmp_path, functions=FUNCTIONS) as tried:
+        tried.server.replies = [openai_calls(("function_tidies", {"file": str(noted)}))]
+        spec = AgentSpec(model="openai:small", tools=("function:tidies",))
+        held = assignment(AGENT, {"prompt": "Wait."}, agent=spec, input={"prompt": "Wait."})
+        tried.harness.runner.start([held])
+        [pid] = await wait_for_numbers(noted, 1)
+        tried.harness.runner.stop([attempt_ref(held)], why=Result.CANCELLED)
+        done = await tried.harness.outcome(held)
+
+    assert done.result is Result.CANCELLED
+    assert not alive(pid)
+
+
+async def test_a_worker_without_the_function_refuses_the_agent(tmp_path: Path) -> None:
+    async with agents(tmp_path, functions=FUNCTIONS) as tried:
+        done = await tried.run(spec={"tools": ("function:absent",)})
+
+    assert done.result is Result.GAVE_UP
+    assert "agent.tools: 'function:absent' names a function that this worker does not have" in (done.error or "")
     assert tried.server.requests == []

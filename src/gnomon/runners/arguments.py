@@ -65,6 +65,18 @@ class ArgumentBinder:
         """Whether the function has a parameter for the Context."""
         return self._context is not None
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the input; UsageError if a type of a parameter has none."""
+        try:
+            found = msgspec.json.schema(self._kind)
+        except TypeError as error:
+            reason = str(error).splitlines()[-1]
+            raise UsageError(f"the parameters of the function have no JSON Schema: {reason}") from None
+        types: dict[str, Any] = found["$defs"]
+        own: dict[str, Any] = types.pop(found["$ref"].rpartition("/")[2])
+        return own | ({"$defs": types} if types else {})
+
     def bind(
         self, given: Mapping[str, Any], context: Context | None, shown: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:

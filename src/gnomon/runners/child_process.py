@@ -209,6 +209,11 @@ def attempt_variables(facts: AttemptInfo) -> dict[str, str]:
     }
 
 
+def output_limit(max_output_bytes: int) -> int:
+    """The longest message of a process whose output is limited so."""
+    return 2 * max_output_bytes + CHUNK
+
+
 class ChildProcess(SupervisedProcess):
     """The process of an isolated function."""
 

@@ -2,11 +2,8 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Sequence
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gnomon.core.model import Result
@@ -16,13 +13,10 @@ from gnomon.core.runs.workflow import AGENT, SHELL
 from gnomon.errors import CommandRefused, UsageError
 from gnomon.runners.agents.agent_runner import AgentRunner
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt, stopped_outcome
-from gnomon.runners.child_process import ChildProcess, SupervisedProcess
-from gnomon.runners.ipc import ChildRequest
+from gnomon.runners.child_process import ChildProcess, SupervisedProcess, output_limit
+from gnomon.runners.child_requests import attempt_request
 from gnomon.runners.loop_thread import LoopThread
-from gnomon.runners.open_files import inherited_open_files_limit
 from gnomon.runners.outcomes import denied_outcome, failed_outcome, give_up_outcome, raised_outcome
-from gnomon.runners.process_memory import memory_reads_forbidden
-from gnomon.runners.secrets import redactor
 from gnomon.runners.shell import ShellExecutor
 
 
@@ -164,7 +158,11 @@ class ProcessExecutor:
             return self._commands.started(attempt, invocation)
         if self._agents is not None and attempt.assignment.step.function == AGENT:
             return self._agents.started(attempt, await asyncio.to_thread(self._agents.request, attempt))
-        return ChildProcess(self._request(attempt), attempt.log, limit=2 * self._environment.max_output_bytes + 65_536)
+        return ChildProcess(
+            attempt_request(attempt, self._environment, self._imports),
+            attempt.log,
+            limit=output_limit(self._environment.max_output_bytes),
+        )
 
     async def _wait_for_exit(self, attempt: RunningAttempt, child: SupervisedProcess, stop: asyncio.Event) -> None:
         """Wait for the exit; on a timeout or a stop request terminate the process and wait for the grace period."""
@@ -173,39 +171,6 @@ class ProcessExecutor:
         attempt.request_stop(Result.TIMED_OUT)
         child.terminate()
         await asyncio.wait([child.exited], timeout=self._environment.grace)
-
-    def _request(self, attempt: RunningAttempt) -> ChildRequest:
-        wanted = attempt.function.binder.wanted(attempt.assignment)
-        given, found = self._environment.secrets.resolve(wanted, tenant=attempt.tenant, job=attempt.job)
-        if found:
-            attempt.log.redact_with(redactor(found))
-        main = sys.modules["__main__"]
-        module, script = attempt.function.module, None
-        if module == "__main__":
-            spec = getattr(main, "__spec__", None)
-            module, script = (spec.name, None) if spec else ("", getattr(main, "__file__", None))
-        return ChildRequest(
-            search_path=sys.path,
-            imports=self._imports,
-            script=script,
-            module=module,
-            qualname=attempt.function.qualname,
-            function=attempt.function.name,
-            input=_to_builtins(given),
-            shown=_to_builtins(wanted),
-            secrets=found,
-            forbid_memory_reads=memory_reads_forbidden(),
-            facts=attempt.facts(),
-            timeout_ms=round(attempt.timeout * 1000),
-            max_output_bytes=self._environment.max_output_bytes,
-            max_log_lines=self._environment.max_log_lines,
-            open_files=inherited_open_files_limit(),
-        )
-
-
-def _to_builtins(given: Any) -> dict[str, Any]:  # noqa: ANN401 - any mapping
-    plain: dict[str, Any] = msgspec.to_builtins(given)
-    return plain
 
 
 async def _first_of(awaited: Awaitable[object], stop: asyncio.Event, patience: float) -> bool:

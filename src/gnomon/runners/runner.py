@@ -16,6 +16,7 @@ from gnomon.ports.execution import Finished, Runner
 from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
 from gnomon.runners.agents.agent_runner import AGENT_CALL, AgentEnvironment, AgentRunner
+from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.attempt_table import AttemptTable, RunnerEnvironment, RunningAttempt
 from gnomon.runners.command_sandbox import CommandSandbox
 from gnomon.runners.coroutine_executor import CoroutineExecutor
@@ -134,7 +135,8 @@ class FunctionRunner:
             workspace=workspace or Workspace(Path(self._shell.workspace)),
             sandbox=CommandSandbox(self._shell, security, kernel),
         )
-        self._agents = None if agents is None else AgentRunner(self._environment, agents, self._commands)
+        tools = FunctionTools(functions, self._environment, self._imports)
+        self._agents = None if agents is None else AgentRunner(self._environment, agents, self._commands, tools)
         self._http_calls = None if http is None else HttpCallRunner(self._environment, http)
         self._executors: _Executors | None = None
         self._closing = asyncio.Lock()

@@ -1,6 +1,8 @@
 """The definition of an agent: a step in which a model works on a prompt, with tools and within a budget."""
 
+import re
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -26,13 +28,27 @@ class ToolName(StrEnum):
 
 #: The beginning of tools that are verbs of the scheduler.
 VERB_PREFIX = "gnomon."
+#: The beginning of tools that are registered functions.
+FUNCTION_PREFIX = "function:"
 _READING_TOOLS = tuple(f"{VERB_PREFIX}{name}" for name in READING_VERBS)
-#: All tools, as a definition names them.
+#: All tools that are no functions, as a definition names them.
 TOOLS: tuple[str, ...] = (*ToolName, *_READING_TOOLS, *(f"{VERB_PREFIX}{name}" for name in CHANGING_VERBS))
 #: The tools that change nothing: an attempt that was lost may be repeated if it had no others.
 HARMLESS_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, ToolName.HTTP_GET, *_READING_TOOLS))
 #: The tools whose calls are no actions.
 FREE_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, *_READING_TOOLS))
+
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_MODEL_NAME = 64
+
+
+def model_tool_name(tool: str) -> str:
+    """The name of the tool for a model: providers allow 64 letters, digits, dashes and underscores."""
+    name = _FOREIGN.sub("_", tool)
+    if len(name) <= _LONGEST_MODEL_NAME:
+        return name
+    return f"{name[: _LONGEST_MODEL_NAME - 13]}_{sha256(tool.encode()).hexdigest()[:12]}"
 
 
 class AgentBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,9 +5,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.core.agents.rules import MICROS
-from gnomon.core.agents.spec import ISOLATED, TOOLS, VERB_PREFIX, AgentBudget, AgentSpec, ToolName
+from gnomon.core.agents.spec import (
+    FUNCTION_PREFIX,
+    ISOLATED,
+    TOOLS,
+    VERB_PREFIX,
+    AgentBudget,
+    AgentSpec,
+    ToolName,
+    model_tool_name,
+)
 from gnomon.core.durations import duration_text
-from gnomon.core.jobs.fields import NAME, FieldReader, is_storable
+from gnomon.core.jobs.fields import FUNCTION, NAME, FieldReader, is_storable
 from gnomon.core.jobs.inputs import read_schema
 from gnomon.core.model import DAY_MS
 from gnomon.core.runs.expressions import SECRET_BEGINS, references
@@ -99,19 +108,31 @@ def _session(fields: FieldReader) -> str:
 
 
 def _tools(fields: FieldReader) -> tuple[str, ...]:
-    found: list[str] = []
+    #: The tools by the names that the model sees.
+    found: dict[str, str] = {}
     for path, value in fields.entries("tools", most=MOST_TOOLS):
-        if not isinstance(value, str) or value not in TOOLS:
-            meant = nearest(value, list(TOOLS)) if isinstance(value, str) else None
-            known = (
-                f"the tools are {', '.join(ToolName)} and the verbs of the scheduler, such as {VERB_PREFIX}list_jobs"
-            )
-            hint = f"did you mean {meant}?" if meant else known
-            raise FieldError(path, value, f"is no tool: {hint}")
-        if value in found:
+        tool = _tool(path, value)
+        name = model_tool_name(tool)
+        if found.get(name) == tool:
             raise FieldError(path, value, "is named a second time")
-        found.append(str(value))
-    return tuple(found)
+        if name in found:
+            raise FieldError(path, value, f"has the same name for the model as {found[name]}: {name}")
+        found[name] = tool
+    return tuple(found.values())
+
+
+def _tool(path: str, value: object) -> str:
+    if isinstance(value, str) and value.startswith(FUNCTION_PREFIX):
+        if not FUNCTION.fullmatch(value.removeprefix(FUNCTION_PREFIX)):
+            raise FieldError(path, value, f"must be {FUNCTION_PREFIX}NAME, with the name of a registered function")
+        return value
+    if not isinstance(value, str) or value not in TOOLS:
+        meant = nearest(value, list(TOOLS)) if isinstance(value, str) else None
+        verbs = f"the verbs of the scheduler, such as {VERB_PREFIX}list_jobs"
+        known = f"the tools are {', '.join(ToolName)}, {FUNCTION_PREFIX}NAME, and {verbs}"
+        hint = f"did you mean {meant}?" if meant else known
+        raise FieldError(path, value, f"is no tool: {hint}")
+    return str(value)
 
 
 def _network(fields: FieldReader, tools: tuple[str, ...]) -> bool | tuple[str, ...]:

@@ -12,6 +12,8 @@ from gnomon.core.jobs.synonyms import unknown_choice, unknown_field
 from gnomon.errors import CronError, FieldError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+#: The name of a function.
+FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
 LONGEST_TEXT = 1000
 LONGEST_LIST = 1000
 LONGEST_KEY = 80

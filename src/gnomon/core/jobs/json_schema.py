@@ -3,7 +3,7 @@
 from itertools import combinations
 from typing import Any, get_args
 
-from gnomon.core.agents.spec import TOOLS
+from gnomon.core.agents.spec import FUNCTION_PREFIX, TOOLS
 from gnomon.core.announcements.model import AnnounceMoment
 from gnomon.core.announcements.text import LONGEST_TEMPLATE
 from gnomon.core.commands.sandbox import SandboxMode
@@ -23,7 +23,7 @@ from gnomon.core.jobs.agent_fields import (
     MOST_TOOLS,
 )
 from gnomon.core.jobs.announce_fields import LONGEST_CHANNEL, MOST_ANNOUNCEMENTS, MOST_FAILURES
-from gnomon.core.jobs.fields import LONGEST_LIST, LONGEST_TEXT, NAME
+from gnomon.core.jobs.fields import FUNCTION, LONGEST_LIST, LONGEST_TEXT, NAME
 from gnomon.core.jobs.http_fields import (
     HEADER_NAME,
     LONGEST_HEADER,
@@ -43,7 +43,6 @@ from gnomon.core.jobs.steps import (
     COMMAND_FIELDS,
     DELAY_FIELDS,
     ENV_NAME,
-    FUNCTION,
     LARGEST_MULTIPLIER,
     LONGEST_DELAY_MS,
     LONGEST_RETENTION_DAYS,
@@ -458,7 +457,12 @@ def _agent_schema() -> _Schema:
             "type": "array",
             "maxItems": MOST_TOOLS,
             "uniqueItems": True,
-            "items": {"enum": [str(tool) for tool in TOOLS]},
+            "items": {
+                "anyOf": [
+                    {"enum": [str(tool) for tool in TOOLS]},
+                    {"type": "string", "pattern": f"^{FUNCTION_PREFIX}{FUNCTION.pattern}$"},
+                ]
+            },
             "description": "The tools that the model may call: none unless listed.",
         },
         "budget": _mapping("The limits of one attempt; each ends the run for good.", _budget_fields()),

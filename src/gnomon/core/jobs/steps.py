@@ -17,7 +17,7 @@ from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.agent_fields import AGENT_FIELDS, read_agent
 from gnomon.core.jobs.announce_fields import read_announcements
-from gnomon.core.jobs.fields import FieldReader, key_text, printable, schedule_name
+from gnomon.core.jobs.fields import FUNCTION, FieldReader, key_text, printable, schedule_name
 from gnomon.core.jobs.http_fields import HTTP_FIELDS, read_http
 from gnomon.core.jobs.inputs import check_input, check_size, read_input, read_json, read_schema
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, read_route
@@ -71,7 +71,6 @@ MOST_RETAINED_RUNS = 100_000
 MOST_ATTEMPTS, LARGEST_MULTIPLIER = 1000, 1000
 MOST_TAGS, LONGEST_TAG = 50, 64
 LONGEST_RISK_WORD = 128
-FUNCTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]{0,254}")
 
 
 class _AttemptPolicy(Struct, frozen=True, kw_only=True):

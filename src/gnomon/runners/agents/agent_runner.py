@@ -11,14 +11,15 @@ from msgspec import Raw
 from gnomon.config.agents import AgentSettings
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import models_of, prefixed_prompt
-from gnomon.core.agents.spec import ISOLATED, VERB_PREFIX, AgentSpec
+from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, VERB_PREFIX, AgentSpec
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
 from gnomon.errors import FieldError
 from gnomon.ports.http import HttpSender
 from gnomon.runners.agents.agent_process import AgentProcess
-from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint
+from gnomon.runners.agents.function_tools import FunctionTools
+from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
 from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.open_files import inherited_open_files_limit
@@ -59,15 +60,20 @@ class AgentEnvironment(NamedTuple):
 class AgentRunner:
     """Starts the agents of one worker, each in a process of its own."""
 
-    def __init__(self, environment: RunnerEnvironment, agents: AgentEnvironment, commands: ShellExecutor) -> None:
+    def __init__(
+        self,
+        environment: RunnerEnvironment,
+        agents: AgentEnvironment,
+        commands: ShellExecutor,
+        functions: FunctionTools,
+    ) -> None:
         self._environment = environment
         self._settings, self._http, self._read_secret, self._verbs = agents
-        self._commands = commands
+        self._commands, self._functions = commands, functions
 
     def request(self, attempt: RunningAttempt) -> AgentRequest:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
         spec, run = _spec_of(attempt), attempt.assignment.run
-        self._check_tools(spec)
         models = tuple(map(self._access, models_of(spec, self._settings.model)))
         keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
         attempt.log.redact_with(redactor(keys))
@@ -79,7 +85,7 @@ class AgentRunner:
             prompt=prefixed_prompt(run.schedule_uid or run.workflow_id, attempt.job, prompt),
             instructions=spec.instructions,
             models=models,
-            tools=tuple(map(tool_description, spec.tools)),
+            tools=tuple(map(self._described, spec.tools)),
             output_schema=spec.output_schema,
             history=Raw(attempt.assignment.history or b"[]"),
             request_timeout_ms=self._settings.request_timeout_ms,
@@ -90,7 +96,7 @@ class AgentRunner:
     def started(self, attempt: RunningAttempt, request: AgentRequest) -> AgentProcess:
         """Start the process. It ends with the thread that calls this."""
         spec, step = _spec_of(attempt), attempt.assignment.step
-        tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs)
+        tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs, self._functions)
         return AgentProcess(
             request,
             attempt,
@@ -102,10 +108,11 @@ class AgentRunner:
             max_output_bytes=self._environment.max_output_bytes,
         )
 
-    def _check_tools(self, spec: AgentSpec) -> None:
-        for tool in spec.tools:
-            if tool.startswith(VERB_PREFIX) and self._verbs is None:
-                raise FieldError("agent.tools", tool, NO_SCHEDULER)
+    def _described(self, tool: str) -> ToolDescription:
+        """The tool as the model sees it; UsageError if this worker cannot offer it."""
+        if tool.startswith(VERB_PREFIX) and self._verbs is None:
+            raise FieldError("agent.tools", tool, NO_SCHEDULER)
+        return self._functions.description(tool) if tool.startswith(FUNCTION_PREFIX) else tool_description(tool)
 
     def _access(self, model: str) -> ModelEndpoint:
         if not model:

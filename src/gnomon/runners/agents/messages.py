@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from gnomon.core.agents.spec import model_tool_name
+
 
 class ModelEndpoint(Struct, frozen=True, kw_only=True):
     """A model and how to reach it. It may hold the key of its provider."""
@@ -30,8 +32,8 @@ class ToolDescription(Struct, frozen=True, kw_only=True):
 
     @property
     def model_name(self) -> str:
-        """Its name for the model: providers allow no dots in names."""
-        return self.name.replace(".", "_")
+        """Its name for the model."""
+        return model_tool_name(self.name)
 
 
 # ---- to the process ------------------------------------------------------------------------------

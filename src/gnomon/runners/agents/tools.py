@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gnomon.core.agents.rules import framed_data, may_reach
-from gnomon.core.agents.spec import VERB_PREFIX, AgentSpec, ToolName
+from gnomon.core.agents.spec import FUNCTION_PREFIX, VERB_PREFIX, AgentSpec, ToolName
 from gnomon.core.pings import is_http_url
 from gnomon.errors import AddressRefused, CommandRefused, GnomonError, truncate
 from gnomon.ports.http import HttpRequest, HttpSender
 from gnomon.runners.agents.agent_process import ToolVerdict
 from gnomon.runners.agents.file_tools import FileTools, text_argument
+from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import ToolDescription
 from gnomon.runners.attempt_table import RunningAttempt
 from gnomon.runners.logs import storable
@@ -110,9 +111,11 @@ class AgentTools:
         commands: ShellExecutor,
         http: HttpSender | None,
         verbs: SchedulerVerbs | None,
+        functions: FunctionTools,
     ) -> None:
         self._spec, self._attempt = spec, attempt
-        self._commands, self._http, self._verbs = commands, http, verbs
+        self._commands, self._http, self._verbs, self._functions = commands, http, verbs, functions
+        self._function_calls = 0
         self._tools: Mapping[str, Callable[[Mapping[str, object]], Awaitable[str]]] = {
             ToolName.SHELL: self._shell,
             ToolName.READ_FILE: self._read_file,
@@ -124,6 +127,8 @@ class AgentTools:
     async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
         """Carry out a call. A refusal is a result, too."""
         try:
+            if tool.startswith(FUNCTION_PREFIX):
+                return await self._call_function(tool, arguments)
             text = await self._tool(tool)(arguments)
         except CommandRefused as error:
             reason = self._attempt.log.redact(str(error))
@@ -134,11 +139,19 @@ class AgentTools:
         return ToolVerdict(framed_data(storable(self._attempt.log.redact(text))), _ALLOWED)
 
     def _tool(self, name: str) -> Callable[[Mapping[str, object]], Awaitable[str]]:
-        if name not in self._spec.tools:
-            raise CommandRefused(f"the job does not list the tool {truncate(name)}")
+        self._check_listed(name)
         if name.startswith(VERB_PREFIX):
             return partial(self._call_verb, name.removeprefix(VERB_PREFIX))
         return self._tools[name]
+
+    def _check_listed(self, name: str) -> None:
+        if name not in self._spec.tools:
+            raise CommandRefused(f"the job does not list the tool {truncate(name)}")
+
+    async def _call_function(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
+        self._check_listed(tool)
+        self._function_calls += 1
+        return await self._functions.call(self._attempt, tool, arguments, number=self._function_calls)
 
     async def _call_verb(self, verb: str, arguments: Mapping[str, object]) -> str:
         if self._verbs is None:
