@@ -27,8 +27,9 @@ from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import DAY_MS, Result
 from gnomon.core.outgoing import AllowedHosts
+from gnomon.core.policy.constraints import Constraints, constrained_step
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.core.runs.workflow import AGENT, RetryPolicy
+from gnomon.core.runs.workflow import AGENT, SHELL, RetryPolicy, Step
 from gnomon.runners.agents.agent_runner import AgentEnvironment
 from gnomon.runners.agents.tools import SchedulerVerbs
 from gnomon.runners.registry import Functions
@@ -65,6 +66,7 @@ async def agents(
     security: SecuritySettings | None = None,
     verbs: SchedulerVerbs | None = None,
     functions: Functions | None = None,
+    worker: Mapping[str, Any] = {},
     **settings: Any,  # noqa: ANN401 - those of agents
 ) -> AsyncIterator[AgentHarness]:
     workspace = tmp_path / "workspace"
@@ -84,7 +86,9 @@ async def agents(
         # The profile opens commands, which must not open those of models.
         security = security or SecuritySettings(profile=SecurityProfile.OPEN)
         shell = ShellSettings(workspace=str(workspace))
-        async with open_runner(functions or Functions(), agents=environment, shell=shell, security=security) as harness:
+        async with open_runner(
+            functions or Functions(), agents=environment, shell=shell, security=security, **worker
+        ) as harness:
             yield AgentHarness(harness, server, workspace)
 
 
@@ -112,6 +116,36 @@ async def test_a_model_answers_the_prompt_of_a_job(tmp_path: Path) -> None:
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
     assert "tools" not in asked.json
     assert KEY not in repr(done)
+
+
+@pytest.mark.req("Z-01")
+async def test_agents_and_commands_share_the_processes_of_a_worker(tmp_path: Path) -> None:
+    async with agents(tmp_path, worker={"max_concurrent": 1, "slot_wait_ms": 50}) as tried:
+        tried.server.replies = [ScriptedReply(silent=True)]
+        asks = assignment(
+            AGENT, {"prompt": "Sum up."}, agent=AgentSpec(model="openai:small"), input={"prompt": "Sum up."}
+        )
+        tried.harness.runner.start([asks])
+        await tried.server.until(1)
+        waiting = await tried.harness.run(SHELL, command="echo never")
+        tried.harness.runner.stop([attempt_ref(asks)], why=Result.CANCELLED)
+        await tried.harness.idle()
+        after = await tried.harness.run(SHELL, command="echo next")
+
+    assert (waiting.result, waiting.waited_for_slot) == (Result.NEVER_STARTED, True)
+    assert after.result is Result.SUCCEEDED
+
+
+@pytest.mark.req("Z-10")
+async def test_the_log_of_each_run_warns_of_an_agent_that_starts_too_often(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_text("All is well."), openai_text("All is well.")]
+        often = await tried.run(spec={"gap_ms": 60_000})
+        usual = await tried.run()
+
+    [warning] = [line.text for line in often.logs if line.level == "warning"]
+    assert warning.startswith("an agent starts every 1m ")
+    assert not [line for line in usual.logs if line.level == "warning"]
 
 
 async def test_an_agent_whose_worker_lacks_its_provider_never_begins(tmp_path: Path) -> None:
@@ -245,6 +279,18 @@ async def test_a_tool_gets_a_page_of_a_listed_host(tmp_path: Path) -> None:
     assert output(done) == "Three."
     [result] = tool_results(tried.server.requests[2].json)
     assert '{"users": 3}' in result
+
+
+async def test_no_tool_of_an_agent_has_the_network_that_the_policy_takes(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {"model": "openai:small", "tools": ("http_get",), "network": ("127.0.0.1",)}
+    step = constrained_step(Step(name="main", function=AGENT, agent=AgentSpec(**spec)), Constraints(network=False))
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(("http_get", {"url": tried.server.url("/page")})), openai_text("None.")]
+        done = await tried.run(spec=msgspec.structs.asdict(step.agent) if step.agent else {})
+
+    assert output(done) == "None."
+    # Both are requests to the model.
+    assert len(tried.server.requests) == 2
 
 
 async def test_the_answer_satisfies_the_schema_or_is_asked_for_again(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.policy.constraints import Constraints, constrained_step, unenforceable
-from gnomon.core.runs.workflow import HTTP, SHELL, Isolation, RetryPolicy, Step
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Isolation, RetryPolicy, Step
 
 FUNCTION = Step(name="main", function="reports.make", timeout_ms=60_000, retry=RetryPolicy(max_attempts=5))
 COMMAND = Step(name="main", function=SHELL, command="make report")
@@ -34,6 +35,15 @@ def test_a_step_without_retries_gets_none() -> None:
 
     assert limited is not None
     assert limited.max_attempts == 1
+
+
+@pytest.mark.parametrize("wide", [AgentSpec(network=True), AgentSpec(network=("api.example.com",))])
+def test_the_tools_of_an_agent_lose_their_network(wide: AgentSpec) -> None:
+    agent = Step(name="main", function=AGENT, agent=wide)
+    limited = constrained_step(agent, Constraints(network=False))
+
+    assert unenforceable(agent, Constraints(network=False)) is None
+    assert limited.agent == AgentSpec(network=False)
 
 
 def test_isolation_is_for_functions_and_the_network_for_commands() -> None:
