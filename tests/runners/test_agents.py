@@ -711,3 +711,14 @@ async def test_a_worker_without_the_function_refuses_the_agent(tmp_path: Path) -
     assert done.result is Result.GAVE_UP
     assert "agent.tools: 'function:absent' names a function that this worker does not have" in (done.error or "")
     assert tried.server.requests == []
+
+
+async def test_the_changes_of_an_agent_are_not_counted_beside_its_reserved_actions(tmp_path: Path) -> None:
+    scheduler = Scheduler(max_actions_per_hour=1)
+    await scheduler.send(requests.register(JOB))
+    calls = [("gnomon_pause_job", {"job": "report"})] * 2
+    async with agents(tmp_path, verbs=scheduler.verbs) as tried:
+        tried.server.replies = [openai_calls(*calls), openai_text("Paused.")]
+        await tried.run(spec={"tools": VERBS})
+
+    assert [one.startswith("<data-") for one in tool_results(tried.server.requests[1].json)] == [True, True]
