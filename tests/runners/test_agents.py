@@ -1,6 +1,8 @@
 """Agents in their process, against servers that speak the protocols of providers."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,6 +136,33 @@ async def test_agents_and_commands_share_the_processes_of_a_worker(tmp_path: Pat
 
     assert (waiting.result, waiting.waited_for_slot) == (Result.NEVER_STARTED, True)
     assert after.result is Result.SUCCEEDED
+
+
+async def test_an_agent_whose_process_is_killed_fails_with_what_it_has_spent(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(("list_files", {})), ScriptedReply(silent=True)]
+        given = {"prompt": "Sum up."}
+        agent = AgentSpec(model="openai:small", tools=("list_files",), session="triage")
+        asks = assignment(AGENT, given, agent=agent, input=given)
+        tried.harness.runner.start([asks])
+        await tried.server.until(2)
+        [child] = agent_processes()
+        os.kill(child, signal.SIGKILL)
+        done = await tried.harness.outcome(asks)
+        await tried.harness.idle()
+
+    assert (done.result, done.error) == (Result.FAILED, "its process was killed by signal 9 (SIGKILL)")
+    assert done.usage is not None
+    assert (done.usage.requests, done.usage.tool_calls) == (2, 1)
+    assert done.turn is None
+    assert agent_processes() == []
+
+
+def agent_processes() -> list[int]:
+    """The processes of agents that this process has started."""
+    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(pid) for file in children for pid in file.read_text().split()]
+    return [pid for pid in pids if b"agents.child_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @pytest.mark.req("Z-10")
