@@ -17,7 +17,6 @@ from support.gnomon_processes import GnomonProcess, up
 from support.model_servers import openai_calls, openai_text, tool_results
 from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
 
-pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
 pytestmark = pytest.mark.timeout(180)
 
 

@@ -56,7 +56,6 @@ def test_the_function_of_the_page_is_a_tool() -> None:
 
 @pytest.mark.timeout(60)
 async def test_the_job_of_the_page_runs_as_described(tmp_path: Path) -> None:
-    pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
     [job] = gnomon.read_jobs(JOBS["jobs"], now=0)
     [step] = job.workflow.steps
     answer = {"urgent": 2, "summary": "Two disks are full."}

@@ -40,7 +40,6 @@ from runners.runner_harness import RunnerHarness, alive, assignment, attempt_ref
 from support.model_servers import anthropic_calls, anthropic_text, openai_calls, openai_text, tool_results
 from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
 
-pytest.importorskip("pydantic_ai", reason="the extra agents is not installed")
 pytestmark = pytest.mark.timeout(120)
 KEY = "sk-hunter22"
 JSON = {"Content-Type": "application/json"}
