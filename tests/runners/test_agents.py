@@ -1,8 +1,10 @@
 """Agents in their process, against servers that speak the protocols of providers."""
 
 import asyncio
+import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ from gnomon.client.transport import ApiRequest
 from gnomon.config.agents import AgentSettings, ProviderKind, ProviderSettings
 from gnomon.config.sections import SecuritySettings, ShellSettings
 from gnomon.config.settings import Settings
-from gnomon.core.agents.rules import ModelPrice
+from gnomon.core.agents.rules import MOST_WAITS, AgentSpending, ModelPrice
 from gnomon.core.agents.sessions import history_of
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
@@ -283,6 +285,41 @@ async def test_no_half_of_a_key_is_shown_where_a_text_is_cut(tmp_path: Path) -> 
     assert KEY[:5] not in repr(done)
 
 
+@pytest.mark.parametrize("arguments", ["[1]", "7", '"path"', "null", '{"path": '])
+async def test_arguments_that_are_no_mapping_are_an_error_for_the_model(tmp_path: Path, arguments: str) -> None:
+    async with agents(tmp_path) as tried:
+        odd = openai_calls(("list_files", {}))
+        odd = odd._replace(
+            body=odd.body.replace(b'"arguments": "{}"', b'"arguments": ' + json.dumps(arguments).encode())
+        )
+        tried.server.replies = [odd, openai_calls(("list_files", {})), openai_text("Done.")]
+        done = await tried.run(spec={"tools": ("list_files",)})
+
+    assert output(done) == "Done."
+    assert len(steps(done)) == 1
+    assert len(tried.server.requests) == 3
+
+
+async def test_an_agent_whose_process_cannot_start_has_spent_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with agents(tmp_path) as tried:
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+        done = await tried.run(spec={"tools": ("write_file",)})
+
+    assert done.result is Result.FAILED
+    assert done.usage == AgentSpending()
+
+
+async def test_an_agent_without_a_price_for_its_budget_does_not_begin(tmp_path: Path) -> None:
+    async with agents(tmp_path) as tried:
+        done = await tried.run(spec={"budget": AgentBudget(cost_micros=5)})
+
+    assert (done.result, done.never_began) == (Result.GAVE_UP, True)
+    assert "agents.prices has no price of openai:small any more" in (done.error or "")
+    assert tried.server.requests == []
+
+
 async def test_a_tool_that_the_job_does_not_list_is_not_there(tmp_path: Path) -> None:
     async with agents(tmp_path) as tried:
         tried.server.replies = [openai_calls(("shell", {"command": "touch x"})), openai_text("I could not.")]
@@ -379,6 +416,18 @@ async def test_a_limit_of_the_provider_that_names_its_end_puts_the_attempt_off(t
         done = await tried.run()
 
     assert (done.result, done.snooze_ms) == (Result.SNOOZED, 7000)
+
+
+async def test_a_provider_puts_no_task_off_without_end(tmp_path: Path) -> None:
+    given = {"prompt": "Sum up."}
+    held = assignment(AGENT, given, agent=AgentSpec(model="openai:small"), input=given)
+    often = replace(held, task=replace(held.task, fence=MOST_WAITS + 1))
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [json_reply({"error": {"message": "slow down"}}, 429, Retry_After="7")]
+        tried.harness.runner.start([often])
+        done = await tried.harness.outcome(often)
+
+    assert (done.result, "slow down" in (done.error or "")) == (Result.FAILED, True)
 
 
 async def test_no_provider_puts_an_attempt_off_for_longer_than_a_day(tmp_path: Path) -> None:
@@ -714,6 +763,17 @@ async def test_a_function_gets_no_secrets_and_its_text_is_data(tmp_path: Path) -
     assert b"value of CLAUDE" not in b"".join(one.body for one in tried.server.requests)
     assert not (tmp_path / "written").exists()
     assert {line.partition(" ")[0] for line in steps(done)} == {"function:texts.repeat"}
+    assert output(done) == "I could not."
+
+
+async def test_no_function_is_called_with_read_only_autonomy(tmp_path: Path) -> None:
+    security = SecuritySettings(profile=SecurityProfile.OPEN, autonomy=Autonomy.READ_ONLY)
+    async with agents(tmp_path, functions=FUNCTIONS, security=security) as tried:
+        tried.server.replies = [openai_calls(("function_texts_repeat", {"text": "ab"})), openai_text("I could not.")]
+        done = await tried.run(spec={"tools": ("function:texts.repeat",)})
+
+    [refused] = tool_results(tried.server.requests[1].json)
+    assert refused.startswith("refused: blocked by security policy: autonomy is read-only")
     assert output(done) == "I could not."
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gnomon.adapters.host import RandomIds
 from gnomon.app.policy import parse_policy_text
 from gnomon.app.runner import workspace_folder
+from gnomon.config.agents import agent_catalog
 from gnomon.config.settings import Settings
 from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.core.commands.rules import CommandRules
@@ -39,6 +40,8 @@ def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: 
         limit=limit,
         # Tools of models are guarded, wherever the job comes from.
         action_limit=rules.action_limit(OriginKind.MCP.value),
+        # Without providers it is not known which models the workers have.
+        catalog=agent_catalog(settings.agents) if settings.agents.providers else None,
     )
     commands = CommandGate(rules, store.tasks, store.approvals, clock, agents)
     return commands if policy is None else ComposedGate(commands, PolicyGate(policy, clock))

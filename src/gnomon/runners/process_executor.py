@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 
 from msgspec.structs import replace
 
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.model import Result
 from gnomon.core.runs.fair_share import TenantQueue
 from gnomon.core.runs.outcomes import AttemptOutcome
@@ -139,7 +140,12 @@ class ProcessExecutor:
         if not hasattr(os, "pidfd_open"):
             return give_up_outcome("running in a separate process needs Linux")
         attempt.begin_timeout()
-        child = await self._started_process(attempt)
+        try:
+            child = await self._started_process(attempt)
+        except OSError as error:
+            # An agent that never began has spent nothing.
+            usage = AgentSpending() if attempt.assignment.step.is_agent else None
+            return replace(raised_outcome(error, redact=attempt.log.redact), usage=usage)
         try:
             await self._wait_for_exit(attempt, child, stop)
         finally:

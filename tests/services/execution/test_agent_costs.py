@@ -5,6 +5,7 @@ import pytest
 from contracts.store import HOUR, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
+from gnomon.core.agents.catalog import AgentCatalog
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.agents.usage import day_of
@@ -28,10 +29,18 @@ TRIAGE = Workflow(
 class AgentCostHarness(ExecutionHarness):
     """A dispatcher with a limit of 1000 millionths a day, and a worker that offers agents."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: AgentCatalog | None = None) -> None:
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
-        agents = AgentGate(store.agent_usages, store.agent_sessions, store.actions, clock, limit=1000, action_limit=20)
+        agents = AgentGate(
+            store.agent_usages,
+            store.agent_sessions,
+            store.actions,
+            clock,
+            limit=1000,
+            action_limit=20,
+            catalog=catalog,
+        )
         gate = CommandGate(CommandRules(SecuritySettings()), store.tasks, store.approvals, clock, agents)
         super().__init__(gate=gate, store=store, clock=clock)
         self.runner = FakeRunner(AGENT)
@@ -89,3 +98,23 @@ async def test_an_agent_is_admitted_with_its_actions_and_gives_back_the_rest() -
     assert [first.state, second.state, harmless.state] == [TaskState.SUCCEEDED] * 3
     assert (left, spent) == (3, 20)
     assert (refused.state, refused.note) == (TaskState.DENIED, "blocked by security policy: action budget exhausted")
+
+
+async def test_an_agent_is_refused_whose_model_has_lost_the_price_that_its_budget_needs() -> None:
+    """The settings have changed since the job was added: nobody could keep its budget."""
+    harness = AgentCostHarness(catalog=AgentCatalog(providers=frozenset(("openai",))))
+    agent = AgentSpec(model="openai:small", budget=AgentBudget(cost_micros=10))
+    limited = Workflow(
+        workflow_id="report",
+        version=2,
+        steps=(Step(name=ONLY_STEP, function=AGENT, agent=agent, input={"prompt": "x"}),),
+    )
+
+    refused = await harness.tried(definition=limited)
+    open_ended = await harness.tried()
+
+    expected = (
+        "blocked by security policy: agents.prices has no price of openai:small any more, which budget.cost needs"
+    )
+    assert (refused.state, refused.note) == (TaskState.DENIED, expected)
+    assert open_ended.state is TaskState.SUCCEEDED

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gnomon.core.agents.rules import models_of
+from gnomon.core.agents.rules import MICROS, models_of
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.core.spelling import nearest
@@ -41,7 +41,6 @@ def _prefix(workflow: Workflow, step: Step, list_field: str, number: int) -> str
 def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
     if not spec.model and not catalog.default_model:
         raise FieldError(f"{path}.model", "", "is missing, and agents.model names none")
-    models = models_of(spec, catalog.default_model)
     fields = [f"{path}.model", *(f"{path}.fallbacks[{number}]" for number in range(len(spec.fallbacks)))]
     models_in_order = (spec.model or catalog.default_model, *spec.fallbacks)
     for field, model in zip(fields, models_in_order, strict=True):
@@ -50,10 +49,24 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
             near = nearest(provider, sorted(catalog.providers))
             hint = f"; did you mean {near}?" if near else ""
             raise FieldError(field, model, f"names the provider {provider}, which is not in agents.providers{hint}")
-    unpriced = [model for model in models if model not in catalog.priced]
+    unpriced = _unpriced(spec, catalog)
     if spec.budget.cost_micros is not None and unpriced:
         reason = f"cannot be kept: agents.prices has no price of {', '.join(unpriced)}"
-        raise FieldError(f"{path}.budget.cost", spec.budget.cost_micros / 1_000_000, reason)
+        raise FieldError(f"{path}.budget.cost", spec.budget.cost_micros / MICROS, reason)
     for field, model in zip(fields, models_in_order, strict=True):
         if catalog.has_daily_limit and model in unpriced:
             raise FieldError(field, model, "has no price in agents.prices, which agents.max_cost_per_day needs")
+
+
+def price_refusal(spec: AgentSpec, catalog: AgentCatalog) -> str | None:
+    """Why an agent that was added earlier must not start: a limit of its cost cannot be kept any more. None: it may."""
+    limits = ["budget.cost"] if spec.budget.cost_micros is not None else []
+    limits += ["agents.max_cost_per_day"] if catalog.has_daily_limit else []
+    unpriced = _unpriced(spec, catalog) if limits else []
+    if not unpriced:
+        return None
+    return f"agents.prices has no price of {', '.join(unpriced)} any more, which {' and '.join(limits)} needs"
+
+
+def _unpriced(spec: AgentSpec, catalog: AgentCatalog) -> list[str]:
+    return [model for model in models_of(spec, catalog.default_model) if model not in catalog.priced]

@@ -5,8 +5,8 @@ from msgspec import Struct
 from gnomon.core.agents.rules import MICROS, AgentSpending, money
 from gnomon.core.model import DAY_MS
 
-#: The rule that refuses an agent.
-DAILY_COST_RULE = "daily_cost"
+#: The rules that refuse an agent.
+DAILY_COST_RULE, PRICE_RULE = "daily_cost", "price"
 
 
 class AgentUsageDay(Struct, frozen=True, kw_only=True):

@@ -249,9 +249,10 @@ class AgentProcess(SupervisedProcess):
         changed = not rules.may_repeat_calls(self._called)
         if not failure.temporary or (changed and not self._may_be_repeated):
             return give_up_outcome(reason)
-        if failure.after_ms:
-            after_ms = min(failure.after_ms, rules.LONGEST_WAIT_MS)
-            self._log.add("warning", f"{reason}; trying again after {duration_text(after_ms)}")
+        number = self._attempt.assignment.task.fence
+        if after_ms := rules.wait_of(failure.after_ms, number=number):
+            left = f"attempt {number} of {rules.MOST_WAITS} that may be put off"
+            self._log.add("warning", f"{reason}; trying again after {duration_text(after_ms)} ({left})")
             return AttemptOutcome(result=Result.SNOOZED, snooze_ms=after_ms)
         return failed_outcome(reason)
 

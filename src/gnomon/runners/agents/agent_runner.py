@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from gnomon.config.agents import AgentSettings
+from gnomon.config.agents import AgentSettings, agent_catalog
+from gnomon.core.agents.catalog import price_refusal
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import models_of, prefixed_prompt
 from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, VERB_PREFIX, AgentSpec
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
-from gnomon.errors import FieldError
+from gnomon.errors import FieldError, UsageError
 from gnomon.ports.http import HttpSender
 from gnomon.runners.agents.agent_process import AgentProcess
 from gnomon.runners.agents.function_tools import FunctionTools
@@ -74,6 +75,8 @@ class AgentRunner:
     def request(self, attempt: RunningAttempt) -> AgentRequest:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
         spec, run = _spec_of(attempt), attempt.assignment.run
+        if reason := price_refusal(spec, agent_catalog(self._settings)):
+            raise UsageError(reason)
         models = tuple(map(self._access, models_of(spec, self._settings.model)))
         keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
         attempt.log.redact_with(redactor(keys))

@@ -164,13 +164,17 @@ class _Conversation:
 
     def _tool(self, described: ToolDescription) -> Any:  # noqa: ANN401 - a type of a library that is loaded here only
         from pydantic_ai import Tool
+        from pydantic_core import SchemaValidator, core_schema
 
         async def call(**arguments: Any) -> str:  # noqa: ANN401 - the arguments are those of the schema
             return await self.call(described.name, arguments)
 
-        return Tool.from_schema(
+        tool: Any = Tool.from_schema(
             call, name=described.model_name, description=described.description, json_schema=described.schema
         )
+        # The library passes arguments of any type on, and ends the run if they are no mapping: the model is told so.
+        tool.function_schema.validator = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+        return tool
 
 
 class _NoModelLeftError(Exception):

@@ -150,6 +150,8 @@ class AgentTools:
 
     async def _call_function(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
         self._check_listed(tool)
+        # Nobody knows what a function changes.
+        self._commands.refuse_changes()
         self._function_calls += 1
         return await self._functions.call(self._attempt, tool, arguments, number=self._function_calls)
 

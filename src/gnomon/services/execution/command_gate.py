@@ -6,9 +6,10 @@ paths, and its approval. The budget itself is counted by the store, in the trans
 
 import asyncio
 
+from gnomon.core.agents.catalog import AgentCatalog, price_refusal
 from gnomon.core.agents.sessions import SESSION_WAIT_MS
 from gnomon.core.agents.spec import ISOLATED
-from gnomon.core.agents.usage import DAILY_COST_RULE, day_is_spent_text, day_of
+from gnomon.core.agents.usage import DAILY_COST_RULE, PRICE_RULE, day_is_spent_text, day_of
 from gnomon.core.approvals import covers_input
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, BUDGET_RULE, RATE_RULE
 from gnomon.core.commands.policy import BUDGET_TEXT, RATE_LIMIT_TEXT, CommandVerdict, PolicyRule
@@ -45,14 +46,19 @@ class AgentGate:
         *,
         limit: int | None = None,
         action_limit: int | None = None,
+        catalog: AgentCatalog | None = None,
     ) -> None:
-        """`limit` is the cost of a day in UTC, in millionths, and `action_limit` the actions of an hour; None: any."""
+        """`limit` is the cost of a day in UTC, in millionths, and `action_limit` the actions of an hour; None: any.
+
+        `catalog` are the models of the settings as they are now; None if they are not known.
+        """
         self._usages = usages
         self._sessions = sessions
         self._actions = actions
         self._action_limit = action_limit
         self._clock = clock
         self._limit = limit
+        self._catalog = catalog
 
     def admits_at_once(self, step: Step) -> bool:
         """Whether nothing has to be asked about an agent."""
@@ -60,11 +66,12 @@ class AgentGate:
         if agent is None:
             return True
         counts = self._action_limit is not None and agent.reserved_actions
-        return self._limit is None and not counts and agent.session == ISOLATED
+        has_limit = self._limit is not None or agent.budget.cost_micros is not None
+        return not has_limit and not counts and agent.session == ISOLATED
 
     async def admit(self, request: AdmissionRequest) -> GateDecision:
         """The decision about an agent."""
-        refusal = await self._cost_refusal(request)
+        refusal = self._price_refusal(request) or await self._cost_refusal(request)
         if refusal is not None:
             return refusal
         return await self._session_delay(request) or await self._action_refusal(request) or _ALLOWED
@@ -94,6 +101,14 @@ class AgentGate:
             now=self._clock.now(),
         )
         return None if reserved else GateDecision(GateVerdict.DENY, BUDGET_TEXT, rule=BUDGET_RULE)
+
+    def _price_refusal(self, request: AdmissionRequest) -> GateDecision | None:
+        """The refusal of an agent whose model had a price when the job was added, and has none any more."""
+        agent = request.step.agent
+        if agent is None or self._catalog is None:
+            return None
+        reason = price_refusal(agent, self._catalog)
+        return None if reason is None else GateDecision(GateVerdict.DENY, reason, rule=PRICE_RULE)
 
     async def _cost_refusal(self, request: AdmissionRequest) -> GateDecision | None:
         if self._limit is None:
