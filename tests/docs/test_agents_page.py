@@ -59,7 +59,7 @@ async def test_the_job_of_the_page_runs_as_described(tmp_path: Path) -> None:
     [job] = gnomon.read_jobs(JOBS["jobs"], now=0)
     [step] = job.workflow.steps
     answer = {"urgent": 2, "summary": "Two disks are full."}
-    async with agents(tmp_path) as tried:
+    async with agents(tmp_path, prices=load(file=SETTINGS).agents.prices) as tried:
         (tried.workspace / "errors.log").write_text("disk full\n" * 2)
         tried.server.replies = [
             openai_calls(("read_file", {"path": "errors.log"}), ("shell", {"command": "rm errors.log"})),
