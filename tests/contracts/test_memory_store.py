@@ -10,6 +10,7 @@ from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
+from contracts.breakers import BreakerContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
@@ -35,6 +36,7 @@ class TestMemoryStore(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    BreakerContract,
     AgentSessionContract,
     AgentUsageContract,
     BackfillContract,

@@ -12,6 +12,7 @@ from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
+from contracts.breakers import BreakerContract
 from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
@@ -52,6 +53,7 @@ class PostgresContract(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    BreakerContract,
     AgentSessionContract,
     AgentUsageContract,
     BackfillContract,

@@ -11,6 +11,7 @@ from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
+from contracts.breakers import BreakerContract
 from contracts.change_log import ChangeLogContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
@@ -38,6 +39,7 @@ class TestSqliteStore(
     ActionContract,
     ApprovalContract,
     PolicyContract,
+    BreakerContract,
     AgentSessionContract,
     AgentUsageContract,
     BackfillContract,

@@ -22,6 +22,7 @@ from gnomon.core.approvals import Approval
 from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
 from gnomon.core.model_names import actor_and_owner, owner_of
+from gnomon.core.named_breakers import NamedBreaker
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import ExternalEvent
@@ -64,6 +65,8 @@ class Action(StrEnum):
     REVOKE = "revoke"
     #: The mark of a schedule was ahead of the clock.
     SET_BACK_MARK = "set_back_mark"
+    #: A breaker was closed.
+    RESET = "reset"
     #: The chain was signed as it is, although it lacked what was signed before.
     ACCEPT = "accept"
     #: A request was refused for lack of permission.
@@ -79,8 +82,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: str
     tenant: str
     action: str
-    #: The kind of the changed object: job, workflow, approval, policy, execution, dead_letter, event, backfill, token;
-    #: a refused request; or a server.
+    #: The kind of the changed object: job, workflow, approval, policy, execution, dead_letter, event, backfill, token,
+    #: breaker; a refused request; or a server.
     kind: str
     name: str
     #: Digests of the object before and after; None where it did not exist.
@@ -312,6 +315,21 @@ def retried_entry(announcement_id: str, tenant: str, actor: str, now: int) -> Au
         before=digest({"state": "given_up"}),
         after=digest({"state": "pending"}),
         details=_details(),
+    )
+
+
+def breaker_reset_entry(before: NamedBreaker, after: NamedBreaker, actor: str, now: int) -> AuditEntry:
+    """The entry of a breaker that an operator has closed."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=before.tenant,
+        action=Action.RESET.value,
+        kind="breaker",
+        name=before.name,
+        before=digest(before.breaker),
+        after=digest(after.breaker),
+        details=_details(was=before.state(now), opened_by=before.opened_by or None),
     )
 
 

@@ -11,6 +11,7 @@ from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.announcements import AnnouncementQueue, Announcements
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.audit import AuditTrail
+from gnomon.ports.breakers import Breakers
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
@@ -150,6 +151,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def tokens(self) -> Tokens:
         """Issued and revoked tokens."""
+        ...
+
+    @property
+    def breakers(self) -> Breakers:
+        """Circuit breakers."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from gnomon.core.approvals import Approval
 from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as_recorded
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
+from gnomon.core.named_breakers import BreakerKey, NamedBreaker
 from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillTick
@@ -133,6 +134,7 @@ class MemoryTables:
         self.tokens: dict[tuple[str, str], TokenRecord] = {}
         self.token_cutoffs: dict[str, int] = {}
         self.approvals: dict[str, Approval] = {}
+        self.breakers: dict[BreakerKey, NamedBreaker] = {}
         #: By version, from 1; and the rows of rulings by task.
         self.policy_versions: list[PolicyVersion] = []
         self.rulings: dict[TaskId, list[StoredRuling]] = {}

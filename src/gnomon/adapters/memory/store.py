@@ -10,6 +10,7 @@ from gnomon.adapters.memory.announcements import MemoryAnnouncementQueue, Memory
 from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.audit import MemoryAuditTrail
 from gnomon.adapters.memory.backfills import MemoryBackfills
+from gnomon.adapters.memory.breakers import MemoryBreakers
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
 from gnomon.adapters.memory.policies import MemoryPolicies, MemoryRulings
@@ -52,6 +53,7 @@ class MemoryStore:
         self.approvals = MemoryApprovals(state)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
+        self.breakers = MemoryBreakers(state)
         self.agent_sessions = MemoryAgentSessions(state)
         self.agent_usages = MemoryAgentUsages(state)
         self.rulings = MemoryRulings(state, shared)

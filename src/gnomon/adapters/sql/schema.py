@@ -597,6 +597,24 @@ action = sa.Table(
     sqlite_with_rowid=False,
 )
 
+#: The circuit breakers that have been used, by tenant; those of the installation have an empty tenant.
+breaker = sa.Table(
+    "breaker",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("name", NameType, primary_key=True),
+    sa.Column("failures", sa.Integer, nullable=False),
+    # Null while it is closed.
+    sa.Column("open_until", InstantType),
+    sa.Column("successes", sa.Integer, nullable=False),
+    # As JSON: until when each request occupies its slot; and the limits by user.
+    sa.Column("probes", sa.Text, nullable=False),
+    sa.Column("definitions", sa.Text, nullable=False),
+    sa.Column("opened_by", sa.Text, nullable=False),
+    sa.Column("changed_at", InstantType, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: The versions of the policy, in the order in which they were applied.
 policy_version = sa.Table(
     "policy_version",

@@ -9,6 +9,7 @@ from gnomon.adapters.sql.change_log import ChangeLogWriter, SqlChangeLog
 from gnomon.adapters.sql.metrics_outbox import SqlMetricsOutbox
 from gnomon.adapters.sql.migrator import cursor_key
 from gnomon.adapters.sql.one_shots import RetiringTransactions
+from gnomon.adapters.sql.repositories.breakers import SqlBreakers
 from gnomon.adapters.sql.repositories.maintenance import (
     SqlApprovals,
     SqlAuditTrail,
@@ -80,6 +81,7 @@ class SqlStore:
         self.tokens = SqlTokens(transactions)
         self.approvals = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
+        self.breakers = SqlBreakers(transactions)
         self.agent_sessions = SqlAgentSessions(transactions)
         self.agent_usages = SqlAgentUsages(transactions)
         self.rulings = SqlRulings(transactions)
