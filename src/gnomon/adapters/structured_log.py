@@ -1,8 +1,7 @@
 """Events as lines of a structured log."""
 
+from functools import cached_property
 from typing import Any
-
-import structlog
 
 #: Events that an operator should look into.
 WARNINGS = frozenset(
@@ -41,9 +40,15 @@ class LoggedEvents:
     """Logs each event as one line with its facts. Events that cannot be written are counted."""
 
     def __init__(self) -> None:
-        self._log: Any = structlog.get_logger("gnomon")
         #: How many events could not be written.
         self.lost = 0
+
+    @cached_property
+    def _log(self) -> Any:  # noqa: ANN401 - structlog's own type
+        # Imports Rich and Pygments, 6 MiB, which a process that logs nothing does without.
+        import structlog
+
+        return structlog.get_logger("gnomon")
 
     def emit(self, name: str, **facts: object) -> None:
         """See Events.emit."""

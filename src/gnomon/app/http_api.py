@@ -187,7 +187,7 @@ def api_services_for(
 ) -> ApiServices:
     """The services for requests to this node. `login_failed` is called for each caller that cannot be identified."""
     return api_services(
-        Operations(node.store, node.settings, clock=node.clock, compute=node.compute),
+        Operations(node.store, node.settings, clock=node.clock, compute=node.compute, events=node.events),
         node.settings,
         tokens=RevocableTokens(tokens, RevocationList(node.store.tokens, node.clock)),
         change_stream=change_stream,

@@ -15,7 +15,7 @@ from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.core.agents.usage import daily_limit_micros
-from gnomon.ports.runtime import Clock
+from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.loop import ComputeQueue
@@ -41,7 +41,13 @@ class Operations:
     """Jobs, executions, events, dead letters and all other operations on one store."""
 
     def __init__(
-        self, store: Store, settings: Settings, *, clock: Clock | None = None, compute: ComputeQueue | None = None
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        compute: ComputeQueue | None = None,
+        events: Events | None = None,
     ) -> None:
         """`compute` runs long computations; a process that also schedules has one that knows when it is busy."""
         clock, ids = clock or SystemClock(), RandomIds()
@@ -107,7 +113,7 @@ class Operations:
         self.explainer = Explainer(
             store, clock, settings=settings, compute=compute, catchup_limit=catchup_limit(settings)
         )
-        self.cleaner = build_cleaner(store, settings, clock, LoggedEvents(), lease=AlwaysHeldSingleton())
+        self.cleaner = build_cleaner(store, settings, clock, events or LoggedEvents(), lease=AlwaysHeldSingleton())
 
     @classmethod
     @asynccontextmanager

@@ -7,7 +7,6 @@ until it has another revision or the program is restarted, perhaps as a newer ve
 from collections.abc import Iterable
 
 import sqlalchemy as sa
-import structlog
 
 from gnomon.adapters.sql import schema
 from gnomon.adapters.sql.rows import SCHEDULE, Row, schedule_of
@@ -55,6 +54,9 @@ class UnreadableSchedules:
     def _remember(self, failed: dict[tuple[str, int], UsageError]) -> None:
         new = [pair for pair in failed if pair not in self.pairs][: MAX_REMEMBERED - len(self.pairs)]
         self.pairs |= set(new)
+        # Imports Rich and Pygments, for what hardly ever happens.
+        import structlog
+
         log = structlog.get_logger("gnomon")
         for pair in new:
             log.warning("schedule_unreadable", uid=pair[0], revision=pair[1], error=str(failed[pair]))

@@ -66,10 +66,10 @@ def check_input(field: str, value: Mapping[str, Any], schema: Mapping[str, Any] 
 
     Raise FieldError, too, if the check would take too long.
     """
-    from jsonschema_rs import ValidationError
-
     if schema is None:
         return
+    from jsonschema_rs import ValidationError
+
     cost, validator = _costed_validator("input_schema", schema)
     plain, size = dict(value), input_size(value, compared=any(cost.comparisons))
     if not is_affordable(cost, size):

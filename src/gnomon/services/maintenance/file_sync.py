@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from gnomon.core import component_names
@@ -48,8 +49,7 @@ class WatchedFile(Generic[Content]):
     async def read(self) -> Content:
         """The content of the file; UsageError if it is wrong."""
         self._seen, self._known = self._stamp(), None
-        digest = await asyncio.to_thread(self._digest)
-        found = await asyncio.to_thread(self._read)
+        digest, found = await _in_own_thread(lambda: (self._digest(), self._read()))
         if self._stamp() == self._seen:
             # Otherwise it was written in between, and it is not known which content was read.
             self._known = digest
@@ -68,6 +68,15 @@ class WatchedFile(Generic[Content]):
     def mark_changed(self) -> None:
         """Treat the file as changed, since its content could not be applied."""
         self._seen = self._known = None
+
+
+async def _in_own_thread(call: Callable[[], Content]) -> Content:
+    """The result of the call, made in a thread that is gone afterwards.
+
+    A process that starts reads its files first, and may fork only as long as it has no other thread.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="gnomon-file") as thread:
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
 
 
 class JobsFileSync:
