@@ -1,9 +1,11 @@
 """The loop around a service's step ends when it is told to; long computations let others run."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Generator
-from time import sleep, thread_time
+from itertools import pairwise
+from time import perf_counter, sleep, thread_time
 
 import pytest
 
@@ -91,6 +93,44 @@ async def test_the_scheduler_has_the_loop_for_as_long_as_a_slice_while_it_is_bus
     busy = await cycles_during(ComputeQueue(lambda: True).run(spinning(40)))
 
     assert busy > 3 * idle
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_after_a_step_that_cannot_be_divided_the_scheduler_has_as_much_time(where: str) -> None:
+    compute, steps = ComputeQueue(), list[tuple[float, float]]()
+
+    def step(_: object = None) -> None:
+        began = perf_counter()
+        spin(0.012)
+        steps.append((began, perf_counter()))
+
+    if where == "loop":
+        await compute.map(step, range(3))
+    else:
+        await asyncio.gather(*(compute.run_in_thread(step) for _ in range(3)))
+
+    pauses = [began - ended for (_, ended), (began, _) in pairwise(steps)]
+    assert min(pauses) >= 0.012
+
+
+async def test_threads_switch_sooner_while_any_computation_runs_in_a_thread() -> None:
+    usual, queues = sys.getswitchinterval(), (ComputeQueue(), ComputeQueue())
+    both_run, one_ended = threading.Barrier(2), threading.Event()
+
+    def first() -> float:
+        both_run.wait()
+        return sys.getswitchinterval()
+
+    def second() -> float:
+        both_run.wait()
+        one_ended.wait()
+        return sys.getswitchinterval()
+
+    ends_last = asyncio.ensure_future(queues[1].run_in_thread(second))
+    beside_another = await queues[0].run_in_thread(first)
+    one_ended.set()
+
+    assert max(beside_another, await ends_last) < usual == sys.getswitchinterval()
 
 
 async def test_results_keep_their_order_and_errors_reach_the_caller() -> None:

@@ -1,12 +1,14 @@
 """The loop around the step of a service, backoff, and long computations that yield to other coroutines."""
 
 import asyncio
+import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
-from time import perf_counter, thread_time
+from time import perf_counter, sleep, thread_time
 from typing import TypeVar
 
 import msgspec
@@ -84,6 +86,13 @@ async def yield_between_batches(many: Sequence[T], size: int = _BATCH) -> AsyncI
 
 #: How long a computation may hold the event loop before everything else runs.
 _SLICE_SECONDS = 0.004
+#: In processor time: a slice so long had a step that could not be divided.
+_LONG_STEP_SECONDS = 2 * _SLICE_SECONDS
+#: The longest pause after a computation in a thread. One that takes longer lets others have the interpreter meanwhile.
+_LONGEST_REST_SECONDS = 0.05
+#: How long other threads wait for the interpreter beside a computation. The loop and the database need it again after
+#: each of their calls, so that a longer time would add up.
+_SWITCH_SECONDS = 0.0001
 #: A source of fewer bytes than this, as compact JSON, is read within a slice or two.
 _SMALL_SOURCE = 2_048
 
@@ -123,7 +132,8 @@ class ComputeQueue:
 
     A computation runs in slices. Between two slices everything else on the loop runs; while the scheduler is busy, it
     has the loop for as long as a slice took. Computations take turns, so that many of them delay the scheduler no more
-    than one does. A computation that cannot be divided runs in a thread, one at a time.
+    than one does. A computation that cannot be divided runs in a thread, one at a time, and with the same pauses: a
+    library may hold the interpreter for all of it.
     """
 
     def __init__(
@@ -135,6 +145,8 @@ class ComputeQueue:
         self._turn = asyncio.Lock()
         #: The time that computations have taken since the last pause.
         self._used_seconds = 0.0
+        #: When the thread may compute again, by its clock.
+        self._rests_until = 0.0
 
     @cached_property
     def _thread(self) -> ThreadPoolExecutor:
@@ -147,10 +159,11 @@ class ComputeQueue:
             async with self._turn:
                 began = thread_time()
                 finished, value = self._slice(steps)
-                _spend(thread_time() - began)
+                seconds = thread_time() - began
+                _spend(seconds)
                 if self._used_seconds >= _SLICE_SECONDS:
-                    self._used_seconds = 0.0
-                    await asyncio.sleep(_SLICE_SECONDS if self._busy() else 0)
+                    used, self._used_seconds = self._used_seconds, 0.0
+                    await asyncio.sleep(used if self._must_pause(seconds) else 0)
             if finished:
                 assert value is not None, "a finished generator has a value"  # noqa: S101 - tells the type checker
                 return value[0]
@@ -187,12 +200,26 @@ class ComputeQueue:
         """The result of a computation that cannot be divided."""
 
         def timed() -> tuple[T, float]:
+            sleep(max(0.0, self._rests_until - perf_counter()))
             began = thread_time()
-            return compute(), thread_time() - began
+            try:
+                with _SWITCHING.frequent():
+                    return compute(), thread_time() - began
+            finally:
+                used = min(thread_time() - began, _LONGEST_REST_SECONDS)
+                self._rests_until = perf_counter() + (used if self._must_pause(used) else 0.0)
 
         result, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, timed)
         _spend(seconds)
         return result
+
+    def _must_pause(self, seconds: float) -> bool:
+        """Whether a pause follows a slice that took so much processor time.
+
+        After a step that could not be divided it does, even if the scheduler is not busy yet: the decision of a tick
+        needs the loop several times, and would wait for as many of these steps.
+        """
+        return seconds >= _LONG_STEP_SECONDS or self._busy()
 
     async def read(self, source: object, reader: Callable[[], T]) -> T:
         """The result of `reader`, which parses the source: in a slice if the source is small, otherwise in a thread."""
@@ -203,6 +230,34 @@ class ComputeQueue:
             return await self.run_in_thread(reader)
         [found] = await self.map(lambda read: read(), [reader])
         return found
+
+
+class _ThreadSwitching:
+    """How soon threads of this process have to let others have the interpreter, while computations run in some."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._computations = 0
+        self._usual = 0.0
+
+    @contextmanager
+    def frequent(self) -> Iterator[None]:
+        """Switch threads sooner than by the setting of this process."""
+        with self._lock:
+            if not self._computations:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _SWITCH_SECONDS))
+            self._computations += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._computations -= 1
+                if not self._computations:
+                    sys.setswitchinterval(self._usual)
+
+
+_SWITCHING = _ThreadSwitching()
 
 
 def _spend(seconds: float) -> None:

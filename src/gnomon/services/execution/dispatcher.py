@@ -72,7 +72,7 @@ from gnomon.services.execution.gate_client import AdmissionGate, Decided
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
-from gnomon.services.loop import Backoff, yield_between_batches
+from gnomon.services.loop import Backoff, ComputeQueue, yield_between_batches
 
 #: While the ticker is behind, the dispatcher uses one part of the time in so many.
 _YIELD_RATIO = 4
@@ -131,6 +131,8 @@ class Dispatcher:
         #: An answer of the gate wakes the dispatcher: a step writes it.
         self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         self._read_at = float("-inf")
+        #: Not that of requests: a plan of minutes must not delay tasks.
+        self._compute = ComputeQueue()
         self.backoff = Backoff(events, component_names.DISPATCHER)
 
     def retry_unroutable(self) -> None:
@@ -371,7 +373,7 @@ class Dispatcher:
         prepare = partial(prepare_task, request, found, sub, now=now)
         try:
             size = data_size(request.workflow, request.waiting, found)
-            return await asyncio.to_thread(prepare) if _takes_long(step, size) else prepare()
+            return await self._compute.run_in_thread(prepare) if _takes_long(step, size) else prepare()
         except Exception as error:  # noqa: BLE001 - an error in one task must not hold up all others
             return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
