@@ -53,7 +53,9 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "emit_event": ("/v1/events", {"name": "model.drift", "key": "once"}, ["emit event model.drift"]),
 }
 #: Routes that take a body and change nothing.
-_LOOKING = {"plan_jobs", "simulate_jobs", "preview_backfill", "diff_policy", "explain_policy", "answer_model"}
+_LOOKING = {"plan_jobs", "simulate_jobs", "preview_backfill", "diff_policy", "explain_policy", "replay_policy",
+    "answer_model",
+}  # fmt: skip
 #: Routes that are not idempotent without a key.
 _EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
 

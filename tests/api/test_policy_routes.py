@@ -51,12 +51,13 @@ async def test_only_the_tenant_of_the_operator_sees_and_changes_the_policy(api_s
         statuses = [
             (await other.post("/v1/policy", {"body": FILE})).status_code,
             (await other.post("/v1/policy/diff", {"body": FILE})).status_code,
+            (await other.post("/v1/policy/replay", {"body": FILE, "since": 0})).status_code,
             (await other.post("/v1/jobs/report/policy", {"body": FILE})).status_code,
             (await other.get("/v1/policy")).status_code,
             (await other.get("/v1/policy/versions")).status_code,
         ]
 
-    assert statuses == [403] * 5
+    assert statuses == [403] * 6
     assert await api_setup.store.policies.newest() is None
 
 
@@ -129,3 +130,33 @@ async def test_a_job_is_explained_with_another_input(admin: ApiCaller) -> None:
 
     assert [found["steps"][0]["rule"] for found in (own, other)] == ["rest", "big"]
     assert (await admin.post("/v1/jobs/pay/policy", {"input": 1})).status_code == 422
+
+
+@pytest.mark.req("R-02")
+async def test_a_file_is_replayed_over_the_history_part_by_part(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered()
+    for number in range(3):
+        await api_setup.finish_execution(await admin.triggered())
+        api_setup.clock.advance(number)
+    body = {"body": "default_decision: deny", "since": "2020-01-01T00:00:00Z", "limit": 2}
+    first = (await admin.post("/v1/policy/replay", body)).json()
+    second = (await admin.post("/v1/policy/replay", {**body, "after": first["after"]})).json()
+    nothing = (await admin.post("/v1/policy/replay", {**body, "since": "2100-01-01T00:00:00Z"})).json()
+
+    assert (first["tasks"], first["changed"], second["tasks"], second["after"]) == (2, 2, 1, None)
+    [change] = first["changes"]
+    assert (change["job"], change["tasks"], change["before"]["decision"], change["after"]) == (
+        "report",
+        2,
+        "allow",
+        {"decision": "deny", "rule": "default", "constraints": None},
+    )
+    assert nothing["tasks"] == 0
+    assert await api_setup.store.policies.newest() is None
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 10_001}, {"since": "soon"}, {"body": "rules: 3"}, {"x": 1}])
+async def test_a_replay_that_is_none_is_refused(admin: ApiCaller, wrong: dict[str, object]) -> None:
+    body = {"body": FILE, "since": "2020-01-01T00:00:00Z", **wrong}
+
+    assert (await admin.post("/v1/policy/replay", body)).status_code == 422

@@ -21,7 +21,7 @@ VIEWER = {
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
     "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
     "explain_schedule",
-    "explain_policy",
+    "explain_policy", "replay_policy",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",

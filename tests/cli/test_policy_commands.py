@@ -122,3 +122,15 @@ def test_the_decisions_about_a_job_are_shown_before_it_runs(prompt: CliPrompt) -
     assert without == ["no policy: every task is allowed"]
     assert by_file[1].split() == ["main", "allow", "reports"]
     assert prompt.data("policy", "explain", "cleanup")["steps"][0]["decision"] == "deny"
+
+
+@pytest.mark.req("R-02")
+def test_a_file_is_replayed_over_the_history_with_an_exit_code_for_ci(prompt: CliPrompt) -> None:
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+    nothing = prompt.run("policy", "replay", "-f", "policy.yaml", "--fail-on", "changed,denied,not_known")
+    data = prompt.data("policy", "replay", "-f", "policy.yaml", "--since", "90m")
+    unknown = prompt.run("policy", "replay", "-f", "policy.yaml", "--fail-on", "surprises")
+
+    assert (nothing.code, nothing.out[-1]) == (0, "0 tasks: 0 decided otherwise, 0 as before")
+    assert (data["tasks"], data["changes"], data["after"]) == (0, [], None)
+    assert unknown.code == 2

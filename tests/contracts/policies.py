@@ -166,6 +166,26 @@ class PolicyContract:
             (3, "no", 3, "safety_denied"),
         ]
 
+    async def test_the_tasks_of_the_history_are_read_with_what_was_decided_about_them(self, store: Store) -> None:
+        tasks = await self._launched(store, 3)
+        limits = replace(ALLOWED, decision=PolicyDecision.ALLOW_WITH_CONSTRAINTS, constraints=LIMITS)
+        waits = admission(tasks[1], state=TaskState.PENDING, wait_reason=WaitReason.POLICY, ruling=THROTTLED)
+        await store.tasks.admit([admission(tasks[0], ruling=limits), waits], now=NOON)
+        await store.tasks.admit([admission(tasks[1], ruling=ALLOWED), admission(tasks[2])], now=NOON + 1)
+        await store.attempts.take("w1", limit=3, lease_ms=LEASE, now=NOON + 2)
+
+        found = [*await store.rulings.past_tasks(limit=2)]
+        found += await store.rulings.past_tasks(after=found[-1].ready.task.task_id, limit=10)
+
+        assert [one.ready.task.task_id for one in found] == sorted(one.task_id for one in tasks)
+        by_task = {one.ready.task.task_id: one for one in found}
+        boxed, later, free, waiting = (by_task[one.task_id] for one in tasks)
+        assert (boxed.permission, boxed.ready.task.constraints, boxed.dispatched_at) == ("3/rest", LIMITS, NOON + 2)
+        assert (later.permission, later.ruling and later.ruling.decision) == ("3/rest", "throttle")
+        assert (free.permission, free.ruling, free.dispatched_at) == (None, None, NOON + 2)
+        assert (waiting.dispatched_at, waiting.has_input) == (None, False)
+        assert [one.ready.run.run_id for one in found] == [f"run_{number}" for number in range(4)]
+
     async def test_a_void_admission_writes_no_ruling(self, store: Store, ruled: tuple[Run, Task]) -> None:
         run, task = ruled
         void = admission(task, schedule_uid=run.schedule_uid, fence=task.fence + 1, ruling=THROTTLED)

@@ -305,6 +305,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         ],
         "list_decisions": [("GET", f"/v1/executions/{target.each}/decisions?limit=1000", None)],
         "diff_policy": [("POST", "/v1/policy/diff", {"body": LARGE_POLICY})],
+        "replay_policy": [("POST", "/v1/policy/replay", {"body": LARGE_POLICY, "since": 0, "limit": 10_000})],
         "apply_policy": [("POST", "/v1/policy", {"body": LARGE_POLICY})],
         "show_agent_usage": [("GET", "/v1/agents/usage", None)],
         "list_sessions": [("GET", "/v1/sessions?limit=1000", None)],

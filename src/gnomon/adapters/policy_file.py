@@ -7,7 +7,8 @@ from gnomon.adapters.files import error_sentence
 from gnomon.adapters.yaml_parser import YamlDocumentError, compose
 from gnomon.core.policy.cases import PolicyCase, read_cases
 from gnomon.core.policy.document import PolicyDocument
-from gnomon.core.policy.reader import LARGEST_POLICY, read_policy
+from gnomon.core.policy.reader import read_policy
+from gnomon.core.policy.version import LARGEST_POLICY
 from gnomon.errors import FieldError, FileError
 
 T = TypeVar("T")

@@ -158,5 +158,6 @@ class ClientMethods:
     policy_versions = PagedMethod(requests.policy_versions)
     apply_policy = SingleMethod(requests.apply_policy)
     diff_policy = SingleMethod(requests.diff_policy)
+    replay_policy = SingleMethod(requests.replay_policy)
     decisions = PagedMethod(requests.decisions)
     explain_policy = SingleMethod(requests.explain_policy)

@@ -507,6 +507,17 @@ def explain_policy(
     return _post_many(api_path("jobs", job, "policy"), responses.JobPolicy, _set_fields(input=input, body=body))
 
 
+def replay_policy(
+    body: str, *, since: int | str, after: str | None = None, limit: int = 5000
+) -> ApiRequest[responses.PolicyReplayed]:
+    """Judge a part of the history by the text of a policy file: the next `limit` tasks.
+
+    `since` is an instant, or milliseconds since 1970; `after` is that of the part before.
+    """
+    fields = _set_fields(body=body, since=since, after=after, limit=limit)
+    return _post_many(api_path("policy", "replay"), responses.PolicyReplayed, fields)
+
+
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
     """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
     return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})

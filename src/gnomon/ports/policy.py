@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gnomon.core.model import RunId
+from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import Ruling, TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.admission import AdmissionRequest
@@ -41,6 +42,10 @@ class Rulings(Protocol):
 
     async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
         """The tasks of a run about which there are rulings, by their ids, with these; plain permissions included."""
+        ...
+
+    async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
+        """The tasks of all tenants by their ids, with what was decided about them, and without their inputs."""
         ...
 
 

@@ -8,8 +8,9 @@ import yaml
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.document import PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
-from gnomon.core.policy.reader import LARGEST_POLICY, read_policy
+from gnomon.core.policy.reader import read_policy
 from gnomon.core.policy.ruling import PolicyDecision
+from gnomon.core.policy.version import LARGEST_POLICY
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import FieldError, FileError
 

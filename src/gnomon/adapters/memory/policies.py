@@ -6,8 +6,10 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import policy_applied_entry
 from gnomon.core.model import RunId, Task
+from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings, plain_permission
 from gnomon.core.policy.version import PolicyVersion, next_version
+from gnomon.core.runs.admission import ReadyTask
 
 
 class MemoryPolicies:
@@ -64,11 +66,33 @@ class MemoryRulings:
         rows = tuple(state.rulings.get(task.task_id, ()))
         if task.task_id in state.permissions:
             rule, digest = state.permissions[task.task_id]
-            attempts = [one.dispatched_at for held, one in state.attempts.items() if held[0] == task.task_id]
-            at = max(attempts, default=task.available_at)
+            dispatched_at = self._dispatched_at(task)
+            at = task.available_at if dispatched_at is None else dispatched_at
             own = plain_permission(task.task_id, task.run_id, rule, digest, rows, at=at)
             rows += () if own is None else (own,)
         return TaskRulings(task_id=task.task_id, step=task.step, item=task.item, rulings=rows)
+
+    async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
+        """See Rulings.past_tasks."""
+        names = sorted(name for name in self._state.tasks if name > after)[:limit]
+        return [self._past_task(self._state.tasks[name]) for name in names]
+
+    def _past_task(self, task: Task) -> PastTask:
+        state = self._state
+        rows = state.rulings.get(task.task_id, ())
+        permission = state.permissions.get(task.task_id)
+        return PastTask(
+            ready=ReadyTask(task=task, run=state.runs[task.run_id]),
+            has_input=(task.task_id, "input") in state.payloads,
+            has_actor=True,
+            dispatched_at=self._dispatched_at(task),
+            permission=None if permission is None else permission[0],
+            ruling=rows[-1] if rows else None,
+        )
+
+    def _dispatched_at(self, task: Task) -> int | None:
+        found = (one.dispatched_at for held, one in self._state.attempts.items() if held[0] == task.task_id)
+        return max(found, default=None)
 
 
 def _task_id(task: Task) -> str:

@@ -9,9 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.rows import RULING, column_list, constraints_text, ruling_of, ruling_row
+from gnomon.adapters.sql.rows import (
+    RULING,
+    RUN,
+    TASK,
+    Row,
+    column_list,
+    constraints_text,
+    ruling_of,
+    ruling_row,
+    task_and_run_of,
+)
 from gnomon.core.model import RunId, TaskId
+from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import Ruling, StoredRuling, TaskRulings, plain_permission, rule_of, stored_ruling
+from gnomon.core.runs.admission import ReadyTask
 
 _LAST = bulk.statement(
     f"SELECT {column_list(RULING)} FROM ruling WHERE task_id IN KEYS"  # noqa: S608 - our own names, here and below
@@ -26,6 +38,14 @@ _TASKS = bulk.statement(
     " WHERE attempt.task_id = task.task_id), available_at) FROM task WHERE run_id = ? AND task_id > ? AND (policy_rule"
     " IS NOT NULL OR EXISTS (SELECT 1 FROM ruling WHERE ruling.task_id = task.task_id)) ORDER BY task_id LIMIT ?"
 )
+_PAST = bulk.statement(
+    f"SELECT {column_list(TASK)}, {column_list(RUN)}, task.has_input, run.actor IS NOT NULL, task.policy_rule,"  # noqa: S608
+    " (SELECT max(dispatched_at) FROM attempt WHERE attempt.task_id = task.task_id)"
+    " FROM (SELECT * FROM task WHERE task_id > ? ORDER BY task_id LIMIT ?) AS task"
+    " JOIN run ON run.run_id = task.run_id ORDER BY task.task_id"
+)
+#: The number of columns after those of task and run.
+_PAST_COLUMNS = 4
 #: The columns of a task that keep a permission.
 PERMISSION_COLUMNS = ("policy_rule", "request_digest", "constraints")
 _IN_FLIGHT = bulk.statement(
@@ -80,3 +100,24 @@ def of_tasks(conn: sa.Connection, run_id: RunId, after: str, limit: int) -> Sequ
         rulings = (*made, *(() if own is None else (own,)))
         found.append(TaskRulings(task_id=task_id, step=step, item=item, rulings=rulings))
     return found
+
+
+def past_tasks(conn: sa.Connection, after: str, limit: int) -> Sequence[PastTask]:
+    """See Rulings.past_tasks."""
+    rows = bulk.fetch_rows(conn, _PAST, after, limit)
+    names: list[str] = [row[0] for row in rows]
+    last = {one.task_id: one for one in map(ruling_of, bulk.fetch_rows(conn, _LAST, names))}
+    return [_past_task(row, last.get(row[0])) for row in rows]
+
+
+def _past_task(row: Row, ruling: StoredRuling | None) -> PastTask:
+    task, run = task_and_run_of(row)
+    has_input, has_actor, permission, dispatched_at = row[-_PAST_COLUMNS:]
+    return PastTask(
+        ready=ReadyTask(task=task, run=run),
+        has_input=bool(has_input),
+        has_actor=bool(has_actor),
+        dispatched_at=dispatched_at,
+        permission=permission,
+        ruling=ruling,
+    )

@@ -9,15 +9,15 @@ from msgspec import Meta, Struct
 
 from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
 from gnomon.api.route import ApiCall, ApiRoute, Cursor, Limit, Permission, Reply, RequestBody
-from gnomon.core.jobs.fields import FieldReader
-from gnomon.core.policy.reader import LARGEST_POLICY
-from gnomon.core.policy.version import PolicyVersion
+from gnomon.core.jobs.fields import FieldReader, printable
+from gnomon.core.policy.version import LARGEST_POLICY, PolicyVersion
 from gnomon.core.responses import (
     JobPolicy,
     Page,
     PolicyApplied,
     PolicyDetail,
     PolicyDifference,
+    PolicyReplayed,
     PolicyVersionDetail,
     TaskDecisions,
 )
@@ -27,6 +27,7 @@ from gnomon.services.operations.presenters import (
     policy_applied,
     policy_detail,
     policy_difference,
+    policy_replayed,
     policy_version_detail,
     task_decisions,
 )
@@ -56,6 +57,34 @@ DIFF_SCHEMA: dict[str, Any] = {
     "properties": {"body": _BODY},
 }
 _MOST_VERSIONS = 2**31 - 1
+#: How many tasks of the history one request may look at.
+_MOST_REPLAYED = 10_000
+_REPLAYED = 5_000
+_LONGEST_POSITION = 300
+REPLAY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["body", "since"],
+    "properties": {
+        "body": _BODY,
+        "since": {
+            "type": ["integer", "string"],
+            "maxLength": 100,
+            "description": "From when on tasks were created: an instant, or milliseconds since 1970.",
+        },
+        "after": {
+            "type": "string",
+            "maxLength": _LONGEST_POSITION,
+            "description": "The place after which to continue, from the part before.",
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": _MOST_REPLAYED,
+            "description": f"How many tasks to look at; {_REPLAYED} by default.",
+        },
+    },
+}
 
 
 class PolicyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +150,21 @@ async def diff(call: ApiCall) -> Reply:
     _refuse_tenants(call)
     version, changes = await call.services.policy.diff(_text(body_fields(call.body, "body")))
     return Reply(body=policy_difference(version, changes))
+
+
+async def replay(call: ApiCall) -> Reply:
+    """Judge the next tasks of the history by a policy file; nothing is written. Each request answers for one part."""
+    _refuse_tenants(call)
+    fields = body_fields(call.body, "body", "since", "after", "limit")
+    fields.required("since")
+    since = fields.instant("since")
+    part = await call.services.policy.replay(
+        _text(fields),
+        since=0 if since is None else since,
+        after=printable("after", fields["after"], longest=_LONGEST_POSITION) if "after" in fields else "",
+        limit=fields.whole("limit", _REPLAYED, low=1, high=_MOST_REPLAYED),
+    )
+    return Reply(body=await call.services.compute.run_in_thread(lambda: policy_replayed(part)))
 
 
 async def explain(call: ApiCall) -> Reply:
@@ -197,6 +241,28 @@ _DECIDED: dict[str, Any] = {
         }
     ],
 }
+_REPLAYED_EXAMPLE: dict[str, Any] = {
+    "tasks": 31,
+    "unchanged": 30,
+    "changed": 1,
+    "not_known": 0,
+    "not_asked": 2,
+    "changes": [
+        {
+            "tenant": "default",
+            "job": "cleanup",
+            "before": {"decision": "allow", "rule": "everything", "constraints": None},
+            "after": {"decision": "deny", "rule": "default", "constraints": None},
+            "tasks": 1,
+            "execution_id": "run_1",
+            "step": "main",
+        }
+    ],
+    "left_out": 0,
+    "rules": [{"rule": "reports", "tasks": 30}, {"rule": "default", "tasks": 1}],
+    "unknown": [],
+    "after": None,
+}
 ROUTES = (
     ApiRoute(
         method="GET",
@@ -246,6 +312,19 @@ ROUTES = (
             "version": 3,
             "changes": [{"rule": "reports", "change": "added", "before": None, "after": "allow", "fields": []}],
         },
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/policy/replay",
+        name="replay_policy",
+        permission=Permission.READ,
+        handle=replay,
+        answer=PolicyReplayed,
+        success={200: "The decisions about this part of the history."},
+        body=RequestBody(
+            schema=REPLAY_SCHEMA, example={"body": _FILE, "since": "2026-02-01T00:00:00Z", "limit": 5000}, many=True
+        ),
+        example=_REPLAYED_EXAMPLE,
     ),
     ApiRoute(
         method="GET",

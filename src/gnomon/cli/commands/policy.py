@@ -56,6 +56,40 @@ def diff_policy(
     diff(file, Target(database, config), output)
 
 
+@policy.command("replay")
+def replay_policy(
+    *,
+    file: PolicyFile,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only tasks created from this time on: an instant, a day, yesterday, or 30d for 30 days ago.",
+        ),
+    ] = "30d",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="WORDS",
+            help="Exit with 3 if there are tasks of these kinds, separated by commas: changed, denied, not_known.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Maximum number of changes shown.")] = 50,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Judge every task of the history by a policy file: show what it would change, without changing anything."""
+    from gnomon.cli.actions.policy_replay import EXIT_FOUND, parse_fail_on, replay
+    from gnomon.cli.target import Target
+
+    fatal = parse_fail_on(fail_on or [])
+    if replay(file, since, Target(database, config), output, limit=limit) & fatal:
+        raise typer.Exit(EXIT_FOUND)
+
+
 @policy.command("explain")
 def explain_policy(
     name: Annotated[str, typer.Argument(metavar="JOB", help="Job.", autocompletion=job_names)],

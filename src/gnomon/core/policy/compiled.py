@@ -6,22 +6,32 @@ that has no open condition, because no later one can match.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
-from typing import Any
+from typing import Any, NamedTuple
 
 from gnomon.core.cron.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
+from gnomon.core.model import RunSource
 from gnomon.core.policy.constraints import unenforceable
 from gnomon.core.policy.document import PolicyDocument, RuleMatch, RuleWindow, TaskRule
-from gnomon.core.policy.facts import RequestFacts, StepFacts
+from gnomon.core.policy.facts import FactName, NeededFacts, RequestFacts, StepFacts
 from gnomon.core.policy.ruling import DEFAULT_RULE, SAFETY_DENIED, SAFETY_UNKNOWN, PolicyDecision, Ruling
-from gnomon.core.runs.expressions import compile_condition, evaluate_compiled
+from gnomon.core.runs.expressions import check_condition, compile_condition, evaluate_compiled, segments
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError
 
-#: An open condition: whether it holds for a task at a time.
-_OpenTest = Callable[[RequestFacts, int], bool]
+#: Whether an open condition holds for a task at a time.
+_Holds = Callable[[RequestFacts, int], bool]
+
+
+class _OpenTest(NamedTuple):
+    """An open condition, and the facts that it looks at."""
+
+    facts: frozenset[FactName]
+    holds: _Holds
+    #: The window, if it is one.
+    window: "_Window | None" = None
 
 
 class CompiledPolicy:
@@ -58,6 +68,8 @@ class StepRules:
         self._rules, self._default = rules, default
         #: The ruling about every task of the step, if none of its rules has an open condition.
         self.fixed: Ruling | None = default if not rules else rules[0].ruling if not rules[0].tests else None
+        #: The facts about a task that its ruling depends on.
+        self.needed = _needed_facts({fact for rule in rules for test in rule.tests for fact in test.facts})
 
     @property
     def rule_ids(self) -> list[str]:
@@ -68,13 +80,54 @@ class StepRules:
         """The ruling about a task; it lacks the digest."""
         for rule in self._rules:
             try:
-                if all(test(facts, now) for test in rule.tests):
+                for holds in rule.open:
+                    if not holds(facts, now):
+                        break
+                else:
                     return rule.ruling
             except FieldError as error:
-                # Nobody knows whether the rule would allow the task, so nobody has allowed it.
-                return rule.undecided(f"its condition cannot be decided: {error}")
+                return rule.unanswered(error)
         assert self._default is not None, "the last rule has no open condition"  # noqa: S101 - tells the type checker
         return self._default
+
+    def past_ruling(
+        self, facts: RequestFacts, unknown: Collection[FactName], *, since: int, until: int
+    ) -> Ruling | FactName:
+        """The ruling about a task that was asked about within these times; the first fact that is missing for it."""
+        for rule in self._rules:
+            try:
+                matches = _known_match(rule.tests, facts, unknown, since, until)
+            except FieldError as error:
+                return rule.unanswered(error)
+            if matches is not False:
+                return rule.ruling if matches is True else matches
+        assert self._default is not None, "the last rule has no open condition"  # noqa: S101 - tells the type checker
+        return self._default
+
+
+def _needed_facts(names: Collection[FactName]) -> NeededFacts:
+    return NeededFacts(input=FactName.INPUT in names, secrets=FactName.SECRETS in names, run=FactName.RUN in names)
+
+
+def _known_match(
+    tests: Iterable[_OpenTest], facts: RequestFacts, unknown: Collection[FactName], since: int, until: int
+) -> FactName | bool:
+    """Whether all conditions hold; if that is not known, the first fact that is missing for it."""
+    missing: FactName | None = None
+    for test in tests:
+        lacking = next((fact for fact in test.facts if fact in unknown), None)
+        if lacking is None and test.window is not None and not test.window.is_steady(since, until):
+            lacking = FactName.TIME
+        if lacking is not None:
+            missing = missing or lacking
+            continue
+        try:
+            if not test.holds(facts, until):
+                return False
+        except FieldError:
+            if missing is None:
+                raise
+    return missing or True
 
 
 class _CompiledRule:
@@ -106,11 +159,19 @@ class _StepRule:
 
     def __init__(self, rule: _CompiledRule, step: Step) -> None:
         self.tests = rule.tests
+        self.open = tuple(test.holds for test in rule.tests)
         limits = rule.rule.constraints
         problem = None if limits is None else unenforceable(step, limits)
         self.ruling = rule.ruling
         if problem is not None:
             self.ruling = self.undecided(problem)
+
+    def unanswered(self, error: FieldError) -> Ruling:
+        """The denial of a task for which the condition has no answer.
+
+        Nobody knows whether the rule would allow the task, so nobody has allowed it.
+        """
+        return self.undecided(f"its condition cannot be decided: {error}")
 
     def undecided(self, reason: str) -> Ruling:
         """The denial of a task about which the rule gives no valid answer."""
@@ -171,30 +232,44 @@ def _open_tests(rule: TaskRule) -> list[_OpenTest]:
     match = rule.match
     tests: list[_OpenTest] = []
     if match.sources is not None:
-        sources = frozenset(match.sources)
-        tests.append(lambda facts, _: facts.source in sources)
+        tests.append(_open_test(FactName.SOURCE, _source_test(match.sources)))
     if match.actors is not None:
         actor = _pattern(match.actors)
-        tests.append(lambda facts, _: bool(facts.actor) and actor(facts.actor))
+        tests.append(_open_test(FactName.ACTOR, lambda facts, _: bool(facts.actor) and actor(facts.actor)))
     if match.secrets is not None:
         secret = _pattern(match.secrets)
-        tests.append(lambda facts, _: any(map(secret, facts.secrets)))
+        tests.append(_open_test(FactName.SECRETS, lambda facts, _: any(map(secret, facts.secrets))))
     if match.window is not None:
         window = _Window(match.window)
-        tests.append(lambda _, now: window.is_open(now))
+        tests.append(_OpenTest(frozenset({FactName.TIME}), lambda _, now: window.is_open(now), window))
     if rule.when is not None:
         tests.append(_when_test(rule.when))
     return tests
 
 
+def _open_test(fact: FactName, holds: _Holds) -> _OpenTest:
+    return _OpenTest(frozenset({fact}), holds)
+
+
+def _source_test(sources: Iterable[str]) -> _Holds:
+    # A tuple: finding the members of an enumeration in it costs less than their hashes would.
+    known = tuple(map(RunSource, sources))
+    return lambda facts, _: facts.source in known
+
+
 def _when_test(text: str) -> _OpenTest:
     evaluator = compile_condition("when", text)
+    roots = {segments(path)[0] for path in check_condition("when", text)}
 
     def holds(facts: RequestFacts, _: int) -> bool:
         scope: Mapping[str, Any] = {"input": facts.input, "labels": facts.step.labels, "run": facts.run}
         return evaluate_compiled(evaluator, text, scope, field="when")
 
-    return holds
+    return _OpenTest(frozenset(fact for root, fact in _FACTS_OF_ROOTS.items() if root in roots), holds)
+
+
+#: The roots of `when` that differ between the tasks of a step.
+_FACTS_OF_ROOTS = {"input": FactName.INPUT, "run": FactName.RUN}
 
 
 class _Window:
@@ -209,6 +284,11 @@ class _Window:
         if not self._since <= now < self._until:
             self._since, self._until, self._open = self._span_at(now)
         return self._open
+
+    def is_steady(self, since: int, until: int) -> bool:
+        """Whether it neither opens nor closes within these times."""
+        self.is_open(until)
+        return since >= self._since
 
     def _span_at(self, now: int) -> tuple[int, int, bool]:
         """The span around `now` in which the window stays open or closed."""

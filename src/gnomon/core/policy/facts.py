@@ -1,6 +1,7 @@
 """Facts: everything that a rule of the policy may look at, and the digest of exactly what was asked."""
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.instants import instant_of
+from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.admission import AdmissionRequest
 from gnomon.core.runs.secret_text import SecretPlace, has_places, parts_of, shown_data
@@ -16,6 +18,17 @@ from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Step, Workflow
 #: The kinds of steps, by the functions that are built in; all others call a function of the user.
 STEP_KINDS = {SHELL: "command", HTTP: "http", AGENT: "agent"}
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
+
+
+class FactName(StrEnum):
+    """The facts about a task that differ between the tasks of a step."""
+
+    ACTOR = "actor"
+    SOURCE = "source"
+    SECRETS = "secrets"
+    INPUT = "input"
+    RUN = "run"
+    TIME = "time"
 
 
 class StepFacts(Struct, frozen=True, kw_only=True):
@@ -67,18 +80,36 @@ def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFac
     )
 
 
-def facts_of(request: AdmissionRequest, step: StepFacts | None = None) -> RequestFacts:
-    """The facts about a task; `step` are those of its step, if they are known."""
+class NeededFacts(Struct, frozen=True, kw_only=True):
+    """The facts that take time to collect, and whether a rule looks at them."""
+
+    input: bool = True
+    secrets: bool = True
+    run: bool = True
+
+
+_EVERYTHING = NeededFacts()
+_NOTHING: Mapping[str, Any] = {}
+
+
+def facts_of(
+    request: AdmissionRequest, step: StepFacts | None = None, needed: NeededFacts = _EVERYTHING
+) -> RequestFacts:
+    """The facts about a task that are needed; `step` are those of its step, if they are known."""
     run = request.waiting.run
-    job = run.schedule_id or run.workflow_id
     return RequestFacts(
-        step=step or step_facts(run.tenant, job, request.workflow, request.step),
+        step=step or step_facts(run.tenant, run.schedule_id or run.workflow_id, request.workflow, request.step),
         actor=run.actor,
-        source=run.source.value,
-        secrets=secret_names(request.input),
-        input=shown_data(request.input),
-        run={"id": run.run_id, "job": job, "planned_at": instant_of(run.planned_at).isoformat()},
+        source=run.source,
+        secrets=secret_names(request.input) if needed.secrets else (),
+        input=shown_data(request.input) if needed.input else _NOTHING,
+        run=_run_facts(run) if needed.run else _NOTHING,
     )
+
+
+def _run_facts(run: Run) -> Mapping[str, Any]:
+    job = run.schedule_id or run.workflow_id
+    return {"id": run.run_id, "job": job, "planned_at": instant_of(run.planned_at).isoformat()}
 
 
 def secret_names(value: object) -> tuple[str, ...]:

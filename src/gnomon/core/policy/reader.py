@@ -25,8 +25,6 @@ CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolati
 REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
 )  # fmt: skip
-#: How many characters a policy file may have.
-LARGEST_POLICY = 1 << 20
 MOST_RULES = 5000
 _MOST_ENTRIES, _MOST_LABELS, _MOST_REMEDIATIONS = 200, 100, 10
 _LONGEST_PATTERN = 256

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from gnomon.errors import Stale
 
+#: How many characters a policy file may have.
+LARGEST_POLICY = 1 << 20
+
 
 class PolicyVersion(Struct, frozen=True, kw_only=True):
     """One version. The newest one is in force."""

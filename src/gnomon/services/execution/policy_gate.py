@@ -61,7 +61,7 @@ class PolicyGate(TaskPolicy):
         if found is None:
             from gnomon.core.policy.facts import facts_of
 
-            found = step.rules.ruling(facts_of(request, step.facts), self._clock.now())
+            found = step.rules.ruling(facts_of(request, step.facts, step.rules.needed), self._clock.now())
         return replace(found, digest=step.digest.of(request, found.constraints))
 
     def _remember(self, key: _StepKey, request: AdmissionRequest, policy: "CompiledPolicy") -> _RuledStep:

@@ -1,18 +1,15 @@
 """The policy of tasks for operators: its versions, and what a new file would change."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import RunId
-from gnomon.core.policy.compiled import CompiledPolicy
-from gnomon.core.policy.diff import RuleChange, rule_changes
-from gnomon.core.policy.document import PolicyDocument
-from gnomon.core.policy.explanation import AssumedRun, StepExplanation, explain_steps
 from gnomon.core.policy.ruling import TaskRulings
-from gnomon.core.policy.version import PolicyVersion
+from gnomon.core.policy.version import PolicyVersion, body_digest
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, NotFound
 from gnomon.ports.policy import Policies, Rulings
@@ -20,13 +17,23 @@ from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.policy_replay import HistoryReplay, ReplayPart
+
+if TYPE_CHECKING:
+    from gnomon.core.policy.diff import RuleChange
+    from gnomon.core.policy.document import PolicyDocument
+    from gnomon.core.policy.explanation import AssumedRun, StepExplanation
+    from gnomon.core.policy.replay import PolicyReplay
+
+#: How many files are remembered, compiled, between the parts of their replays.
+_MOST_REPLAYS = 2
 
 
 class ReadVersion(Struct, frozen=True, kw_only=True):
     """A version of the policy, and the rules in it."""
 
     version: PolicyVersion
-    document: PolicyDocument
+    document: "PolicyDocument"
 
 
 class JobRulings(Struct, frozen=True, kw_only=True):
@@ -34,7 +41,7 @@ class JobRulings(Struct, frozen=True, kw_only=True):
 
     #: 0 for a file that is not in force; None if there is no policy.
     version: int | None
-    steps: list[StepExplanation]
+    steps: "list[StepExplanation]"
 
 
 class PolicyService:
@@ -49,7 +56,7 @@ class PolicyService:
         schedules: Schedules,
         clock: Clock,
         *,
-        parse: Callable[[str], PolicyDocument],
+        parse: "Callable[[str], PolicyDocument]",
         compute: ComputeQueue | None = None,
     ) -> None:
         """`parse` reads the text of a file; it raises FileError for the first mistake."""
@@ -58,8 +65,10 @@ class PolicyService:
         self._jobs, self._schedules = jobs, schedules
         self._parse = parse
         self._compute = compute or ComputeQueue()
+        self._history = HistoryReplay(rulings, executions, jobs, self._compute)
+        self._replays: OrderedDict[str, PolicyReplay] = OrderedDict()
 
-    async def check(self, body: str) -> PolicyDocument:
+    async def check(self, body: str) -> "PolicyDocument":
         """The policy in the text of a file; FileError names the line and the field of the first mistake."""
         # In a thread: a long file takes too long to parse on the event loop, which the ticker shares.
         return await self._compute.run_in_thread(lambda: self._parse(body))
@@ -92,8 +101,10 @@ class PolicyService:
         """The versions before that one, newest first."""
         return await self._policies.page(before=before, limit=page_limit(limit))
 
-    async def diff(self, body: str) -> tuple[int, list[RuleChange]]:
+    async def diff(self, body: str) -> "tuple[int, list[RuleChange]]":
         """The number of the version in force, 0 if there is none, and what the file would change."""
+        from gnomon.core.policy.diff import rule_changes
+
         document = await self.check(body)
         current = await self._policies.newest()
         if current is None:
@@ -113,6 +124,8 @@ class PolicyService:
         self, job: str, *, given: Mapping[str, Any] | None = None, body: str | None = None, tenant: str = "default"
     ) -> JobRulings:
         """The rulings about the steps of a job if it started now with that input, by a file or the policy in force."""
+        from gnomon.core.policy.explanation import AssumedRun
+
         workflow = await self._workflow(job, tenant)
         version, document = 0, None
         if body is not None:
@@ -126,6 +139,22 @@ class PolicyService:
         steps = await self._compute.run_in_thread(lambda: _explain(document, version, workflow, run))
         return JobRulings(version=version, steps=steps)
 
+    async def replay(self, body: str, *, since: int, after: str = "", limit: int) -> ReplayPart:
+        """Judge the next `limit` tasks of the history by a file, in all tenants; nothing is written."""
+        replay = await self._replay_of(body)
+        return await self._history.part(replay, since=since, after=after, limit=limit)
+
+    async def _replay_of(self, body: str) -> "PolicyReplay":
+        """The compiled file: the parts of a replay come one by one, and compiling may take longer than one of them."""
+        digest = body_digest(body)
+        found = self._replays.get(digest)
+        if found is None:
+            document = await self.check(body)
+            found = self._replays[digest] = await self._compute.run_in_thread(lambda: _replay(document))
+            if len(self._replays) > _MOST_REPLAYS:
+                self._replays.popitem(last=False)
+        return found
+
     async def _workflow(self, job: str, tenant: str) -> Workflow:
         """The version that the job runs, or the newest one of a workflow without a job of that name."""
         schedule_name("job", job)
@@ -137,5 +166,17 @@ class PolicyService:
         return found
 
 
-def _explain(document: PolicyDocument, version: int, workflow: Workflow, run: AssumedRun) -> list[StepExplanation]:
+def _explain(
+    document: "PolicyDocument", version: int, workflow: Workflow, run: "AssumedRun"
+) -> "list[StepExplanation]":
+    from gnomon.core.policy.compiled import CompiledPolicy
+    from gnomon.core.policy.explanation import explain_steps
+
     return explain_steps(CompiledPolicy(document, version, throttle_ms=0), workflow, run)
+
+
+def _replay(document: "PolicyDocument") -> "PolicyReplay":
+    from gnomon.core.policy.compiled import CompiledPolicy
+    from gnomon.core.policy.replay import PolicyReplay
+
+    return PolicyReplay(CompiledPolicy(document, 0, throttle_ms=0))

@@ -5,7 +5,7 @@ The HTTP API and the command line show the same responses.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -41,8 +41,7 @@ from gnomon.core.model import (
     TickKind,
 )
 from gnomon.core.payloads import is_sealed
-from gnomon.core.policy.diff import RuleChange
-from gnomon.core.policy.explanation import StepExplanation
+from gnomon.core.policy.past_tasks import PastDecision
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
@@ -72,9 +71,14 @@ from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
 from gnomon.services.operations.policy import JobRulings, ReadVersion
+from gnomon.services.operations.policy_replay import ReplayPart
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
 from gnomon.version import __version__
+
+if TYPE_CHECKING:
+    from gnomon.core.policy.diff import RuleChange
+    from gnomon.core.policy.explanation import StepExplanation
 
 
 def health_report(report: NodeHealth, *, messages: bool) -> responses.HealthReport:
@@ -942,7 +946,7 @@ def _policy_version(one: PolicyVersion, newest: int) -> dict[str, Any]:
     }
 
 
-def policy_difference(version: int, changes: Sequence[RuleChange]) -> responses.PolicyDifference:
+def policy_difference(version: int, changes: "Sequence[RuleChange]") -> responses.PolicyDifference:
     """The changes that a policy file would make; `version` is the one in force, 0 if there is none."""
     return responses.PolicyDifference(
         version=version or None,
@@ -989,7 +993,7 @@ def job_policy(job: str, found: JobRulings) -> responses.JobPolicy:
     return responses.JobPolicy(job=job, version=found.version, steps=[_step_ruling(one) for one in found.steps])
 
 
-def _step_ruling(one: StepExplanation) -> responses.StepRuling:
+def _step_ruling(one: "StepExplanation") -> responses.StepRuling:
     ruling, rules = one.ruling, list(one.rules)
     if ruling is None:
         return responses.StepRuling(step=one.step, decision=None, rule=None, reason=None, constraints=None, rules=rules)
@@ -1000,4 +1004,43 @@ def _step_ruling(one: StepExplanation) -> responses.StepRuling:
         reason=ruling.reason,
         constraints=None if ruling.constraints is None else ruling.constraints.as_data(),
         rules=rules,
+    )
+
+
+def policy_replayed(part: ReplayPart) -> responses.PolicyReplayed:
+    """The decisions of a policy file about a part of the history."""
+    tally = part.tally
+    return responses.PolicyReplayed(
+        tasks=tally.tasks,
+        unchanged=tally.unchanged,
+        changed=tally.changed,
+        not_known=tally.unknown.total(),
+        not_asked=tally.not_asked,
+        changes=[
+            responses.ReplayChange(
+                tenant=one.tenant,
+                job=one.job,
+                before=_replay_decision(one.before),
+                after=_replay_decision(one.after),
+                tasks=one.tasks,
+                execution_id=one.run_id,
+                step=one.step,
+            )
+            for one in tally.changes.values()
+        ],
+        left_out=tally.left_out,
+        rules=[responses.ReplayedRule(rule=rule, tasks=tasks) for rule, tasks in tally.rules.items()],
+        unknown=[
+            responses.ReplayUnknown(tenant=tenant, job=job, fact=fact, tasks=tasks)
+            for (tenant, job, fact), tasks in tally.unknown.items()
+        ],
+        after=part.after,
+    )
+
+
+def _replay_decision(one: PastDecision) -> responses.ReplayDecision:
+    return responses.ReplayDecision(
+        decision=one.decision,
+        rule=one.rule or None,
+        constraints=None if one.constraints is None else one.constraints.as_data(),
     )

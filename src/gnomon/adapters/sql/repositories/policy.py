@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gnomon.adapters.sql import policies, rulings
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import RunId
+from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 
@@ -45,3 +46,7 @@ class SqlRulings:
     async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
         """See Rulings.of_tasks."""
         return await self._transactions.read(lambda conn: rulings.of_tasks(conn, run_id, after, limit))
+
+    async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
+        """See Rulings.past_tasks."""
+        return await self._transactions.read(lambda conn: rulings.past_tasks(conn, after, limit))
