@@ -150,11 +150,13 @@ async def test_agents_run_on_the_workers_of_a_fleet(
     assert [(one.session, one.turns) for one in sessions] == [("triage", 1)]
 
 
-async def test_a_killed_worker_leaves_no_agent_running_and_the_next_one_repeats_it(
-    tmp_path: Path, url: str, model: ScriptedServer
+@pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)
+async def test_a_killed_worker_leaves_no_agent_running_and_loses_no_usage(
+    tmp_path: Path, url: str, model: ScriptedServer, shape: Topology
 ) -> None:
     config = settings(model, tmp_path)
-    model.replies = [ScriptedReply(silent=True), openai_text("Nothing to do.")]
+    lists = openai_calls(("list_files", {"path": "."}))
+    model.replies = [lists, ScriptedReply(silent=True), openai_text("Nothing to do.")]
     loop = asyncio.get_running_loop()
 
     def wait(event: Coroutine[Any, Any, Any]) -> None:
@@ -162,23 +164,29 @@ async def test_a_killed_worker_leaves_no_agent_running_and_the_next_one_repeats_
 
     def work() -> Any:  # noqa: ANN401 - the responses of the API
         with (
-            running_topology(Topology(), url, **KEY) as there,
+            running_topology(shape, url, **KEY) as there,
             there.server("--config", str(config)) as running,
             there.worker("--config", str(config)) as worker,
             gnomon.Client(running.line_with("answering on ").split()[-1]) as client,
         ):
             client.register(TRIAGE)
             execution = client.trigger("triage").execution_id
-            wait(model.until(1))
+            wait(model.until(2))
+            while sum(one.requests for one in client.agent_usage().days) < 2:
+                time.sleep(0.05)
             worker.kill()
             # The process of the agent has ended, too: its connection is closed.
             wait(model.given_up.wait())
             with there.worker("--config", str(config)):
-                return client.finished(execution), client.agent_usage(), client.sessions()
+                done = client.finished(execution)
+                log = [line.text for line in client.logs(execution)]
+                return done, client.agent_usage(), client.sessions(), log
 
-    done, usage, sessions = await asyncio.to_thread(work)
+    done, usage, sessions, log = await asyncio.to_thread(work)
 
     [step] = done.steps
     assert [attempt.result for attempt in step.attempts] == ["lost", "succeeded"]
-    assert [(one.attempts, one.requests) for one in usage.days] == [(1, 1)]
+    spent = [(one.attempts, one.requests, one.input_tokens, one.tool_calls) for one in usage.days]
+    assert spent == [(2, 3, 20, 1)]
+    assert [line.partition(":")[0] for line in log if line.startswith("list_files")] == ['list_files {"path"']
     assert [(one.session, one.turns) for one in sessions] == [("triage", 1)]

@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, NOON, minutely
+from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.usage import day_of
-from gnomon.core.model import DAY_MS, Overlap, Result, RunId, RunSource
+from gnomon.core.model import DAY_MS, LogLine, Overlap, Result, RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.store import Store
@@ -15,6 +16,12 @@ from support.task_steps import completion_of, take_task
 SPENT = AgentSpending(
     requests=2, input_tokens=100, output_tokens=20, cost_micros=1500, tool_calls=3, actions=1, model="openai:small"
 )
+
+
+def progress_of(one: TaskCompletion, spent: AgentSpending, first: int = 0, *lines: str) -> AgentProgress:
+    """The progress of the attempt that ends so."""
+    kept = tuple(LogLine(NOON, "tool", text) for text in lines)
+    return AgentProgress(task_id=one.task_id, fence=one.fence, spent=spent, first=first, lines=kept)
 
 
 class AgentUsageContract:
@@ -72,6 +79,59 @@ class AgentUsageContract:
             SPENT, requests=4, input_tokens=200, output_tokens=40, cost_micros=3000, tool_calls=6, actions=2
         )
         assert [one.day for one in await store.agent_usages.by_day("default", since=today)] == [today]
+
+    async def test_the_usage_of_a_running_attempt_counts_and_only_grows(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+        early, late = progress_of(one, SPENT), progress_of(one, replace(SPENT, requests=3, cost_micros=2000))
+
+        kept = [await store.agent_usages.keep(each, worker=None, now=NOON) for each in (late, late, early)]
+
+        assert kept == [True] * 3
+        assert await store.agent_usages.cost_since("default", NOON) == 2000
+        await store.attempts.report([replace(one, usage=replace(SPENT, cost_micros=2500))])
+        assert await store.agent_usages.cost_since("default", NOON) == 2500
+        [day] = await store.agent_usages.by_day("default", since=0)
+        assert day.attempts == 1
+
+    async def test_a_lost_attempt_ends_with_what_was_kept_of_it(self, store: Store) -> None:
+        one = replace(await self.ended(store, 1, None), result=Result.LOST, logs=())
+        begun = progress_of(one, SPENT, 0, "read_file: allowed", "shell: has not ended")
+        ended = progress_of(one, replace(SPENT, tool_calls=4), 1, "shell: allowed")
+        for each in (begun, ended):
+            await store.agent_usages.keep(each, worker=None, now=NOON)
+
+        counted = await store.attempts.report([one])
+
+        assert counted == {(one.task_id, one.fence)}
+        page = await store.executions.log_lines(one.task_id)
+        assert [line.text for line in page] == ["read_file: allowed", "shell: allowed"]
+        [day] = await store.agent_usages.by_day("default", since=0)
+        assert (day.attempts, day.spent) == (1, replace(SPENT, tool_calls=4))
+
+    async def test_an_attempt_that_has_ended_or_is_another_ones_keeps_nothing(self, store: Store) -> None:
+        one = await self.ended(store, 1, SPENT)
+        more = replace(SPENT, requests=9, cost_micros=9000)
+
+        others = await store.agent_usages.keep(
+            progress_of(replace(one, fence=one.fence + 1), more), worker=None, now=NOON
+        )
+        foreign = await store.agent_usages.keep(progress_of(one, more), worker="remote_x", now=NOON)
+        await store.attempts.report([one])
+        late = await store.agent_usages.keep(progress_of(one, more), worker=None, now=NOON)
+
+        assert (others, foreign, late) == (False, False, False)
+        assert await store.agent_usages.cost_since("default", 0) == SPENT.cost_micros
+
+    @pytest.mark.req("Z-12")
+    async def test_a_lost_attempt_keeps_all_its_reserved_actions(self, store: Store) -> None:
+        """Its last action may not have been kept."""
+        one = replace(await self.ended(store, 1, None), result=Result.LOST)
+        await store.actions.reserve(one.task_id, one.fence, "default", count=4, limit=10, now=NOON)
+        await store.agent_usages.keep(progress_of(one, SPENT), worker=None, now=NOON)
+
+        await store.attempts.report([one])
+
+        assert await store.tasks.actions_since("default", since=NOON - HOUR) == 4
 
     @pytest.mark.req("Z-12")
     async def test_reserved_actions_count_until_the_attempt_has_ended_with_fewer(self, store: Store) -> None:

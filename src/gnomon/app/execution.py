@@ -7,6 +7,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from gnomon.adapters.host import LoadSampler, RandomIds
+from gnomon.app.agent_progress import StoreProgress
 from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
@@ -213,6 +214,7 @@ class LocalExecution(ExecutionServices):
                 wake=wake_ups.work,
                 on_start=on_started,
                 verbs=StoreVerbs(context.store, settings, context.clock, changed=self._check_all_soon),
+                progress=StoreProgress(context.store, context.clock),
             ),
             context.gate,
             context.clock,

@@ -28,6 +28,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.runners.registry import FUNCTIONS, Functions
 from gnomon.services.loop import run_loop
 from gnomon.services.observability.metrics import MetricsRecorder
+from gnomon.services.remote.progress_outbox import ProgressOutbox
 from gnomon.services.remote.remote_worker import RemoteWorker
 
 
@@ -87,9 +88,12 @@ async def run_remote_worker(
     client = await connect(settings.nats, events, name=name)
     try:
         wake = asyncio.Event()
+        progress = ProgressOutbox(wake)
         worker = RemoteWorker(
             NatsWorkerBus(client, settings.nats, worker=name, pool=settings.worker.pool),
-            build_runner(options.functions, settings, options.imports, wake=wake, has_database=False),
+            build_runner(
+                options.functions, settings, options.imports, wake=wake, has_database=False, progress=progress
+            ),
             clock,
             events,
             settings=settings,
@@ -98,6 +102,7 @@ async def run_remote_worker(
             measure_load=load_sampler.load,
             on_server_time=partial(_set_clock, clock, events, name),
             cipher=cipher,
+            progress=progress,
         )
         process = RemoteWorkerProcess.observing(worker, settings, clock, observers)
         async with observed(process, stop, serve=options.metrics, doing="executing"):

@@ -12,6 +12,7 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
+from gnomon.app.agent_progress import StoreProgress
 from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.coordination import ClockSynchronizer
 from gnomon.app.gate import build_gate
@@ -78,6 +79,7 @@ class WorkerProcess:
                 on_start=self._pinger.started,
                 # The schedulers find what models change by themselves.
                 verbs=StoreVerbs(store, settings, clock, changed=lambda: None),
+                progress=StoreProgress(store, clock),
             ),
             build_gate(settings, store, clock),
             clock,

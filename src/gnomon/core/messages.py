@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending, checked_spending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.commands.sandbox import SandboxMode
@@ -159,10 +160,14 @@ class WorkerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str
     started: tuple[StartedReport, ...] = ()
     ended: tuple[EndedReport, ...] = ()
+    #: The progress of agents that run. An older server ignores it.
+    progress: tuple[AgentProgress, ...] = ()
 
 
 #: The most ends in one report: a server looks up all of them at once.
 MOST_ENDED = 2_500
+#: The most attempts whose progress is in one report.
+MOST_PROGRESS = 500
 _ENCODER = msgspec.json.Encoder()
 _TASK_MESSAGE_DECODER = msgspec.json.Decoder(Envelope[TaskMessage])
 _WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
@@ -319,15 +324,22 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
 def encode_worker_report(reports: WorkerReport, *, message_id: str, now: int) -> bytes:
     """The reports in their envelope, as JSON.
 
-    If they are too large for a message, the logs are left out, so that the outcomes arrive. If that is not enough, a
-    large outcome is replaced by an error that says so.
+    If they are too large for a message, progress and logs are left out, so that the outcomes arrive. If that is not
+    enough, a large outcome is replaced by an error that says so.
     """
     body = _message(_REPORT, message_id, reports.worker, now, reports)
+    if len(body) > MAX_MESSAGE_BYTES and reports.progress:
+        reports = msgspec.structs.replace(reports, progress=tuple(map(_without_lines, reports.progress)))
+        body = _message(_REPORT, message_id, reports.worker, now, reports)
     for shorter in (_without_logs, _without_output):
         if len(body) > MAX_MESSAGE_BYTES:
             reports = msgspec.structs.replace(reports, ended=tuple(map(shorter, reports.ended)))
             body = _message(_REPORT, message_id, reports.worker, now, reports)
     return body
+
+
+def _without_lines(progress: AgentProgress) -> AgentProgress:
+    return msgspec.structs.replace(progress, lines=())
 
 
 def _without_logs(report: EndedReport) -> EndedReport:
@@ -353,6 +365,8 @@ def decode_worker_report(body: bytes, *, sender: str) -> Envelope[WorkerReport]:
     check_sender("worker", worker, sender)
     if len(found.data.ended) > MOST_ENDED:
         raise FieldError("ended", len(found.data.ended), f"are too many: a report has at most {MOST_ENDED}")
+    if len(found.data.progress) > MOST_PROGRESS:
+        raise FieldError("progress", len(found.data.progress), f"is too much: a report has at most {MOST_PROGRESS}")
     if found.source != worker:
         raise FieldError("source", found.source, f"is not the worker of the report, {worker}")
     if not checked_key("id", found.id).startswith(f"{worker}:"):

@@ -63,6 +63,11 @@ class TaskLog:
             if self._on_line is not None:
                 self._on_line(line)
 
+    def lines_from(self, place: int) -> tuple[LogLine, ...]:
+        """The lines so far from this place on."""
+        with self._lock:
+            return tuple(self._lines[place:])
+
     def take(self) -> tuple[LogLine, ...]:
         """Return all lines and close the log."""
         with self._lock:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.approvals import Approval, ApprovalKind
@@ -492,6 +493,11 @@ class FaultyAgentUsages:
     def __init__(self, usages: AgentUsages, faults: FaultInjector) -> None:
         self._usages = usages
         self._faults = faults
+
+    async def keep(self, progress: AgentProgress, *, worker: str | None, now: int) -> bool:
+        """See AgentUsages.keep."""
+        await self._faults.before()
+        return await self._usages.keep(progress, worker=worker, now=now)
 
     async def cost_since(self, tenant: str, since: int) -> int:
         """See AgentUsages.cost_since."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
+from gnomon.core.agents.progress import AgentProgress
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.sessions import MOST_TURNS, StoredTurn
 from gnomon.core.announcements.decide import (
     counts_failures,
@@ -410,6 +412,25 @@ class MemoryRules:
         for old in [task for task, turn in turns.items() if turn.number <= number - MOST_TURNS]:
             del turns[old]
 
+    def keep_progress(self, progress: AgentProgress, worker: str | None, now: int) -> bool:
+        """Keep the usage and the log of a running attempt so far."""
+        state, held = self._state, (progress.task_id, progress.fence)
+        if self.state_of(held) not in ASSIGNED or (worker is not None and not self.may_hold(held, worker)):
+            return False
+        row = _usage_row(state.runs[state.tasks[progress.task_id].run_id], now, progress.spent)
+        if held not in state.agent_usage or _extent(progress.spent) >= _extent(state.agent_usage[held].spent):
+            state.agent_usage[held] = row
+        state.agent_logs.setdefault(held, {}).update(enumerate(progress.lines, progress.first))
+        return True
+
+    def _with_kept_progress(self, one: TaskCompletion) -> TaskCompletion:
+        """The end of an attempt; if no worker has reported it, with the usage and the log that were kept of it."""
+        held = one.task_id, one.fence
+        lines, kept = self._state.agent_logs.pop(held, {}), self._state.agent_usage.get(held)
+        if one.usage is not None or kept is None or one.result not in (Result.LOST, Result.TIMED_OUT):
+            return one
+        return replace(one, usage=kept.spent, logs=(*(lines[place] for place in sorted(lines)), *one.logs))
+
     def end_attempt(self, one: TaskCompletion) -> bool:
         """Carry out the ending, if its attempt still counts."""
         state = self._state
@@ -427,7 +448,9 @@ class MemoryRules:
         self._append_turn(one)
         if one.usage is not None:
             self._give_back(held, taken=one.usage.actions)
-            state.agent_usage.setdefault(held, UsageRow(one.run_id, one.run.tenant, one.ended_at, one.usage))
+        one = self._with_kept_progress(one)
+        if one.usage is not None:
+            state.agent_usage[held] = _usage_row(one.run, one.ended_at, one.usage)
         # The end of an attempt is a transition even if the state stays the same.
         check_transition(one.task_id, state.tasks[one.task_id].state, one.state)
         state.tasks[one.task_id] = replace(
@@ -581,3 +604,12 @@ class MemoryRules:
             pauses.append(Pause(paused_at=changed.paused_at, paused_by=actor))
         if before.paused_at is not None and changed.paused_at is None:
             pauses[-1] = replace(pauses[-1], resumed_at=now, resumed_by=actor)
+
+
+def _usage_row(run: Run, at: int, spent: AgentSpending) -> UsageRow:
+    return UsageRow(run.run_id, run.tenant, run.schedule_id or run.workflow_id, at, spent)
+
+
+def _extent(spent: AgentSpending) -> int:
+    """Grows with each answer and each call."""
+    return spent.requests + spent.tokens + spent.tool_calls

@@ -77,6 +77,7 @@ class UsageRow(Struct, frozen=True):
 
     run_id: RunId
     tenant: str
+    job: str
     at: int
     spent: AgentSpending
 
@@ -145,6 +146,8 @@ class MemoryTables:
         self.session_turns: dict[tuple[str, str], dict[TaskId, StoredTurn]] = {}
         #: The usage of agents, by task and number of the attempt.
         self.agent_usage: dict[AttemptRef, UsageRow] = {}
+        #: The logs of agents that run, by place.
+        self.agent_logs: dict[AttemptRef, dict[int, LogLine]] = {}
         #: Tenant and time of each counted action, by task and number of the attempt.
         self.actions: dict[AttemptRef, tuple[str, int]] = {}
 

@@ -9,7 +9,7 @@ from gnomon.adapters.sql import bulk, dead_letters, schema
 from gnomon.adapters.sql.actions import give_back_agent_actions
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.agent_sessions import append_turns
-from gnomon.adapters.sql.agent_usage import write_usage
+from gnomon.adapters.sql.agent_usage import with_kept_progress, write_usage
 from gnomon.adapters.sql.one_shots import EndedOneShot, retire_at_end
 from gnomon.adapters.sql.payloads import PayloadRow, sealed_rows
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
@@ -44,14 +44,16 @@ class AttemptEnd(NamedTuple):
 
 def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     """End the attempts and move their tasks to the states that follow, with outputs and logs."""
-    endings = [one.completion for one in ends]
+    reported = [one.completion for one in ends]
+    endings = with_kept_progress(conn, reported)
     write_changes(conn, _END_TASK, [_task_change(*one) for one in ends])
     ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
     bulk.execute_many(conn, _END_ATTEMPT, ended)
     insert_payloads(conn, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
     write_usage(conn, endings)
-    give_back_agent_actions(conn, endings)
+    # The last action of a lost worker may not have been kept.
+    give_back_agent_actions(conn, reported)
     append_turns(conn, endings)
     if not all(one.over for one in endings):
         hint_after_commit(conn, HintTopic.READY)

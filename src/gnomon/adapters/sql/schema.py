@@ -651,7 +651,7 @@ ruling = sa.Table(
     sqlite_with_rowid=False,
 )
 
-#: The usage of agents: one row for each attempt, which outlives its run, since it is an account.
+#: The usage of agents: one row for each attempt from its first answer on. It outlives its run, since it is an account.
 agent_usage = sa.Table(
     "agent_usage",
     metadata,
@@ -671,6 +671,21 @@ agent_usage = sa.Table(
     sa.Column("actions", sa.BigInteger, nullable=False),
     sa.Index("agent_usage_of_tenant", "tenant", "at"),
     sa.Index("agent_usage_of_run", "run_id"),
+    sa.Index("agent_usage_of_job", "tenant", "job", "at"),
+    sqlite_with_rowid=False,
+)
+
+#: The logs of agents that run. If their worker is lost they move to the log of the task; any other end has its own.
+agent_log = sa.Table(
+    "agent_log",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    # Counts from 0 within the attempt.
+    sa.Column("place", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("level", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
     sqlite_with_rowid=False,
 )
 

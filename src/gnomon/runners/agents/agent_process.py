@@ -17,13 +17,14 @@ from typing import Protocol
 import msgspec
 
 from gnomon.core.agents import rules
+from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending, ModelPrice
 from gnomon.core.agents.sessions import LONGEST_TURN
 from gnomon.core.agents.spec import AgentBudget
 from gnomon.core.durations import duration_text
-from gnomon.core.model import Result
+from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.errors import truncate
+from gnomon.errors import GnomonError, truncate
 from gnomon.runners.agents.messages import (
     AboutToAsk,
     AgentAnswer,
@@ -72,6 +73,51 @@ class Tools(Protocol):
         ...
 
 
+class ProgressWriter(Protocol):
+    """Keeps the progress of agents outside of this process."""
+
+    async def keep(self, progress: AgentProgress) -> None:
+        """Keep the usage and the log of an attempt so far. It may be called on any event loop."""
+        ...
+
+
+class ProgressReporter:
+    """Has the progress of one attempt kept: the newest, whenever the one before is kept. Nothing waits for it."""
+
+    def __init__(self, writer: ProgressWriter, attempt: RunningAttempt) -> None:
+        self._writer = writer
+        self._log, self._ref = attempt.log, attempt.ref
+        self._newest: tuple[AgentSpending, str] | None = None
+        #: How many lines of the log are kept.
+        self._kept = 0
+        self._keeping: asyncio.Task[None] | None = None
+
+    def report(self, spent: AgentSpending, call: str) -> None:
+        """Have this usage kept soon, and the log so far with the call that has not ended; it is empty without one."""
+        self._newest = spent, call
+        if self._keeping is None:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    def close(self) -> None:
+        """Keep nothing more: the end of the attempt is reported."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _keep(self) -> None:
+        # If the store does not answer, the next report has everything.
+        with suppress(GnomonError):
+            while self._newest is not None:
+                (spent, call), self._newest = self._newest, None
+                lines = self._log.lines_from(self._kept)
+                begun = (LogLine(time.time_ns() // 1_000_000, "tool", call),) if call else ()
+                task_id, fence = self._ref
+                await self._writer.keep(
+                    AgentProgress(task_id=task_id, fence=fence, spent=spent, first=self._kept, lines=(*lines, *begun))
+                )
+                self._kept += len(lines)
+        self._keeping = None
+
+
 class AgentProcess(SupervisedProcess):
     """The process of one attempt of an agent."""
 
@@ -86,8 +132,9 @@ class AgentProcess(SupervisedProcess):
         has_session: bool,
         may_be_repeated: bool,
         max_output_bytes: int,
+        progress: ProgressReporter | None = None,
     ) -> None:
-        """`has_session` says whether the messages of the run are wanted.
+        """`has_session` says whether the messages of the run are wanted. `progress` is told what the attempt spends.
 
         `may_be_repeated` says whether another attempt may do again what the tools of this one have done.
         """
@@ -97,6 +144,7 @@ class AgentProcess(SupervisedProcess):
         self._has_session = has_session
         self._may_be_repeated = may_be_repeated
         self._max_output_bytes = max_output_bytes
+        self._progress = progress
         self._called: dict[str, int] = {}
         self._calls: set[asyncio.Task[None]] = set()
         #: Calls take turns: each may depend on what the one before has written.
@@ -128,6 +176,8 @@ class AgentProcess(SupervisedProcess):
         if self._timer is not None:
             self._timer.cancel()
         self._input.close()
+        if self._progress is not None:
+            self._progress.close()
         if self._outcome is None:
             self._log.add("warning", f"ended without an answer: {self._summary()}")
         for task in self._calls:
@@ -194,6 +244,7 @@ class AgentProcess(SupervisedProcess):
             self._exhausted(refusal)
             return
         self._spent = msgspec.structs.replace(self._spent, requests=self._spent.requests + 1)
+        self._report()
         self._send(Proceed(rules.tokens_left(self._budget, self._spent)))
 
     def _count(self, answered: Answered) -> None:
@@ -201,6 +252,7 @@ class AgentProcess(SupervisedProcess):
         self._spent = rules.after_answer(
             self._spent, answered.model, answered.input_tokens, answered.output_tokens, price
         )
+        self._report()
         excess = rules.excess(self._budget, self._spent)
         if excess is not None:
             self._exhausted(excess)
@@ -215,14 +267,20 @@ class AgentProcess(SupervisedProcess):
             self._spent = rules.after_tool_call(self._spent, request.tool)
             self._called[request.tool] = self._called.get(request.tool, 0) + 1
             begun, verdict = time.monotonic(), "interrupted"
+            shown = self._shown(json.dumps(request.arguments, ensure_ascii=False))
+            self._report(f"{request.tool} {shown}: began, and its end is not known")
             try:
                 done = await self._tools.call(request.tool, request.arguments)
                 verdict = done.verdict
             finally:
                 spent_ms = round(1000 * (time.monotonic() - begun))
-                shown = self._shown(json.dumps(request.arguments, ensure_ascii=False))
                 self._log.add("tool", f"{request.tool} {shown}: {verdict}, {spent_ms} ms")
+            self._report()
             self._send(ToolResult(request.call, done.text))
+
+    def _report(self, call: str = "") -> None:
+        if self._progress is not None:
+            self._progress.report(self._spent, call)
 
     def _shown(self, text: str) -> str:
         """The beginning of the text, without secrets: half of one would not be found any more."""

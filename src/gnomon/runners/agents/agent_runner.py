@@ -18,7 +18,7 @@ from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.http import HttpSender
-from gnomon.runners.agents.agent_process import AgentProcess
+from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, ProgressWriter
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
 from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
@@ -56,6 +56,8 @@ class AgentEnvironment(NamedTuple):
     read_secret: Callable[[str], str]
     #: The verbs of the scheduler; None on a worker without a database.
     verbs: SchedulerVerbs | None = None
+    #: Keeps the progress of running agents.
+    progress: ProgressWriter | None = None
 
 
 class AgentRunner:
@@ -69,7 +71,7 @@ class AgentRunner:
         functions: FunctionTools,
     ) -> None:
         self._environment = environment
-        self._settings, self._http, self._read_secret, self._verbs = agents
+        self._settings, self._http, self._read_secret, self._verbs, self._progress = agents
         self._commands, self._functions = commands, functions
 
     def request(self, attempt: RunningAttempt) -> AgentRequest:
@@ -109,6 +111,7 @@ class AgentRunner:
             has_session=spec.session != ISOLATED,
             may_be_repeated=step.retry is not None,
             max_output_bytes=self._environment.max_output_bytes,
+            progress=None if self._progress is None else ProgressReporter(self._progress, attempt),
         )
 
     def _described(self, tool: str) -> ToolDescription:

@@ -18,6 +18,7 @@ from gnomon.core.leases import LEASE_START_FRACTION
 from gnomon.core.messages import (
     MAX_MESSAGE_BYTES,
     MOST_ENDED,
+    MOST_PROGRESS,
     EndedReport,
     StartedReport,
     TaskMessage,
@@ -41,6 +42,7 @@ from gnomon.services.execution.completions import drain_runner
 from gnomon.services.execution.worker_registration import WorkerRegistration
 from gnomon.services.loop import Backoff
 from gnomon.services.remote.heartbeat import HeartbeatHooks, HeartbeatSender
+from gnomon.services.remote.progress_outbox import ProgressOutbox
 from gnomon.services.remote.sealed_messages import MessageSealer
 
 
@@ -113,12 +115,14 @@ class RemoteWorker:
         measure_load: Callable[[], HostLoad],
         on_server_time: Callable[[int, int], None],
         cipher: PayloadCipher | None = None,
+        progress: ProgressOutbox | None = None,
     ) -> None:
         """`wake` is set when something has arrived or ended: the runner sets it, too.
 
         `on_server_time` is called with the time of the server that answers a heartbeat, and with ours when we asked.
-        With `cipher` inputs are decrypted and outputs are encrypted.
+        With `cipher` inputs are decrypted and outputs are encrypted. The runner writes to `progress`.
         """
+        self._progress = ProgressOutbox(wake) if progress is None else progress
         self._sealer = MessageSealer(cipher)
         self._queue = queue
         self._runner = runner
@@ -273,7 +277,7 @@ class RemoteWorker:
         except Unavailable as error:
             return self.backoff.failed(error)
         self.backoff.worked()
-        return 0.0 if self._ended or self._new else _IDLE_SECONDS
+        return 0.0 if self._ended or self._new or not self._progress.is_empty else _IDLE_SECONDS
 
     async def _send_report(self) -> None:
         """Send a report. Once the bus has stored it, start its tasks, and release its ended attempts."""
@@ -303,12 +307,13 @@ class RemoteWorker:
                 break
             ended += 1
         ends, self._ended = self._ended[:ended], self._ended[ended:]
-        if not starts and not ends:
+        progress = self._progress.take(besides=((one.task_id, one.fence) for one in ends), limit=MOST_PROGRESS)
+        if not starts and not ends and not progress:
             return None
         self._count += 1
         name = f"{self.worker}:{self._count}"
         begun = tuple(StartedReport(*one.held) for one in starts)
-        reports = WorkerReport(worker=self.worker, started=begun, ended=tuple(ends))
+        reports = WorkerReport(worker=self.worker, started=begun, ended=tuple(ends), progress=progress)
         body = encode_worker_report(reports, message_id=name, now=self._clock.now())
         return PendingReport(name, body, starts, [(one.task_id, one.fence) for one in ends])
 

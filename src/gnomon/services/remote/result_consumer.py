@@ -47,6 +47,7 @@ from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
+from gnomon.core.agents.progress import checked_progress
 from gnomon.core.messages import EndedReport, Envelope, WorkerReport, decode_worker_report
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
@@ -355,8 +356,11 @@ class ResultConsumer:
         now = self._clock.now()
         # Started together, so that they share a commit, and in this order.
         starts = [self._store.attempts.begin(held, now=now, worker=name) for name, held in started.items() if held]
-        *begun, foreign = await asyncio.gather(*starts, self._report(endings, known), return_exceptions=True)
-        for failure in (*begun, foreign):
+        keeps = self._keep_progress(reports)
+        *begun, foreign, kept = await asyncio.gather(
+            *starts, self._report(endings, known), keeps, return_exceptions=True
+        )
+        for failure in (*begun, foreign, kept):
             if isinstance(failure, BaseException):
                 raise failure
         self._on_started([known[held] for many in begun if isinstance(many, frozenset) for held in many & known.keys()])
@@ -369,6 +373,12 @@ class ResultConsumer:
         ours = await self._claimed(unreleased, now)
         self._publisher.record_returned(first.keys() - ours.keys() - not_returned)
         return ours
+
+    async def _keep_progress(self, reports: Sequence[WorkerReport]) -> None:
+        """Keep the progress of agents; that of an attempt that is another worker's by now changes nothing."""
+        for one in reports:
+            for progress in map(checked_progress, one.progress):
+                await self._store.agent_usages.keep(progress, worker=one.worker, now=self._clock.now())
 
     async def _released(
         self, ended: Mapping[AttemptRef, tuple[EndedReport, str]], known: Mapping[AttemptRef, Assignment]
