@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ jobs:
       - {step: load, function: witness/step, depends_on: [each], pool: gpu, input: {name: load}}
   - {name: flaky, function: witness/flaky, retry: {max_attempts: 3, initial_delay: 100ms}}
   - {name: broken, function: witness/flaky, input: {failures: 9}, retry: {max_attempts: 2, initial_delay: 100ms}}
+  - name: guarded
+    function: witness/flaky
+    retry: {max_attempts: 3, initial_delay: 10ms}
+    breaker: {name: shop, failures: 1, open: 700ms}
   - {name: once, function: witness/coroutine, delivery: at_most_once}
   - {name: once-broken, function: witness/flaky, delivery: at_most_once}
   - {name: to-cancel, function: witness/patient}
@@ -44,6 +49,7 @@ EXPECTED = {
     "graph": (RunStatus.COMPLETED, [ONE, ONE, ONE, ONE, ONE, ONE], 5),
     "flaky": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
     "broken": (RunStatus.FAILED, [[FAILED, FAILED]], 2),
+    "guarded": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
     "once": (RunStatus.COMPLETED, [ONE], 1),
     "once-broken": (RunStatus.FAILED, [[FAILED]], 1),
     "to-cancel": (RunStatus.CANCELLED, [[Result.CANCELLED]], 1),
@@ -94,6 +100,14 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
     }
 
 
+async def pauses_between_attempts(store: SqlStore, runs: list[Run], job: str) -> list[int]:
+    """The milliseconds between the end of each attempt of the job and the next attempt."""
+    tasks = await store.history.tasks([run for run in runs if run.schedule_id == job])
+    attempts = await store.executions.attempts([task.task_id for task in tasks])
+    ordered = sorted(attempts, key=lambda one: one.number)
+    return [after.dispatched_at - (before.ended_at or 0) for before, after in pairwise(ordered)]
+
+
 @pytest.mark.req("H-06", "H-16", "R-10", "C-12")
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
 @pytest.mark.timeout(120)
@@ -117,6 +131,7 @@ async def test_every_shape_decides_alike(
 
     assert check(await history_of(store, "tick", runs)) == []
     assert await what_became(store, runs, witness) == EXPECTED
+    assert min(await pauses_between_attempts(store, runs, "guarded")) >= 700, "the breaker was open"
     assert stopped == [0, 0]
     ticks = sorted(run.planned_at for run in runs if run.schedule_id == "tick")
     assert ticks == list(range(ticks[0], ticks[-1] + 1, 1000)), "every second has one tick"

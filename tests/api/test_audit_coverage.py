@@ -43,6 +43,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
         None,
         ["retry announcement {announcement}"],
     ),
+    "reset_breaker": ("/v1/breakers/stripe/reset", None, ["reset breaker stripe"]),
     "clear_session": ("/v1/sessions/triage/clear", None, ["delete session triage"]),
     "upsert_schedule": ("/v1/schedules/upsert", {**_TIMER, "schedule": "@weekly"}, ["update job nightly"]),
     "pause_schedule": ("/v1/schedules/pause", {"schedule_id": "nightly", "paused": True}, ["pause job nightly"]),
@@ -74,6 +75,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await admin.post("/v1/jobs/report/resume")
     await admin.post("/v1/jobs/report/skip", {"at": "2026-03-07T09:00:00Z"})
     api_setup.keep_turn()
+    await api_setup.open_breaker()
     execution, failed = await admin.triggered(), await admin.triggered()
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {

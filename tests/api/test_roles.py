@@ -19,6 +19,7 @@ VIEWER = {
     "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
+    "list_breakers", "show_breaker",
     "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
     "explain_schedule",
     "explain_policy", "replay_policy",
@@ -26,6 +27,7 @@ VIEWER = {
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
+    "reset_breaker",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",

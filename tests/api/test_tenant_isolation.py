@@ -23,7 +23,7 @@ OWN = {
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
     "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
-    "list_sessions",
+    "list_sessions", "list_breakers",
 }  # fmt: skip
 
 
@@ -39,6 +39,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     stretch = {"from": "2026-03-03T00:00:00Z", "to": "2026-03-05T12:00:00Z"}
     api_setup.keep_turn("triage")
+    await api_setup.open_breaker("report")
     return {
         "session": "triage",
         "execution": execution,
@@ -61,7 +62,7 @@ def path_of(route: ApiRoute, known: dict[str, str]) -> str:
 async def everything(api_setup: ApiFixture) -> list[Any]:
     """Everything that the owner sees, in order of time."""
     async with api_setup.caller("admin") as owner:
-        names = ("jobs", "executions", "dead-letters", "backfills", "announcements")
+        names = ("jobs", "executions", "dead-letters", "backfills", "announcements", "breakers")
         return [(await owner.get(f"/v1/{name}")).json() for name in names]
 
 

@@ -1,16 +1,27 @@
 """The contract of circuit breakers that all processes share, for any store."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from contracts.store import NOON
-from gnomon.core.breakers import CLOSED_BREAKER, BreakerLimits, BreakerState
+from contracts.store import NOON, minutely
+from gnomon.core.breakers import CLOSED_BREAKER, BreakerLimits, BreakerState, StepBreaker
 from gnomon.core.model import SECOND_MS as SECOND
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, TaskId
 from gnomon.core.named_breakers import NO_TENANT, BreakerKey, BreakerUse, RequestOutcome
+from gnomon.core.runs.admission import Admission
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.task_breakers import breaker_use
+from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
+from support.task_steps import LEASE, completion_of, workflow
 
+#: Two failures open it for ten seconds; then one probe at a time.
+STRIPE = StepBreaker(name="stripe", limits=BreakerLimits(failures=2, open_ms=10_000, probes=1, successes=1))
+PAY = workflow("pay", breaker=STRIPE)
 KEY = BreakerKey("default", "stripe")
 LIMITS = BreakerLimits(failures=2, open_ms=10 * SECOND, probes=2, successes=2, probe_ms=5 * SECOND)
 
@@ -126,3 +137,146 @@ class BreakerContract:
         [entry] = await store.audit.page(AuditQuery(tenant="default", kind="breaker"))
         assert (entry.entry.actor, entry.entry.action, entry.entry.name) == ("ada", "reset", "stripe")
         assert "open" in entry.entry.details
+
+    # ---- tasks -----------------------------------------------------------------------------------
+
+    @pytest.mark.req("R-12")
+    @pytest.mark.req("R-04")
+    async def test_a_task_that_finds_its_breaker_open_waits_without_an_attempt(self, store: Store) -> None:
+        runs = await launched(store, 3)
+        await fail(store, runs[:2], now=NOON + SECOND)
+
+        one = await admit(store, runs[2], now=NOON + 2 * SECOND)
+
+        assert (one.state, one.wait_reason, one.available_at) == (
+            TaskState.PENDING,
+            WaitReason.BREAKER,
+            NOON + 11 * SECOND,
+        )
+        [task] = await store.history.tasks([runs[2]])
+        assert (task.attempts, task.routings, task.fence) == (0, 0, 0)
+        assert task.note == "the breaker stripe is open after 2 failures in a row"
+        assert await store.tasks.next_available_at() == NOON + 11 * SECOND
+
+    @pytest.mark.req("R-12")
+    async def test_half_open_one_task_tries_and_the_others_wait_for_it(self, store: Store) -> None:
+        runs = await launched(store, 5)
+        await fail(store, runs[:2], now=NOON)
+
+        done = [await admit(store, run, now=NOON + 10 * SECOND) for run in runs[2:]]
+
+        assert [one.state for one in done] == [TaskState.SCHEDULED, TaskState.PENDING, TaskState.PENDING]
+        assert done[1].note == "the breaker stripe is half open, and a probe is under way"
+        assert done[1].available_at == NOON + 11 * SECOND
+
+    @pytest.mark.req("R-12")
+    async def test_of_tasks_that_are_admitted_together_only_one_is_the_probe(self, store: Store) -> None:
+        runs = await launched(store, 5)
+        await fail(store, runs[:2], now=NOON)
+        [tasks] = [await store.history.tasks(runs[2:])]
+        asked = [admission_of(run, task.task_id) for run, task in zip(runs[2:], tasks, strict=True)]
+
+        done = await store.tasks.admit(asked, now=NOON + 10 * SECOND)
+
+        assert sorted(one.state for one in done.values()) == ["PENDING", "PENDING", "SCHEDULED"]
+
+    @pytest.mark.req("R-12")
+    async def test_the_success_of_the_probe_wakes_all_that_wait(self, store: Store) -> None:
+        runs = await launched(store, 4)
+        await fail(store, runs[:2], now=NOON)
+        await admit(store, runs[2], now=NOON + 10 * SECOND)
+        await admit(store, runs[3], now=NOON + 10 * SECOND)
+
+        await end(store, Result.SUCCEEDED, now=NOON + 10 * SECOND + 5)
+
+        assert await store.tasks.next_available_at() == NOON + 10 * SECOND + 5
+        assert (await admit(store, runs[3], now=NOON + 10 * SECOND + 5)).state is TaskState.SCHEDULED
+
+    @pytest.mark.req("R-12")
+    async def test_the_failure_of_the_probe_opens_it_again_from_that_failure(self, store: Store) -> None:
+        runs = await launched(store, 4)
+        await fail(store, runs[:2], now=NOON)
+        await admit(store, runs[2], now=NOON + 10 * SECOND)
+
+        await end(store, Result.FAILED, now=NOON + 12 * SECOND)
+
+        assert (await admit(store, runs[3], now=NOON + 13 * SECOND)).available_at == NOON + 22 * SECOND
+
+    async def test_a_probe_that_is_cancelled_before_a_worker_takes_it_leaves_its_place(self, store: Store) -> None:
+        runs = await launched(store, 4)
+        await fail(store, runs[:2], now=NOON)
+        await admit(store, runs[2], now=NOON + 10 * SECOND)
+
+        await store.runs.cancel(runs[2].run_id, reason="not needed", actor="ada", now=NOON + 11 * SECOND)
+
+        assert (await admit(store, runs[3], now=NOON + 12 * SECOND)).state is TaskState.SCHEDULED
+
+    async def test_a_probe_that_gives_up_or_is_lost_leaves_its_place_and_says_nothing(self, store: Store) -> None:
+        runs = await launched(store, 4)
+        await fail(store, runs[:2], now=NOON)
+        for number, result in enumerate((Result.GAVE_UP, Result.LOST)):
+            one = await admit(store, runs[2 + number], now=NOON + 10 * SECOND)
+            assert one.state is TaskState.SCHEDULED
+            await end(store, result, now=NOON + 10 * SECOND)
+
+        found = await store.breakers.find(KEY)
+
+        assert found is not None
+        assert (found.state(NOON + 10 * SECOND), dict(found.breaker.probes)) == (BreakerState.HALF_OPEN, {})
+
+    async def test_successes_while_all_is_well_leave_the_breaker_as_it_was(self, store: Store) -> None:
+        runs = await launched(store, 2)
+        await admit(store, runs[0], now=NOON)
+        before = await store.breakers.find(KEY)
+        await end(store, Result.SUCCEEDED, now=NOON + SECOND)
+
+        assert await store.breakers.find(KEY) == before
+
+    async def test_an_operator_who_resets_it_wakes_the_tasks_that_wait(self, store: Store) -> None:
+        runs = await launched(store, 3)
+        await fail(store, runs[:2], now=NOON)
+        await admit(store, runs[2], now=NOON + SECOND)
+
+        await store.breakers.reset(KEY, actor="ada", now=NOON + 2 * SECOND)
+
+        assert await store.tasks.next_available_at() == NOON + 2 * SECOND
+        assert (await admit(store, runs[2], now=NOON + 2 * SECOND)).state is TaskState.SCHEDULED
+
+
+async def launched(store: Store, count: int, definition: Workflow = PAY) -> list[Run]:
+    schedule = minutely(definition.workflow_id, overlap=Overlap.ALLOW)
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    runs = [
+        new_requested_run(RunId(f"run_{number}"), schedule, source=RunSource.API, now=NOON) for number in range(count)
+    ]
+    await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in runs], now=NOON)
+    return runs
+
+
+def admission_of(run: Run, task_id: TaskId, fence: int = 0) -> Admission:
+    return Admission(
+        task_id=task_id,
+        run_id=run.run_id,
+        schedule_uid=run.schedule_uid,
+        state=TaskState.SCHEDULED,
+        available_at=NOON,
+        routings=0,
+        breaker=breaker_use(PAY.steps[0], run, task_id, fence + 1),
+    )
+
+
+async def admit(store: Store, run: Run, *, now: int) -> Admission:
+    [task] = await store.history.tasks([run])
+    return (await store.tasks.admit([admission_of(run, task.task_id, task.fence)], now=now))[task.task_id]
+
+
+async def end(store: Store, result: Result, *, now: int) -> None:
+    """Take the admitted task, and end its attempt."""
+    [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=now)
+    await store.attempts.report([completion_of(taken, result, now=now, definition=PAY)])
+
+
+async def fail(store: Store, runs: Sequence[Run], *, now: int) -> None:
+    for run in runs:
+        await admit(store, run, now=now)
+        await end(store, Result.FAILED, now=now)

@@ -19,10 +19,12 @@ from gnomon.config.sections import SecuritySettings, ServerSettings
 from gnomon.core import component_names
 from gnomon.core.agents.sessions import StoredTurn
 from gnomon.core.announcements.model import AnnouncementState, AnnounceRule
+from gnomon.core.breakers import BreakerLimits
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Result, RunId, TaskId
+from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
 from gnomon.errors import TokenMissing, Unauthenticated
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
 from gnomon.ports.auth import Caller, Role
@@ -33,6 +35,7 @@ from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.breakers import BreakerService
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
@@ -111,6 +114,7 @@ class ApiFixture:
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
                 announcements=AnnouncementService(store.announcements, clock),
+                breakers=BreakerService(store.breakers, clock),
                 agent_sessions=AgentSessionService(store.agent_sessions, clock),
                 agent_usage=AgentUsageService(store.agent_usages, clock),
                 tasks=TaskService(store.jobs, launcher, clock, compute),
@@ -161,6 +165,12 @@ class ApiFixture:
 
     def _changed(self) -> None:
         self.changes += 1
+
+    async def open_breaker(self, name: str = "stripe") -> None:
+        """Open a breaker of the tenant default."""
+        key, limits = BreakerKey("default", name), BreakerLimits(failures=1, open_ms=600_000)
+        use = BreakerUse(key=key, limits=limits, user="report", request="task_1/1")
+        await self.store.breakers.record(use, RequestOutcome.FAILED, now=self.clock.now())
 
     async def given_up_announcement(self) -> str:
         """The id of an announcement of an execution of the job report that was given up."""

@@ -16,7 +16,7 @@ LEASE = 30_000
 
 def workflow(name: str = "report", **changes: Any) -> Workflow:  # noqa: ANN401 - any field of the workflow or its step
     """A workflow with one step."""
-    step = {key: changes.pop(key) for key in ("retry", "timeout_ms", "isolation") if key in changes}
+    step = {key: changes.pop(key) for key in ("retry", "timeout_ms", "isolation", "breaker") if key in changes}
     steps = (Step(name=ONLY_STEP, function=changes.pop("function", "reports.make"), **step),)
     return Workflow(workflow_id=name, version=changes.pop("version", 1), steps=steps, **changes)
 

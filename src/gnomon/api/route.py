@@ -24,6 +24,7 @@ from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.breakers import BreakerService
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
@@ -61,6 +62,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     events: EventService
     dead_letters: DeadLetterService
     announcements: AnnouncementService
+    breakers: BreakerService
     agent_usage: AgentUsageService
     agent_sessions: AgentSessionService
     tasks: TaskService

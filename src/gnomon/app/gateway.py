@@ -77,6 +77,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
         announcements=operations.announcements,
+        breakers=operations.breakers,
         agent_usage=operations.agent_usage,
         agent_sessions=operations.agent_sessions,
         tasks=TaskService(store.jobs, launcher, clock, operations.compute),

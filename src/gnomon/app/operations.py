@@ -25,6 +25,7 @@ from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
+from gnomon.services.operations.breakers import BreakerService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -108,6 +109,7 @@ class Operations:
             store.agent_usages, clock, daily_limit=daily_limit_micros(settings.agents.max_cost_per_day)
         )
         self.agent_sessions = AgentSessionService(store.agent_sessions, clock)
+        self.breakers = BreakerService(store.breakers, clock)
         self.announcements = AnnouncementService(store.announcements, clock)
         self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.explainer = Explainer(

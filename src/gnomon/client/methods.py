@@ -130,6 +130,10 @@ class ClientMethods:
     announcement = SingleMethod(requests.announcement)
     retry_announcement = SingleMethod(requests.retry_announcement)
 
+    breakers = PagedMethod(requests.breakers)
+    breaker = SingleMethod(requests.breaker)
+    reset_breaker = SingleMethod(requests.reset_breaker)
+
     dead_letters = PagedMethod(requests.dead_letters)
     dead_letters_by_prefix = PagedMethod(requests.dead_letters_by_prefix)
     dead_letter = SingleMethod(requests.dead_letter)

@@ -335,6 +335,24 @@ def retry_announcement(announcement_id: str) -> ApiRequest[responses.Announcemen
     return _post(api_path("announcements", announcement_id, "retry"), responses.AnnouncementSummary)
 
 
+# ---- breakers ------------------------------------------------------------------------------------
+
+
+def breakers(*, page: int = 100) -> ApiRequest[Page[responses.BreakerDetail]]:
+    """The circuit breakers that tasks have used, by name."""
+    return _get(api_path("breakers"), Page[responses.BreakerDetail], {"limit": page})
+
+
+def breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
+    """A circuit breaker."""
+    return _get(api_path("breakers", name), responses.BreakerDetail)
+
+
+def reset_breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
+    """Close a circuit breaker: the tasks that wait for it start now."""
+    return _post(api_path("breakers", name, "reset"), responses.BreakerDetail)
+
+
 # ---- dead letters --------------------------------------------------------------------------------
 
 

@@ -45,6 +45,17 @@ class BreakerLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     probe_ms: int = _PROBE_MS
 
 
+#: A probe of a task occupies its slot until the task has ended, however long that takes.
+_TASK_PROBE_MS = 366 * 86_400_000
+
+
+class StepBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The breaker that a step names, and its definition of it."""
+
+    name: str
+    limits: BreakerLimits = BreakerLimits(failures=5, open_ms=60_000, probes=1, successes=1, probe_ms=_TASK_PROBE_MS)
+
+
 class Breaker(Struct, frozen=True, kw_only=True):
     """The memory of a breaker. A new one is closed."""
 

@@ -96,6 +96,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("attempts_ended", "Ended attempts, by result.", "result"),
         _counter("agent_tokens", "Tokens that agents have read and written.", "job", "model", "direction"),
         _counter("agent_cost_micros", "Cost of agents by `agents.prices`, in millionths.", "job", "model"),
+        _counter("breaker_changes", "Circuit breakers that have opened, become half open or closed.", "state"),
         _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
         _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
         _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),

@@ -98,6 +98,24 @@ class NamedPermission(Struct, frozen=True):
         return self.ask_again_at is None
 
 
+class BreakerChange(Struct, frozen=True):
+    """A breaker that has got another state."""
+
+    named: NamedBreaker
+    state: BreakerState
+
+
+def change_between(before: NamedBreaker | None, after: NamedBreaker, *, now: int) -> BreakerChange | None:
+    """The change of the state of a breaker, if there is one to report. It becomes half open with its first probe."""
+    old = CLOSED_BREAKER if before is None else before.breaker
+    new = after.breaker
+    if old.open_until != new.open_until:
+        return BreakerChange(after, BreakerState.CLOSED if new.open_until is None else BreakerState.OPEN)
+    if new.probes and not old.probes and not old.successes:
+        return BreakerChange(after, after.state(now))
+    return None
+
+
 def strictest(one: BreakerLimits, other: BreakerLimits) -> BreakerLimits:
     """Limits that let no more requests pass than either of these."""
     return BreakerLimits(

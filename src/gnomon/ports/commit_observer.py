@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from gnomon.core.model import Run, RunStatus, TickVerdict
+from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 
@@ -50,6 +51,10 @@ class ActivityObserver(Protocol):
 
     def denied(self, rules: Sequence[str]) -> None:
         """Tasks were denied, each by one of these rules."""
+        ...
+
+    def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
+        """These breakers have got another state."""
         ...
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:

@@ -80,6 +80,7 @@ class JobOptions(TypedDict, total=False):
     priority: str
     capability: str
     risk_tags: Sequence[str]
+    breaker: Mapping[str, Any]
     tags: Sequence[str]
     delete_after_run: bool
     enabled: bool

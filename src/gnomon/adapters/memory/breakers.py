@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import breaker_reset_entry
+from gnomon.core.breakers import CLOSED_BREAKER
 from gnomon.core.named_breakers import (
     BreakerKey,
     BreakerUse,
@@ -19,8 +21,9 @@ from gnomon.core.named_breakers import (
 class MemoryBreakers:
     """Implements Breakers."""
 
-    def __init__(self, state: MemoryTables) -> None:
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
         self._state = state
+        self._rules = rules
 
     async def find(self, key: BreakerKey) -> NamedBreaker | None:
         """See Breakers.find."""
@@ -29,13 +32,13 @@ class MemoryBreakers:
     async def request(self, use: BreakerUse, *, now: int) -> NamedPermission:
         """See Breakers.request."""
         permission = ask_permission(self._state.breakers.get(use.key), use, now=now)
-        self._state.breakers[use.key] = permission.named
+        self._rules.set_breaker(permission.named, now)
         return permission
 
     async def record(self, use: BreakerUse, outcome: RequestOutcome, *, now: int) -> NamedBreaker:
         """See Breakers.record."""
         after = record_outcome(self._state.breakers.get(use.key), use, outcome, now=now)
-        self._state.breakers[use.key] = after
+        self._rules.set_breaker(after, now)
         return after
 
     async def page(self, tenant: str, *, after: str = "", limit: int) -> Sequence[NamedBreaker]:
@@ -46,8 +49,9 @@ class MemoryBreakers:
     async def reset(self, key: BreakerKey, *, actor: str, now: int) -> NamedBreaker | None:
         """See Breakers.reset."""
         before = self._state.breakers.get(key)
-        if before is None:
-            return None
-        after = self._state.breakers[key] = closed_by_hand(before, now=now)
+        if before is None or before.breaker == CLOSED_BREAKER:
+            return before
+        after = closed_by_hand(before, now=now)
+        self._rules.set_breaker(after, now)
         self._state.write_audit([breaker_reset_entry(before, after, actor, now)])
         return after

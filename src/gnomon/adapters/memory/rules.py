@@ -18,6 +18,7 @@ from gnomon.core.announcements.decide import (
     tick_moment,
 )
 from gnomon.core.announcements.model import Announcement, AnnounceRule
+from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.ids import run_id
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
@@ -37,8 +38,15 @@ from gnomon.core.model import (
     TickStatus,
     TickVerdict,
 )
+from gnomon.core.named_breakers import NamedBreaker, change_between
 from gnomon.core.policy.ruling import Ruling, rule_of, stored_ruling
-from gnomon.core.runs.admission import Admission, stored_run_input, within_action_limits
+from gnomon.core.runs.admission import (
+    Admission,
+    breaker_uses,
+    held_by_breaker,
+    stored_run_input,
+    within_action_limits,
+)
 from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
 from gnomon.core.runs.launch import (
     LaunchOutcome,
@@ -65,6 +73,7 @@ from gnomon.core.runs.outcomes import (
     tick_status,
 )
 from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_transition
+from gnomon.core.runs.task_breakers import ask_for_tasks, gone_probes, record_ends, without_probes
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.worker_ids import may_hold
 from gnomon.ports.schedules import Pause, Revision
@@ -119,6 +128,46 @@ class MemoryRules:
             task for task in state.tasks.live.values() if task.state in _IN_FLIGHT and task.constraints is not None
         )
         return Counter(rule_of(state.permissions[task.task_id][0]) for task in going)
+
+    # ---- breakers ----------------------------------------------------------------------------
+
+    def within_breaker(self, one: Admission, now: int) -> Admission:
+        """The admission; it is held if its breaker does not let the task start."""
+        uses = breaker_uses([one])
+        if not uses:
+            return one
+        state = self._state
+        tasks = {task.task_id: (task.state, task.fence) for task in state.tasks.live.values()}
+        known = {
+            use.key: without_probes(named, gone_probes(named, tasks))
+            for _, use in uses
+            if (named := state.breakers.get(use.key)) is not None
+        }
+        asked = ask_for_tasks(uses, known, now=now)
+        for named in asked.breakers.values():
+            self.set_breaker(named, now)
+        held = asked.waiting.get(one.task_id)
+        return one if held is None else held_by_breaker(one, *held)
+
+    def _record_attempt(self, one: TaskCompletion) -> None:
+        """Record the end of an attempt with its breaker."""
+        if one.breaker is not None:
+            key = one.breaker.key
+            known = {key: self._state.breakers[key]} if key in self._state.breakers else {}
+            self.set_breaker(record_ends([(one.breaker, one)], known)[key], one.ended_at)
+
+    def set_breaker(self, named: NamedBreaker, now: int) -> None:
+        """Keep the breaker. The tasks that wait for one that has closed ask at once."""
+        state = self._state
+        before = state.breakers.get(named.key)
+        state.breakers[named.key] = named
+        change = change_between(before, named, now=now)
+        if change is None or change.state is not BreakerState.CLOSED:
+            return
+        for task in list(state.tasks.live.values()):
+            held = task.state is TaskState.PENDING and task.wait_reason is WaitReason.BREAKER
+            if held and task.tenant == named.tenant:
+                state.tasks[task.task_id] = replace(task, available_at=now)
 
     # ---- actions -----------------------------------------------------------------------------
 
@@ -469,6 +518,7 @@ class MemoryRules:
         state.logs.setdefault(one.task_id, []).extend(one.logs)
         if one.over:
             self.after_task_end(one, one.error, one.ended_at)
+        self._record_attempt(one)
         return True
 
     def may_hold(self, held: AttemptRef, worker: str) -> bool:

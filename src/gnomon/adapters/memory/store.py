@@ -53,7 +53,7 @@ class MemoryStore:
         self.approvals = MemoryApprovals(state)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
-        self.breakers = MemoryBreakers(state)
+        self.breakers = MemoryBreakers(state, shared)
         self.agent_sessions = MemoryAgentSessions(state)
         self.agent_usages = MemoryAgentUsages(state)
         self.rulings = MemoryRulings(state, shared)

@@ -1,15 +1,17 @@
 """Breakers in their table, each read and written in the transaction that uses it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import audit, bulk, schema
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
 from gnomon.adapters.sql.placement import lock_tenant
 from gnomon.adapters.sql.rows import Row
 from gnomon.core.audit import breaker_reset_entry
-from gnomon.core.breakers import Breaker, BreakerLimits
+from gnomon.core.breakers import CLOSED_BREAKER, Breaker, BreakerLimits, BreakerState
+from gnomon.core.model import TaskId
 from gnomon.core.named_breakers import (
     BreakerKey,
     BreakerUse,
@@ -17,9 +19,15 @@ from gnomon.core.named_breakers import (
     NamedPermission,
     RequestOutcome,
     ask_permission,
+    change_between,
     closed_by_hand,
     record_outcome,
 )
+from gnomon.core.runs.admission import Admission, breaker_uses, held_by_breaker
+from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.task_breakers import ask_for_tasks, attempt_of_request, gone_probes, record_ends, without_probes
+from gnomon.ports.coordination import HintTopic
 
 _COLUMNS = tuple(column.name for column in schema.breaker.columns)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM breaker"  # noqa: S608 - our own names, here and below
@@ -27,6 +35,10 @@ _OF_NAMES = bulk.statement(f"{_SELECT} WHERE tenant = ? AND name IN KEYS", keys=
 _PAGE = bulk.statement(f"{_SELECT} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?")
 _CHANGED = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])
 _SAVE = bulk.insert_statement(schema.breaker, _COLUMNS, f"ON CONFLICT (tenant, name) DO UPDATE SET {_CHANGED}")
+_STATES = bulk.statement("SELECT task_id, state, fence FROM task WHERE task_id IN KEYS")
+_WAKE = bulk.statement(
+    f"UPDATE task SET available_at = ? WHERE {schema.WAITS} AND tenant = ? AND wait_reason = 'breaker'"  # noqa: S608
+)
 _PROBES = msgspec.json.Decoder(dict[str, int])
 _DEFINITIONS = msgspec.json.Decoder(dict[str, BreakerLimits])
 
@@ -46,7 +58,7 @@ def request(conn: sa.Connection, use: BreakerUse, now: int) -> NamedPermission:
     lock(conn, [use.key])
     before = find(conn, use.key)
     permission = ask_permission(before, use, now=now)
-    save(conn, [permission.named], before=[before])
+    save(conn, [permission.named], before=[before], now=now)
     return permission
 
 
@@ -55,7 +67,7 @@ def record(conn: sa.Connection, use: BreakerUse, outcome: RequestOutcome, now: i
     lock(conn, [use.key])
     before = find(conn, use.key)
     after = record_outcome(before, use, outcome, now=now)
-    save(conn, [after], before=[before])
+    save(conn, [after], before=[before], now=now)
     return after
 
 
@@ -63,10 +75,10 @@ def reset(conn: sa.Connection, key: BreakerKey, actor: str, now: int) -> NamedBr
     """See Breakers.reset."""
     lock(conn, [key])
     before = find(conn, key)
-    if before is None:
-        return None
+    if before is None or before.breaker == CLOSED_BREAKER:
+        return before
     after = closed_by_hand(before, now=now)
-    save(conn, [after], before=[before])
+    save(conn, [after], before=[before], now=now)
     audit.write(conn, [breaker_reset_entry(before, after, actor, now)])
     return after
 
@@ -87,10 +99,65 @@ def load(conn: sa.Connection, keys: Iterable[BreakerKey]) -> dict[BreakerKey, Na
     return {one.key: one for one in map(_breaker_of, rows)}
 
 
-def save(conn: sa.Connection, after: Iterable[NamedBreaker], *, before: Iterable[NamedBreaker | None]) -> None:
-    """Write the breakers that are no longer as they were before."""
+def save(
+    conn: sa.Connection, after: Iterable[NamedBreaker], *, before: Iterable[NamedBreaker | None], now: int
+) -> None:
+    """Write the breakers that are no longer as they were before. The tasks that wait for a closed one ask at once."""
     known: Mapping[BreakerKey, NamedBreaker] = {one.key: one for one in before if one is not None}
-    bulk.execute_many(conn, _SAVE, [_breaker_row(one) for one in after if one != known.get(one.key)])
+    new = [one for one in after if one != known.get(one.key)]
+    bulk.execute_many(conn, _SAVE, [_breaker_row(one) for one in new])
+    found = (change_between(known.get(one.key), one, now=now) for one in new)
+    changes = [one for one in found if one is not None]
+    if not changes:
+        return
+    notify_activity(conn, lambda observer: observer.breakers_changed(changes, now))
+    for tenant in sorted({one.named.tenant for one in changes if one.state is BreakerState.CLOSED}):
+        bulk.execute_statement(conn, _WAKE, now, tenant)
+        hint_after_commit(conn, HintTopic.READY)
+
+
+# ---- tasks ---------------------------------------------------------------------------------------
+
+
+def within_breakers(conn: sa.Connection, admitted: Mapping[TaskId, Admission], now: int) -> dict[TaskId, Admission]:
+    """The admissions; those that their breakers do not let start are held."""
+    uses = breaker_uses(admitted.values())
+    if not uses:
+        return dict(admitted)
+    keys = {use.key for _, use in uses}
+    known = load(conn, keys)
+    asked = ask_for_tasks(uses, known, now=now)
+    if asked.breakers != known or any(one.state(now) is BreakerState.HALF_OPEN for one in known.values()):
+        lock(conn, keys)
+        known = load(conn, keys)
+        asked = ask_for_tasks(uses, _without_gone_probes(conn, known), now=now)
+        save(conn, asked.breakers.values(), before=known.values(), now=now)
+    held = {task_id: held_by_breaker(admitted[task_id], *when) for task_id, when in asked.waiting.items()}
+    return {**admitted, **held}
+
+
+def record_attempts(conn: sa.Connection, ends: Collection[TaskCompletion]) -> None:
+    """Record the ends of attempts with their breakers."""
+    uses = [(one.breaker, one) for one in ends if one.breaker is not None]
+    if not uses:
+        return
+    keys = {use.key for use, _ in uses}
+    known = load(conn, keys)
+    if record_ends(uses, known) != known:
+        lock(conn, keys)
+        known = load(conn, keys)
+        now = max(one.ended_at for _, one in uses)
+        save(conn, record_ends(uses, known).values(), before=known.values(), now=now)
+
+
+def _without_gone_probes(
+    conn: sa.Connection, known: Mapping[BreakerKey, NamedBreaker]
+) -> dict[BreakerKey, NamedBreaker]:
+    """The breakers without the probes of tasks that have moved on without an end of their attempt."""
+    probes = [name for one in known.values() for name in one.breaker.probes]
+    names: list[str] = sorted({attempt_of_request(name)[0] for name in probes})
+    found = {row[0]: (TaskState(row[1]), row[2]) for row in bulk.fetch_rows(conn, _STATES, names)} if names else {}
+    return {key: without_probes(one, gone_probes(one, found)) for key, one in known.items()}
 
 
 def _breaker_of(row: Row) -> NamedBreaker:

@@ -21,6 +21,7 @@ from gnomon.adapters.sql.actions import (
     within_budgets,
 )
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
+from gnomon.adapters.sql.breakers import record_attempts, within_breakers
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
     ConcurrencyCounters,
@@ -296,6 +297,7 @@ def admit(
         admitted = {
             one.task_id: one for one in within_concurrency([*admitted.values()], in_flight_by_rule(conn), now=now)
         }
+    admitted = within_breakers(conn, admitted, now)
     admitted = within_budgets(conn, admitted, fences, now)
     over = [one for one in admitted.values() if one.over]
     if over:
@@ -546,6 +548,7 @@ def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[
         ],
     )
     end_tasks(conn, over, counters)
+    record_attempts(conn, [end.completion for end in counted.values()])
     return frozenset(counted)
 
 

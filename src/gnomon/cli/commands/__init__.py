@@ -12,6 +12,7 @@ from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.commands import (
     admin,
     agents,
+    breakers,
     cron,
     events,
     executions,
@@ -39,6 +40,7 @@ for group in (
     events.workflows,
     executions.announcements,
     executions.dead_letters,
+    breakers.breakers,
     agents.agents,
     agents.sessions,
     cron.cron,

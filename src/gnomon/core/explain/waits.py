@@ -27,6 +27,7 @@ WAIT_SENTENCES: Mapping[TaskState | WaitReason, str] = {
     WaitReason.QUEUE: "{it.who} waits in the queue for the end of {it.ahead}.",
     WaitReason.ROUTE: "{it.who} cannot be dispatched: {it.note}.{it.alive} It will be tried again {it.then}.",
     WaitReason.POLICY: "{it.who} waits at the gate: {it.note}. It will be asked again {it.then}.",
+    WaitReason.BREAKER: "{it.who} waits: {it.note}. It will be asked again {it.then}.",
     TaskState.APPROVAL_REQUIRED: "{it.who} waits for an approval: {it.note}.",
     TaskState.SCHEDULED: "{it.who} has been ready for a worker since {it.available}, and none took it:{it.workers}",
     TaskState.DISPATCHED: "{it.who} was sent to {it.worker} at {it.dispatched}, which has not started it.{it.lease}",

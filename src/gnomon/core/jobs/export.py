@@ -10,6 +10,7 @@ from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.agent_fields import agent_as_data
 from gnomon.core.jobs.announce_fields import announcements_as_data
+from gnomon.core.jobs.breaker_fields import breaker_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
@@ -22,7 +23,7 @@ _MS = timedelta(milliseconds=1)
 #: The fields in which a job with one function describes its only step.
 _STEP_FIELDS = (
     "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "timeout", "retry", "isolation", "lock",
-    *ROUTE_FIELDS, *RISK_FIELDS,
+    *ROUTE_FIELDS, *RISK_FIELDS, "breaker",
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def _is_a_graph(workflow: Workflow) -> bool:
         route=first.route,
         capability=first.capability,
         risk_tags=first.risk_tags,
+        breaker=first.breaker,
     )
     return workflow.steps != (plain,) or not first.function or workflow.max_parallel is not None
 
@@ -160,6 +162,8 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     yield from route_as_data(step.route)
     yield from _unless("capability", step.capability, "").items()
     yield from _unless("risk_tags", list(step.risk_tags), []).items()
+    if step.breaker is not None:
+        yield "breaker", breaker_as_data(step.breaker)
 
 
 def _retention(workflow: Workflow) -> int | dict[str, int] | None:

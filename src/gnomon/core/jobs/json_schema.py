@@ -23,6 +23,7 @@ from gnomon.core.jobs.agent_fields import (
     MOST_TOOLS,
 )
 from gnomon.core.jobs.announce_fields import LONGEST_CHANNEL, MOST_ANNOUNCEMENTS, MOST_FAILURES
+from gnomon.core.jobs.breaker_fields import MOST_BREAKER_FAILURES, MOST_PROBES
 from gnomon.core.jobs.fields import FUNCTION, LONGEST_LIST, LONGEST_TEXT, NAME
 from gnomon.core.jobs.http_fields import (
     HEADER_NAME,
@@ -260,6 +261,10 @@ def _work_fields() -> _Schema:
         "isolation": _one_of(Isolation, "Where the function runs."),
         **_route_fields(),
         **_risk_fields(),
+        "breaker": {
+            **_mapping("The circuit breaker that its tasks share with all that name it.", _breaker_fields()),
+            "required": ["name"],
+        },
     }
 
 
@@ -486,6 +491,16 @@ def _budget_fields() -> _Schema:
         "tool_calls": _whole(1, MOST_CALLS, "Calls of tools."),
         "actions": _whole(1, MOST_CALLS, "Calls of tools that change something or reach other machines."),
         "time": _duration("The time that an attempt may take."),
+    }
+
+
+def _breaker_fields() -> _Schema:
+    return {
+        "name": _named("The name of the breaker."),
+        "failures": _whole(1, MOST_BREAKER_FAILURES, "The number of failures in a row that open it."),
+        "open": _duration("How long it stays open; from 100 ms to 7 days."),
+        "probes": _whole(1, MOST_PROBES, "How many tasks may try while it is half open."),
+        "successes": _whole(1, MOST_PROBES, "The number of them that must succeed to close it."),
     }
 
 

@@ -11,12 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.breakers import StepBreaker
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.commands.syntax import LONGEST_COMMAND
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.jobs.agent_fields import AGENT_FIELDS, read_agent
 from gnomon.core.jobs.announce_fields import read_announcements
+from gnomon.core.jobs.breaker_fields import read_breaker
 from gnomon.core.jobs.fields import FUNCTION, FieldReader, key_text, printable, schedule_name
 from gnomon.core.jobs.http_fields import HTTP_FIELDS, read_http
 from gnomon.core.jobs.inputs import check_input, check_size, read_input, read_json, read_schema
@@ -49,7 +51,7 @@ ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: The fields that rules of the policy match, besides others.
 RISK_FIELDS = ("capability", "risk_tags")
 #: The fields about attempts; a job may set them for all of its steps.
-_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS)
+_TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS, "breaker")
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "dag",
     "max_parallel", "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
@@ -82,6 +84,7 @@ class _AttemptPolicy(Struct, frozen=True, kw_only=True):
     route: RoutingRequirements | None = None
     capability: str = ""
     risk_tags: tuple[str, ...] = ()
+    breaker: StepBreaker | None = None
     #: Of commands only.
     sandbox: SandboxMode = SandboxMode.AUTO
     network: bool = True
@@ -146,6 +149,7 @@ def _read_attempt_policy(fields: FieldReader, inherited: _AttemptPolicy) -> _Att
         route=read_route(fields, inherited.route),
         capability=_capability(fields, inherited.capability),
         risk_tags=_risk_tags(fields, inherited.risk_tags),
+        breaker=read_breaker(fields, inherited.breaker),
         sandbox=_sandbox(fields, inherited.sandbox),
         network=_network(fields, inherited=inherited.network),
     )
@@ -211,7 +215,7 @@ def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, An
     _refuse_without_command(fields, (*COMMAND_FIELDS[1:], *SANDBOX_FIELDS))
     action = _action_field(fields)
     if action == "workflow":
-        for field in ("timeout", "isolation", *ROUTE_FIELDS, *RISK_FIELDS):
+        for field in ("timeout", "isolation", *ROUTE_FIELDS, *RISK_FIELDS, "breaker"):
             _refuse_beside(fields, field, "workflow", "whose own steps have theirs")
         return {"workflow": fields.name("workflow"), "retry": policy.retry, **inputs}
     if action is not None:
@@ -251,6 +255,7 @@ def _read_function_call(fields: FieldReader, policy: _AttemptPolicy, *, alone: b
         "route": policy.route,
         "capability": policy.capability,
         "risk_tags": policy.risk_tags,
+        "breaker": policy.breaker,
     }
     if "command" in fields:
         _refuse_beside(fields, "isolation", "command", "it has processes of its own in any case")

@@ -13,6 +13,7 @@ from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
+from gnomon.core.named_breakers import BreakerUse
 from gnomon.core.policy.ruling import (
     BY_COMMANDS,
     Ruling,
@@ -25,6 +26,7 @@ from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
 from gnomon.core.runs.routing import Placement, Unroutable
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.task_breakers import breaker_use
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import CommandRefused
 
@@ -207,6 +209,8 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     tenant_limit: tuple[str, int] | None = None
     #: Its tenant, and how many actions of that may count within an hour, this one included; None: it does not count.
     action_limit: tuple[str, int] | None = None
+    #: The breaker that must let it start; None: its step names none.
+    breaker: BreakerUse | None = None
     #: The rule of the policy of commands that denies it.
     rule: str | None = None
     #: The ruling that it follows from.
@@ -291,6 +295,8 @@ def _admission_by_verdict(
             if decision.action_limit is not None:
                 made = replace(made, action_limit=(waiting.run.tenant, decision.action_limit))
             made = made if where is None else replace(made, placement=where)
+            use = breaker_use(request.step, waiting.run, waiting.task.task_id, waiting.task.fence + 1)
+            made = made if use is None else replace(made, breaker=use)
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
@@ -395,6 +401,29 @@ def _put_off(one: Admission, ruling: Ruling, now: int) -> Admission:
         tenant_limit=None,
         action_limit=None,
         ruling=ruling,
+    )
+
+
+def breaker_uses(admissions: Iterable[Admission]) -> list[tuple[TaskId, BreakerUse]]:
+    """The uses of breakers by tasks that these admissions would let start."""
+    return [
+        (one.task_id, one.breaker) for one in admissions if one.breaker is not None and one.state is TaskState.SCHEDULED
+    ]
+
+
+def held_by_breaker(one: Admission, at: int, why: str) -> Admission:
+    """The admission of a task that waits for its breaker until it asks again."""
+    return replace(
+        one,
+        state=TaskState.PENDING,
+        wait_reason=WaitReason.BREAKER,
+        available_at=at,
+        note=why,
+        placement=None,
+        tenant_limit=None,
+        action_limit=None,
+        breaker=None,
+        ruling=None,
     )
 
 

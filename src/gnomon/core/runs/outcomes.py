@@ -26,8 +26,10 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
+from gnomon.core.named_breakers import BreakerUse
 from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.runs.task_breakers import breaker_use
 from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
 
 #: The delay between a lost attempt and the next one, if the job has no retry policy.
@@ -131,6 +133,8 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     reported_by: str | None = None
     #: See AttemptOutcome.never_began.
     never_began: bool = False
+    #: The breaker that learns how it ended; None: its step names none.
+    breaker: BreakerUse | None = None
     #: The workflow by which the run goes on; None if the run has no other task.
     graph: Workflow | None = None
     #: The rules by which the end of the run is announced, if it has no other task.
@@ -190,6 +194,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         lease_until=outcome.lease_until,
         reported_by=outcome.reported_by,
         never_began=outcome.never_began,
+        breaker=breaker_use(held.step, held.run, task.task_id, task.fence),
         graph=None if held.workflow.is_single_step else held.workflow,
         announce=held.workflow.announce,
     )

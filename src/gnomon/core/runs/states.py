@@ -41,6 +41,7 @@ class WaitReason(StrEnum):
     QUEUE = "queue"
     ROUTE = "route"
     POLICY = "policy"
+    BREAKER = "breaker"
 
 
 #: The states in which a task can be created, each with the case in which it is.

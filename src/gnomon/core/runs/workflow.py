@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.announcements.model import AnnounceRule
+from gnomon.core.breakers import StepBreaker
 from gnomon.core.commands.sandbox import SandboxMode
 from gnomon.core.pings import Ping
 
@@ -126,6 +127,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The capability that it uses, such as `payments.transfer`, and its risks: rules of the policy match them.
     capability: str = ""
     risk_tags: tuple[str, ...] = ()
+    #: Its tasks start only while this breaker lets them.
+    breaker: StepBreaker | None = None
 
     @property
     def is_command(self) -> bool:

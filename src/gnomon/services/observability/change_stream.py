@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gnomon.core.model import DeadLetter, Run, TickVerdict
+from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
@@ -31,7 +32,7 @@ _COMPLETE_SECONDS = 5.0
 class StreamedChange(Struct, frozen=True, kw_only=True):
     """One change."""
 
-    #: `tick`, `execution`, `task` or `dead_letter`.
+    #: `tick`, `execution`, `task`, `dead_letter` or `breaker`.
     kind: str
     #: Counts the changes of the tenant while any of its callers follows the stream: it tells nothing about others.
     number: int
@@ -201,6 +202,10 @@ class ChangeObserver:
     def letters_written(self, letters: Sequence[DeadLetter]) -> None:
         """See LetterObserver.letters_written."""
         self._publish(lambda changes: changes.letters_written(letters))
+
+    def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
+        """See ActivityObserver.breakers_changed."""
+        self._publish(lambda collected: collected.breakers_changed(changes, now))
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""

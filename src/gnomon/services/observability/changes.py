@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from gnomon.core.breakers import BreakerState
 from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DeadLetter, Run, RunStatus, TickVerdict
+from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
@@ -14,7 +16,7 @@ from gnomon.ports.commit_observer import FinishedRun
 
 
 class CommitChanges:
-    """Implements ChangeCollector: a tick, an execution, a task or a dead letter is one change."""
+    """Implements ChangeCollector: a tick, an execution, a task, a dead letter or a breaker is one change."""
 
     def __init__(self, now: int) -> None:
         """`now` is the time of the changes."""
@@ -93,6 +95,20 @@ class CommitChanges:
         """See LetterObserver.letters_written."""
         for one in letters:
             self._add("dead_letter", one.tenant, {"job": one.job, "execution_id": one.run_id, "reason": one.reason})
+
+    # ---- breakers ----------------------------------------------------------------------------
+
+    def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
+        """See ActivityObserver.breakers_changed."""
+        del now
+        for one in changes:
+            until = one.named.breaker.open_until if one.state is BreakerState.OPEN else None
+            facts = {
+                "breaker": one.named.name,
+                "state": one.state.value,
+                "open_until": None if until is None else instant_of(until),
+            }
+            self._add("breaker", one.named.tenant, facts)
 
     # ---- changes that are not published --------------------------------------------------------------
 

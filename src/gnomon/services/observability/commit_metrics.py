@@ -15,6 +15,7 @@ from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
+from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import WaitReason
@@ -103,6 +104,12 @@ class CommitMetrics(ABC):
         """See ActivityObserver.denied."""
         for rule in rules:
             self.add("commands_denied", rule)
+
+    def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
+        """See ActivityObserver.breakers_changed."""
+        del now
+        for one in changes:
+            self.add("breaker_changes", one.state.value)
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """See ActivityObserver.dead_lettered."""

@@ -17,7 +17,9 @@ from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.announcements.model import Announcement, AnnouncementState
 from gnomon.core.approvals import Approval
 from gnomon.core.audit import StoredAuditEntry
+from gnomon.core.breakers import BreakerState
 from gnomon.core.cron import Cron
+from gnomon.core.durations import duration_text
 from gnomon.core.explain.evidence import JobExplanation, SubjectExplanation
 from gnomon.core.health import NodeHealth
 from gnomon.core.ids import tick_key
@@ -40,6 +42,7 @@ from gnomon.core.model import (
     TickException,
     TickKind,
 )
+from gnomon.core.named_breakers import NamedBreaker
 from gnomon.core.payloads import is_sealed
 from gnomon.core.policy.past_tasks import PastDecision
 from gnomon.core.policy.ruling import TaskRulings
@@ -126,7 +129,7 @@ def cron_expression(spec: Spec) -> str | None:
 
 
 #: The reasons to wait that have a known end.
-_TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY)
+_TIMED = (WaitReason.DELAY, WaitReason.RETRY, WaitReason.ROUTE, WaitReason.POLICY, WaitReason.BREAKER)
 
 
 def optional_instant(instant: int | None) -> datetime | None:
@@ -538,6 +541,33 @@ def _agent_usage_of(one: AgentUsageDay) -> responses.AgentUsage:
         cost=spent.cost_micros / MICROS,
         tool_calls=spent.tool_calls,
         actions=spent.actions,
+    )
+
+
+# ---- breakers ------------------------------------------------------------------------------------
+
+
+def breaker_detail(named: NamedBreaker, *, now: int) -> responses.BreakerDetail:
+    """A circuit breaker."""
+    state = named.state(now)
+    return responses.BreakerDetail(
+        name=named.name,
+        state=state.value,
+        failures=named.breaker.failures,
+        open_until=optional_instant(named.breaker.open_until) if state is BreakerState.OPEN else None,
+        opened_by=named.opened_by.partition("/")[0] or None,
+        probes=sorted(name.partition("/")[0] for name in named.breaker.probes),
+        changed_at=instant_of(named.changed_at) if named.changed_at else None,
+        definitions=[
+            responses.BreakerDefinition(
+                user=user,
+                failures=limits.failures,
+                open=duration_text(limits.open_ms),
+                probes=limits.probes,
+                successes=limits.successes,
+            )
+            for user, limits in sorted(named.definitions.items())
+        ],
     )
 
 

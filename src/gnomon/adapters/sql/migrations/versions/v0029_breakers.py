@@ -1,6 +1,7 @@
 """Circuit breakers.
 
-It only extends the schema. Older programs may go on: they know no job that names a breaker.
+It only extends the schema. Programs of older schemas must not go on: they start tasks that a breaker holds, and cannot
+read why those wait.
 """
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ from alembic import op
 revision = "0029"
 down_revision = "0028"
 #: The oldest schema whose programs may use the database.
-MIN_COMPATIBLE = 26
+MIN_COMPATIBLE = 29
 
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
@@ -29,4 +30,4 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )
-    op.execute("UPDATE gnomon_meta SET value = '29' WHERE key = 'schema'")
+    op.execute("UPDATE gnomon_meta SET value = '29' WHERE key IN ('schema', 'min_compatible')")
