@@ -43,7 +43,9 @@ GnomonError
     ├── RequestFailed     an outgoing request was not answered
     │   ├── PingFailed    a ping was not answered
     │   └── ChannelFailed a channel did not take an announcement
-    └── IssuerUnavailable the keys of a token issuer cannot be fetched
+    ├── IssuerUnavailable the keys of a token issuer cannot be fetched
+    ├── KernelUnavailable the policy kernel has not answered
+    └── RulingUnavailable nobody can rule on a task now
 """
 
 from collections.abc import Iterable
@@ -523,6 +525,22 @@ class IssuerUnavailable(Unavailable):
     """A token could not be checked, because the keys of its issuer cannot be fetched."""
 
     code = "issuer_unavailable"
+
+
+class KernelUnavailable(Unavailable):
+    """The policy kernel has not answered."""
+
+    code = "kernel_unavailable"
+
+
+class RulingUnavailable(Unavailable):
+    """Nobody can rule on a task now. Carries when to ask again."""
+
+    code = "ruling_unavailable"
+
+    def __init__(self, reason: str, *, after_ms: int) -> None:
+        super().__init__(reason)
+        self.after_ms = after_ms
 
 
 def _rebuild(kind: type[CronError], state: dict[str, object]) -> CronError:

@@ -159,6 +159,9 @@ def every_key() -> list[tuple[str, str]]:
     return [key for key in keys if key not in ONLY_IN_FILES]
 
 
+_KERNEL = "grpc://127.0.0.1:5"
+
+
 @pytest.mark.req("H-18")
 @pytest.mark.parametrize(("section", "key"), every_key())
 def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
@@ -174,6 +177,7 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
         said = "UTC"
     if not said:
         said = {"ping_url": "https://x/", "archive": "s3://bucket/x", "model": "a:b"}.get(key, "something")
+        said = {"kernel": _KERNEL, "fail_mode": "open"}.get(key, said)
     name = f"GNOMON_{section.upper()}__{key.upper()}"
 
     settings, origins = load_with_origins(environment={name: said})
@@ -190,7 +194,7 @@ def test_the_environment_can_say_every_setting(section: str, key: str) -> None:
         "7": 7,
         "/some": ("/some",),
     }
-    known |= {text: text for text in ("https://x/", "s3://bucket/x", "a:b")}
+    known |= {text: text for text in ("https://x/", "s3://bucket/x", "a:b", _KERNEL, "open")}
     if isinstance(found, dict):
         known["some=1"] = {"some": "1" if key == "labels" else 1}
     assert found == known.get(said, usual)

@@ -3,17 +3,23 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from gnomon.adapters.policy_file import parse_policy
+from gnomon.config.kernel_rules import kernel_address
+from gnomon.config.settings import load
 from gnomon.core.policy.cases import TASK_FIELDS as CASE_TASK_FIELDS
+from gnomon.core.policy.kernel_messages import PolicyCheckResponse, kernel_ruling
 from gnomon.core.policy.reader import CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
 from gnomon.core.policy.ruling import PolicyDecision
+from gnomon.core.runs.workflow import Step
 from gnomon.errors import FileError
 from support.cli_prompt import CliPrompt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
-FILE, CASES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILE, CASES, SETTINGS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 CONSOLE = re.findall(r"^```text\n(\$ gnomon policy.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -27,6 +33,22 @@ def test_the_commands_print_what_the_page_says(
     for block in "".join(CONSOLE).split("$ gnomon ")[1:]:
         line, *expected = block.splitlines()
         assert prompt.run(*line.split()).out == expected
+
+
+def test_the_settings_of_the_page_name_a_kernel_with_tls() -> None:
+    settings = load(file=yaml.safe_load(SETTINGS)).policy
+
+    assert kernel_address(settings.kernel).tls
+    assert settings.kernel_cache_ms == 10_000
+
+
+def test_the_answer_of_a_kernel_on_the_page_is_a_denial() -> None:
+    [written] = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    answer = msgspec.json.decode(written, type=PolicyCheckResponse)
+
+    found = kernel_ruling(answer, Step(name="main", function="f"), throttle_ms=1)
+
+    assert (found.decision, found.rule, found.reason) == (PolicyDecision.DENY, "no-drops", "not in production")
 
 
 def test_the_mistake_of_the_page_is_refused_as_it_says() -> None:

@@ -29,6 +29,11 @@ class Authority:
         self.file = str(folder / f"{name}.pem")
         Path(self.file).write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
 
+    @property
+    def pem(self) -> bytes:
+        """Its own certificate."""
+        return Path(self.file).read_bytes()
+
     def vouches(self, common: str, *others: x509.GeneralName) -> Pair:
         """A certificate for that common name."""
         key = ec.generate_private_key(ec.SECP256R1())

@@ -97,9 +97,13 @@ class LineWriter:
 #: A person can read so many lines a second; the lines above that are only counted.
 _LINES_A_SECOND = 20
 #: Events that a person waits for: they are shown whatever the rate.
-_ALWAYS = frozenset({"up", "worker_up", "local_access", "database_gone", "stop_asked", "stopped"})
+_ALWAYS = frozenset(
+    {"up", "worker_up", "policy_serving", "policy_stopping", "local_access", "database_gone", "stop_asked", "stopped"}
+)
 #: Events of lasting conditions, and how often the console repeats them.
-_LASTING = frozenset({"store_unavailable", "bus_unavailable", "hints_lost", "keys_not_fetched", "clock_skew"})
+_LASTING = frozenset(
+    {"policy_fail_open", "store_unavailable", "bus_unavailable", "hints_lost", "keys_not_fetched", "clock_skew"}
+)
 _REMIND_SECONDS = 15
 Facts = Mapping[str, object]
 
@@ -286,6 +290,15 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "worker_up": lambda f: (
         f"gnomon {f['version']}: {f['worker']} in pool {f['pool']} on {f['place']}"
         f" with {_number_of(f['functions'], 'function')} and {_number_of(f['slots'], 'slot')}; Ctrl-C stops"
+    ),
+    "policy_file_read": lambda f: f"* {f['file']} has changed: its rules are in force",
+    "policy_file_refused": lambda f: f"! {f['error']}; the last good file stays in force",
+    "policy_stopping": lambda f: f"{f['signal']}: open questions are answered; once more to stop at once",
+    "policy_serving": lambda f: (
+        f"the rules in {f['file']} answer over {f['transport']} on port {f['port']}; Ctrl-C stops"
+    ),
+    "policy_fail_open": lambda f: (
+        f"! tasks run without a ruling (fail-open): the policy kernel is unreachable: {_first_line(f['reason'])}"
     ),
     "nats_not_used": lambda f: (
         f"* tasks come from the database ({f['database']}), not over NATS ({f['origin']}): --nats URL changes that"

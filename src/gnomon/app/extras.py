@@ -17,6 +17,7 @@ def check_extras(settings: Settings) -> None:
         ("Redis", "redis", "redis", bool(settings.redis.url)),
         ("server.mcp", "mcp", "mcp", settings.server.mcp is not ModelTools.OFF),
         ("Apprise", "apprise", "apprise", any(one.kind is ChannelKind.APPRISE for one in settings.channels.values())),
+        ("policy.kernel", "grpc", "grpc", settings.policy.kernel.startswith("grpc")),
         ("Agents", "agents", "pydantic_ai", bool(settings.agents.providers)),
     ]
     for system, extra, package, used in needed:

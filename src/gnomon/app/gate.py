@@ -14,6 +14,7 @@ from gnomon.core.commands.rules import CommandRules
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
+from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore, Store
 from gnomon.services.execution.command_gate import AgentGate, CommandGate
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gnomon.core.policy.compiled import CompiledPolicy
 
 
-def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: StoredPolicy | None = None) -> Gate:
+def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: TaskPolicy | None = None) -> Gate:
     """The gate that the settings ask for; without `policy`, the process admits no tasks."""
     limit = daily_limit_micros(settings.agents.max_cost_per_day)
     rules = command_rules(settings)
@@ -44,7 +45,27 @@ def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: 
         catalog=agent_catalog(settings.agents) if settings.agents.providers else None,
     )
     commands = CommandGate(rules, store.tasks, store.approvals, clock, agents)
-    return commands if policy is None else ComposedGate(commands, PolicyGate(policy, clock))
+    return commands if policy is None else ComposedGate(commands, policy)
+
+
+def build_task_policy(
+    settings: Settings, store: Store, clock: Clock, events: Events, stored: StoredPolicy, kernel: PolicyKernel | None
+) -> TaskPolicy:
+    """The policy that rules on tasks: that of the kernel, if there is one, else the one in the store."""
+    if kernel is None:
+        return PolicyGate(stored, clock)
+    from gnomon.app.kernel import build_kernel_policy
+
+    return build_kernel_policy(settings.policy, store, clock, events, stored, kernel)
+
+
+def open_kernel(settings: Settings) -> PolicyKernel | None:
+    """The policy kernel that the settings name; its connections are opened when it is asked. None: they name none."""
+    if not settings.policy.kernel:
+        return None
+    from gnomon.app.kernel import connect_kernel
+
+    return connect_kernel(settings.policy)
 
 
 def build_stored_policy(settings: Settings, store: Store, events: Events) -> StoredPolicy:

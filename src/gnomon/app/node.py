@@ -12,7 +12,7 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
-from gnomon.app.gate import build_gate, build_stored_policy
+from gnomon.app.gate import build_gate, build_stored_policy, build_task_policy, open_kernel
 from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
 from gnomon.app.observability import EventObservers, Observability, SchedulerParts
 from gnomon.app.scheduling import SchedulingServices
@@ -76,12 +76,14 @@ class Node:
         self.clock_sync = ClockSynchronizer(clock, store, self.events, node=holder)
         self.coordination = Coordination(store, settings, clock, self.events, holder=holder, alone=alone)
         policy = build_stored_policy(settings, store, self.events)
+        self._kernel = open_kernel(settings)
+        task_policy = build_task_policy(settings, store, clock, self.events, policy, self._kernel)
         self._context = NodeContext(
             store=store,
             settings=settings,
             clock=clock,
             events=self.events,
-            gate=gate or build_gate(settings, store, clock, policy),
+            gate=gate or build_gate(settings, store, clock, task_policy),
             policy=policy,
             coordination=self.coordination,
             wake_ups=self._wake_ups,
@@ -330,6 +332,8 @@ class Node:
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._kernel is not None:
+            await self._kernel.close()
         await self.coordination.close()
         if self.local_execution is not None:
             self.local_execution.close()

@@ -221,6 +221,27 @@ class TaskPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     refresh_ms: int = 1_000
     #: How long a throttled task waits before it is asked about again.
     throttle_ms: int = 5_000
+    #: The service that rules on tasks: grpc://, grpcs://, http:// or https://; empty: the policy in the store does.
+    kernel: str = ""
+    #: How long it may take to answer, and how many questions may be under way at once.
+    kernel_timeout_ms: int = 2_000
+    kernel_parallel: int = 64
+    #: How long its answers are remembered; 0: not at all.
+    kernel_cache_ms: int = 0
+    #: How long a task waits about which it gave no answer.
+    kernel_retry_ms: int = 5_000
+    #: A file with the certificates that may sign its one; empty: those that the system trusts.
+    kernel_tls_ca: str = ""
+    #: Refuse a kernel without TLS, wherever it is; or accept one that is not on this machine.
+    kernel_tls_required: bool = False
+    kernel_insecure: bool = False
+    #: So many failures in a row open its breaker, for so long; then so many probes at once, and successes close it.
+    kernel_failures: int = 3
+    kernel_open_ms: int = 30_000
+    kernel_probes: int = 3
+    kernel_successes: int = 2
+    #: Whether tasks wait (closed) or run (open) while it cannot be asked; empty: as the policy in force says.
+    fail_mode: Literal["", "closed", "open"] = ""
 
 
 class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

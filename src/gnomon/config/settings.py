@@ -24,6 +24,7 @@ from gnomon.config.agents import (
 )
 from gnomon.config.archive_address import read_archive_address
 from gnomon.config.channels import ChannelSettings, read_channels
+from gnomon.config.kernel_rules import check_kernel
 from gnomon.config.secret_rules import read_secret_rules
 from gnomon.config.sections import (
     AUTH_BOUNDS,
@@ -116,6 +117,10 @@ _KEY_ALIASES = {
     "MAX_CONCURRENT": ("worker", "max_concurrent"),
     "SCHEDULER_RETRIES": ("cron", "retries"),
     "PROVIDER_BACKOFF_MS": ("cron", "backoff_ms"),
+    "SAFETY_KERNEL_TLS_CA": ("policy", "kernel_tls_ca"),
+    "SAFETY_KERNEL_TLS_REQUIRED": ("policy", "kernel_tls_required"),
+    "SAFETY_KERNEL_INSECURE": ("policy", "kernel_insecure"),
+    "POLICY_CHECK_FAIL_MODE": ("policy", "fail_mode"),
     # The names that all programs for object storage know.
     "AWS_ENDPOINT_URL_S3": ("s3", "endpoint"),
     "AWS_REGION": ("s3", "region"),
@@ -193,6 +198,14 @@ _BOUNDS = {
     "reconciler.settled_ms": (0, 24 * 60 * MINUTE_MS),
     "policy.refresh_ms": (10, 60 * MINUTE_MS),
     "policy.throttle_ms": (100, 24 * 60 * MINUTE_MS),
+    "policy.kernel_timeout_ms": (10, MINUTE_MS),
+    "policy.kernel_parallel": (1, 1000),
+    "policy.kernel_cache_ms": (0, 24 * 60 * MINUTE_MS),
+    "policy.kernel_retry_ms": (100, 60 * MINUTE_MS),
+    "policy.kernel_failures": (1, 1000),
+    "policy.kernel_open_ms": (10, 24 * 60 * MINUTE_MS),
+    "policy.kernel_probes": (1, 1000),
+    "policy.kernel_successes": (1, 1000),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),
@@ -430,6 +443,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")
     check_security(settings.security)
     check_agents(settings.agents)
+    check_kernel(settings.policy, settings.execution)
     _check_zones(settings.ticker.zones)
     read_secret_rules(settings.secrets.allow)
     _check_ping_url(settings.alive.ping_url)

@@ -1,13 +1,16 @@
 """The policy: its versions, the rulings that were made, and the port that rules on tasks."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gnomon.core.model import RunId
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import Ruling, TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.admission import AdmissionRequest
+
+if TYPE_CHECKING:
+    from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 
 
 class Policies(Protocol):
@@ -65,5 +68,20 @@ class TaskPolicy(Protocol):
         ...
 
     async def rule(self, request: AdmissionRequest) -> Ruling | None:
-        """The ruling about the task, None if there is no policy; its error or delay delays only this task."""
+        """The ruling about the task, None if there is no policy; its error or delay delays only this task.
+
+        RulingUnavailable if nobody can rule on the task now: it waits, and is asked about again.
+        """
+        ...
+
+
+class PolicyKernel(Protocol):
+    """A service in another process that rules on tasks."""
+
+    async def check(self, request: "PolicyCheckRequest") -> "PolicyCheckResponse":
+        """Its answer. KernelUnavailable if it does not answer in time, ValueError if it sends what is no answer."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
         ...

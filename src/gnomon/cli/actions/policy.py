@@ -156,7 +156,7 @@ def decisions(given: str | None, job: str | None, target: Target, form: Format) 
 
 def _decision_row(task: TaskDecisions, one: PolicyRuling) -> list[str]:
     step = task.step if task.item is None else f"{task.step}[{task.item}]"
-    policy = "commands" if one.ruled_by == BY_COMMANDS else str(one.version)
+    policy = one.ruled_by if one.ruled_by == BY_COMMANDS or not one.version else str(one.version)
     limits = "" if one.constraints is None else ", ".join(f"{name} {value}" for name, value in one.constraints.items())
     reason = "; ".join(part for part in (one.reason, limits) if part)
     return [step, one.decision, one.rule, policy, format_instant(one.at), str(one.count), reason]

@@ -160,3 +160,26 @@ def show_policy(
     from gnomon.cli.target import Target
 
     show(version, Target(database, config), output)
+
+
+@policy.command("serve")
+def serve_policy(
+    *,
+    file: PolicyFile,
+    grpc: Annotated[
+        str, typer.Option("--grpc", metavar="HOST:PORT", help="Address of gRPC; 127.0.0.1:50051 if none is given.")
+    ] = "",
+    http: Annotated[str, typer.Option("--http", metavar="HOST:PORT", help="Address of JSON over HTTP.")] = "",
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate with its chain, in PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Key of the certificate.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen without TLS on addresses that other machines can reach.")
+    ] = False,
+) -> None:
+    """Rule on the tasks of other schedulers by a policy file, as their policy kernel."""
+    from gnomon.app.policy_server import PolicyServerOptions
+    from gnomon.cli.actions.policy_server import serve
+
+    serve(PolicyServerOptions(file=file, grpc=grpc, http=http, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure))

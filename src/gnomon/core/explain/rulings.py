@@ -7,7 +7,7 @@ from gnomon.core.explain.evidence import RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, join_names, one_line, pluralized
 from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.ruling import BY_COMMANDS, DEFAULT_RULE, PolicyDecision, StoredRuling
+from gnomon.core.policy.ruling import BY_COMMANDS, DEFAULT_RULE, FAIL_OPEN, PolicyDecision, StoredRuling, policy_text
 from gnomon.core.runs.states import TaskState
 
 #: The largest number of tasks that a sentence names.
@@ -36,9 +36,10 @@ class RulingFacts:
         one = self._ruling
         if one.ruled_by == BY_COMMANDS:
             return f"The policy of commands, rule {one.rule},"
-        if one.rule == DEFAULT_RULE:
-            return f"The default decision of policy {one.version}"
-        return f"Rule {one.rule} of policy {one.version}"
+        if one.ruled_by == FAIL_OPEN:
+            return "The fail mode of the policy"
+        policy = policy_text(one.version, one.ruled_by)
+        return f"The default decision of {policy}" if one.rule == DEFAULT_RULE else f"Rule {one.rule} of {policy}"
 
     @property
     def whom(self) -> str:

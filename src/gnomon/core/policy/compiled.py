@@ -21,6 +21,8 @@ from gnomon.core.runs.expressions import check_condition, compile_condition, eva
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError
 
+#: The facts that are others for each run, or as time passes.
+_VARYING = frozenset({FactName.RUN, FactName.TIME})
 #: Whether an open condition holds for a task at a time.
 _Holds = Callable[[RequestFacts, int], bool]
 
@@ -70,6 +72,11 @@ class StepRules:
         self.fixed: Ruling | None = default if not rules else rules[0].ruling if not rules[0].tests else None
         #: The facts about a task that its ruling depends on.
         self.needed = _needed_facts({fact for rule in rules for test in rule.tests for fact in test.facts})
+
+    @property
+    def vary(self) -> bool:
+        """Whether a ruling about tasks of the step may differ from run to run, or as time passes."""
+        return any(test.facts & _VARYING for rule in self._rules for test in rule.tests)
 
     @property
     def rule_ids(self) -> list[str]:

@@ -21,6 +21,13 @@ class StepKind(StrEnum):
     AGENT = "agent"
 
 
+class FailMode(StrEnum):
+    """Whether tasks wait or run while the service that rules on them cannot be asked."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+
+
 class RuleWindow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The times in which a rule counts: from each fire of the expression on, for so long."""
 
@@ -95,3 +102,5 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: tuple[TaskRule, ...] = ()
     #: For tasks that no rule matches: `allow` or `deny`.
     default_decision: PolicyDecision = PolicyDecision.DENY
+    #: For tasks about which a policy kernel cannot be asked.
+    fail_mode: FailMode = FailMode.CLOSED

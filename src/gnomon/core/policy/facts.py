@@ -140,11 +140,12 @@ class StepDigest:
         """The digest of a request of this step under these constraints."""
         digest = self._begun.copy()
         limits = b"" if constraints is None else _CANONICAL.encode(constraints)
-        digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), _input_json(request), limits))
+        digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), input_json(request), limits))
         return digest.digest()
 
 
-def _input_json(request: AdmissionRequest) -> bytes:
+def input_json(request: AdmissionRequest) -> bytes:
+    """The input of a task as JSON, in one form."""
     return _CANONICAL.encode(request.input) if request.input else b"{}"
 
 

@@ -8,13 +8,14 @@ from gnomon.core.instants import EPOCH
 from gnomon.core.jobs.fields import FieldReader, key_text, printable
 from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.document import PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
+from gnomon.core.policy.document import FailMode, PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
 from gnomon.core.policy.ruling import DEFAULT_RULE, PolicyDecision
 from gnomon.core.runs.expressions import check_condition, segments
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import CronError, FieldError
 
-POLICY_FIELDS = ("default_decision", "rules")
+POLICY_FIELDS = ("default_decision", "input_policy", "rules")
+INPUT_POLICY_FIELDS = ("fail_mode",)
 RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "remediations")
 _PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
 #: The texts of these are compared in lower case.
@@ -52,7 +53,14 @@ def read_policy(data: object) -> PolicyDocument:
         if places.setdefault(rule.rule_id, index) != index:
             reason = f"is already the id of rules[{places[rule.rule_id]}]"
             raise FieldError(f"rules[{index}].id", rule.rule_id, reason)
-    return PolicyDocument(rules=rules, default_decision=default)
+    return PolicyDocument(rules=rules, default_decision=default, fail_mode=_fail_mode(fields))
+
+
+def _fail_mode(fields: FieldReader) -> FailMode:
+    if "input_policy" not in fields:
+        return FailMode.CLOSED
+    own = FieldReader(fields["input_policy"], INPUT_POLICY_FIELDS, path=fields.at("input_policy"))
+    return own.choice("fail_mode", FailMode, FailMode.CLOSED)
 
 
 def _rule(fields: FieldReader) -> TaskRule:

@@ -12,6 +12,10 @@ from gnomon.core.policy.constraints import Constraints
 DEFAULT_RULE = "default"
 #: The author of a ruling: the rules of the policy, or the policy of commands.
 BY_POLICY, BY_COMMANDS = "policy", "commands"
+#: The author of the rulings of a policy kernel, before the short name of its policy.
+_BY_KERNEL = "kernel:"
+#: The author, and the rule, of permissions of tasks about which the kernel cannot be asked.
+FAIL_OPEN = "fail_open"
 #: The reason codes of denials.
 SAFETY_DENIED, SAFETY_UNKNOWN = "safety_denied", "safety_unknown"
 
@@ -62,7 +66,9 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def plain(self) -> bool:
         """Whether the task may run without any condition, and the policy itself says so."""
-        return self.decision is PolicyDecision.ALLOW and self.ruled_by == BY_POLICY
+        return self.decision is PolicyDecision.ALLOW and (
+            self.ruled_by == BY_POLICY or kernel_policy(self.ruled_by) is not None
+        )
 
     @property
     def allows(self) -> bool:
@@ -71,13 +77,30 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def rule_text(self) -> str:
-        """The version and the rule, as a task keeps them."""
-        return f"{self.version}/{self.rule}"
+        """The version and the rule, as a task keeps them; between them the author, if that is not the policy here."""
+        return "/".join((str(self.version), *(() if self.ruled_by == BY_POLICY else (self.ruled_by,)), self.rule))
+
+
+def by_kernel(policy: str) -> str:
+    """The author of the rulings of a kernel that has the policy of this short name."""
+    return f"{_BY_KERNEL}{policy}"
+
+
+def kernel_policy(ruled_by: str) -> str | None:
+    """The short name of the policy of the kernel that is the author of a ruling; None if no kernel is."""
+    return ruled_by.removeprefix(_BY_KERNEL) if ruled_by.startswith(_BY_KERNEL) else None
 
 
 def rule_of(rule_text: str) -> str:
     """The id of the rule in a text as `Ruling.rule_text` makes it."""
-    return rule_text.partition("/")[2]
+    return _rule_parts(rule_text)[2]
+
+
+def _rule_parts(rule_text: str) -> tuple[int, str, str]:
+    """Version, author and rule. No rule of the policy here has a slash in its id."""
+    version, _, rest = rule_text.partition("/")
+    author, slash, rule = rest.partition("/")
+    return (int(version), author, rule) if slash else (int(version), BY_POLICY, rest)
 
 
 class StoredRuling(Struct, frozen=True, kw_only=True):
@@ -138,9 +161,9 @@ def plain_permission(
     task_id: str, run_id: str, rule_text: str, digest: bytes, rows: Sequence[StoredRuling], *, at: int
 ) -> StoredRuling | None:
     """The permission that only columns of the task keep; None if its last row is that permission."""
-    version, _, rule = rule_text.partition("/")
+    version, author, rule = _rule_parts(rule_text)
     last = rows[-1] if rows else None
-    if last is not None and last.decision in _PERMISSIONS and (last.version, last.rule) == (int(version), rule):
+    if last is not None and last.decision in _PERMISSIONS and (last.version, last.rule) == (version, rule):
         return None
     return StoredRuling(
         task_id=task_id,
@@ -148,12 +171,12 @@ def plain_permission(
         run_id=run_id,
         decision=PolicyDecision.ALLOW,
         rule=rule,
-        version=int(version),
+        version=version,
         digest=digest,
         reason="",
         code="",
         constraints=None,
-        ruled_by=BY_POLICY,
+        ruled_by=author,
         rule_digest="",
         at=at,
         last_at=at,
@@ -216,6 +239,15 @@ def ruling_text(ruling: Ruling) -> str:
 def _ruler(ruling: Ruling) -> str:
     if ruling.ruled_by == BY_COMMANDS:
         return f"the policy of commands, rule {ruling.rule},"
-    if ruling.rule == DEFAULT_RULE:
-        return f"the default decision of policy {ruling.version}"
-    return f"rule {ruling.rule} of policy {ruling.version}"
+    if ruling.ruled_by == FAIL_OPEN:
+        return "the fail mode of the policy"
+    policy = policy_text(ruling.version, ruling.ruled_by)
+    return f"the default decision of {policy}" if ruling.rule == DEFAULT_RULE else f"rule {ruling.rule} of {policy}"
+
+
+def policy_text(version: int, ruled_by: str) -> str:
+    """The policy that has ruled, in words."""
+    kernel = kernel_policy(ruled_by)
+    if kernel is None:
+        return f"policy {version}"
+    return f"policy {kernel} of the kernel" if kernel else "the policy kernel"

@@ -2,8 +2,9 @@
 
 from gnomon.core.policy.gate_decision import combined_decision, ruled_decision
 from gnomon.core.policy.ruling import PolicyDecision
-from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
+from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
+from gnomon.errors import RulingUnavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.policy import TaskPolicy
 
@@ -28,7 +29,10 @@ class ComposedGate(Gate):
 
     async def admit(self, request: AdmissionRequest) -> GateDecision:
         """See Gate.admit."""
-        ruling = await self._policy.rule(request) if self._policy.active else None
+        try:
+            ruling = await self._policy.rule(request) if self._policy.active else None
+        except RulingUnavailable as error:
+            return GateDecision(GateVerdict.LATER, str(error), after_ms=error.after_ms)
         if ruling is None:
             return await self._commands.admit(request)
         if ruling.decision is PolicyDecision.DENY:

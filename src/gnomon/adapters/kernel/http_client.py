@@ -1,0 +1,77 @@
+"""Asks a policy kernel over HTTP, with JSON in both directions."""
+
+import ssl
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
+from gnomon.errors import KernelUnavailable
+from gnomon.ports.policy import PolicyKernel
+
+if TYPE_CHECKING:
+    import aiohttp
+
+#: The largest answer in bytes. A ruling has some hundred.
+LARGEST_ANSWER = 256 * 1024
+_OK = 200
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(PolicyCheckResponse)
+
+
+class HttpKernel(PolicyKernel):
+    """A kernel at a URL. Connections are opened with the first question, and kept."""
+
+    def __init__(self, url: str, *, timeout_ms: int, parallel: int, ca: bytes | None) -> None:
+        """`ca`: the certificates that may sign the kernel's one, in PEM; None for those of the system."""
+        self._url, self._timeout_ms, self._parallel, self._ca = url, timeout_ms, parallel, ca
+        self._session: aiohttp.ClientSession | None = None
+
+    async def check(self, request: PolicyCheckRequest) -> PolicyCheckResponse:
+        """See PolicyKernel.check."""
+        import aiohttp
+
+        try:
+            async with self._opened().post(self._url, data=_ENCODER.encode(request), allow_redirects=False) as answer:
+                if answer.status != _OK:
+                    raise KernelUnavailable(f"the policy kernel has answered with the status {answer.status}")
+                said = await _body(answer)
+        except TimeoutError:
+            seconds = self._timeout_ms / 1000
+            raise KernelUnavailable(f"the policy kernel has not answered within {seconds:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise KernelUnavailable(f"the policy kernel cannot be asked: {type(error).__name__}") from None
+        try:
+            return _DECODER.decode(said)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from None
+
+    def _opened(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        if self._session is None:
+            context = ssl.create_default_context(cadata=None if self._ca is None else self._ca.decode("ascii"))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._parallel, ssl=context),
+                timeout=aiohttp.ClientTimeout(total=self._timeout_ms / 1000),
+                headers={"Content-Type": "application/json"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """See PolicyKernel.close."""
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _body(answer: "aiohttp.ClientResponse") -> bytes:
+    """The body; ValueError if it is too large."""
+    body = bytearray()
+    async for chunk in answer.content.iter_any():
+        body += chunk
+        if len(body) > LARGEST_ANSWER:
+            raise ValueError(f"it has more than {LARGEST_ANSWER} bytes")
+    return bytes(body)

@@ -1,0 +1,78 @@
+"""A policy kernel over HTTP: questions and answers in JSON at `/v1/check`, and its state at `/health`."""
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gnomon.adapters.kernel.server_address import GRACE_SECONDS, ServerAddress, ServerCertificate
+from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
+from gnomon.errors import UsageError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+#: The largest question in bytes.
+LARGEST_QUESTION = 16 << 20
+CHECK_PATH, HEALTH_PATH = "/v1/check", "/health"
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(PolicyCheckRequest)
+
+
+class HttpKernelServer:
+    """Serves the answers of one function."""
+
+    def __init__(
+        self, answer: Callable[[PolicyCheckRequest], PolicyCheckResponse], certificate: ServerCertificate | None
+    ) -> None:
+        self._answer, self._certificate = answer, certificate
+        self._runner: web.AppRunner | None = None
+        self._serving = False
+
+    async def listen(self, address: ServerAddress) -> int:
+        """Start to listen and return the port; UsageError if that fails."""
+        from aiohttp import web
+
+        app = web.Application(client_max_size=LARGEST_QUESTION)
+        app.router.add_post(CHECK_PATH, self._check)
+        app.router.add_get(HEALTH_PATH, self._health)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, address.host, address.port, ssl_context=self._tls())
+        try:
+            await site.start()
+        except OSError:
+            raise UsageError(f"--http: {address} cannot be listened on") from None
+        self._serving = True
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._certificate.chain_file, self._certificate.key_file)
+        return context
+
+    async def close(self) -> None:
+        """Take no more questions, and wait a moment for the answers under way."""
+        self._serving = False
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _check(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        try:
+            asked = _DECODER.decode(await request.read())
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+        return web.Response(body=_ENCODER.encode(self._answer(asked)), content_type="application/json")
+
+    async def _health(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        del request
+        state = "serving" if self._serving else "not serving"
+        return web.json_response({"status": state}, status=200 if self._serving else 503)

@@ -1,0 +1,215 @@
+"""The settings of the policy kernel: each is changed, and its effect seen."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from contracts.store import NOON
+from gnomon.adapters.memory import MemoryStore
+from gnomon.adapters.policy_file import parse_policy
+from gnomon.app.kernel import build_kernel_policy, connect_kernel
+from gnomon.config.kernel_rules import KernelAddress, kernel_address
+from gnomon.config.settings import Settings, load
+from gnomon.core.policy.compiled import CompiledPolicy
+from gnomon.core.policy.kernel_messages import PolicyCheckRequest
+from gnomon.errors import FieldError, FileError, KernelUnavailable, RulingUnavailable
+from gnomon.services.execution.kernel_policy import KernelPolicy
+from gnomon.services.execution.stored_policy import StoredPolicy
+from gnomon.testing.clock import Recorder, VirtualClock
+from support.certificates import Authority
+from support.policy_kernels import Answers, ScriptedKernel, served, server_certificate
+from support.tasks_to_admit import request_to_admit
+
+KERNEL = "grpc://127.0.0.1:50051"
+QUESTION = PolicyCheckRequest(job_id="task_1", topic="x")
+
+
+def settings(kernel: str = KERNEL, **environment: str) -> Settings:
+    return load(environment={"GNOMON_POLICY__KERNEL": kernel, **environment})
+
+
+async def policy_of(
+    configured: Settings, *, answer: object = KernelUnavailable("it is away"), file: str = ""
+) -> tuple[KernelPolicy, VirtualClock, ScriptedKernel]:
+    """The policy that asks a kernel which does not answer, and a policy in force with that content."""
+    clock = VirtualClock(NOON)
+    store, events = MemoryStore(clock.now), Recorder()
+    stored = StoredPolicy(
+        store.policies,
+        events,
+        compile_version=lambda version: CompiledPolicy(parse_policy(version.body), version.version, throttle_ms=100),
+        refresh_seconds=1,
+    )
+    if file:
+        await store.policies.add(file, author="ada", now=NOON)
+        await stored.refresh()
+
+    async def fails(request: PolicyCheckRequest) -> object:
+        del request
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    kernel = ScriptedKernel(fails)  # type: ignore[arg-type]
+    return build_kernel_policy(configured.policy, store, clock, events, stored, kernel), clock, kernel
+
+
+async def decided(policy: KernelPolicy, task: str = "task_1") -> str:
+    try:
+        ruling = await policy.rule(request_to_admit(task))
+    except RulingUnavailable as error:
+        return f"waits for {error.after_ms} ms"
+    assert ruling is not None
+    return f"{ruling.decision} by {ruling.rule}"
+
+
+# ---- addresses and TLS -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("grpc://127.0.0.1:5", KernelAddress("grpc", tls=False, target="127.0.0.1:5")),
+        ("grpcs://kernel.example:5/", KernelAddress("grpc", tls=True, target="kernel.example:5")),
+        ("grpc://[::1]:5", KernelAddress("grpc", tls=False, target="[::1]:5")),
+        ("http://localhost", KernelAddress("http", tls=False, target="http://localhost/v1/check")),
+        ("http://localhost:80/", KernelAddress("http", tls=False, target="http://localhost:80/v1/check")),
+        ("https://opa.example/v1/data/x", KernelAddress("http", tls=True, target="https://opa.example/v1/data/x")),
+    ],
+)
+def test_an_address_is_a_transport_and_a_target(url: str, address: KernelAddress) -> None:
+    assert kernel_address(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "kernel", "127.0.0.1:5", "grpc://", "grpc://host", "grpc://host:x", "grpc://host:0", "grpc://host:5/path",
+        "grpc://host:5?q", "redis://host:5", "http://", "http://user:secret@host", "https://host/#part", "grpc://[::1",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(FieldError, match=r"policy\.kernel"):
+        settings(url)
+
+
+@pytest.mark.req("R-20")
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_a_kernel_on_another_machine_needs_tls_unless_that_is_waived(scheme: str) -> None:
+    url = f"{scheme}://10.0.0.1:5"
+    with pytest.raises(FieldError, match="over the network without TLS"):
+        settings(url)
+
+    assert settings(url, SAFETY_KERNEL_INSECURE="true").policy.kernel == url
+    assert settings(f"{scheme}s://10.0.0.1:5").policy.kernel
+
+
+@pytest.mark.req("R-20")
+@pytest.mark.parametrize("url", [KERNEL, "http://127.0.0.1:5"])
+def test_where_tls_is_required_not_even_this_machine_is_asked_without(url: str) -> None:
+    assert settings(url).policy.kernel == url
+    with pytest.raises(FieldError, match="has no TLS, which"):
+        settings(url, SAFETY_KERNEL_TLS_REQUIRED="true")
+    with pytest.raises(FieldError, match="contradicts"):
+        settings(url, SAFETY_KERNEL_TLS_REQUIRED="true", SAFETY_KERNEL_INSECURE="true")
+    assert settings(url.replace("://", "s://"), SAFETY_KERNEL_TLS_REQUIRED="true").policy.kernel_tls_required
+
+
+@pytest.mark.req("R-20")
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+async def test_the_certificates_in_a_file_say_which_kernel_is_trusted(transport: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with served(transport, Answers(), certificate=server_certificate(authority.server())) as port:
+        url = f"{transport}s://127.0.0.1:{port}"
+        trusting = connect_kernel(settings(url, SAFETY_KERNEL_TLS_CA=authority.file).policy)
+        other = connect_kernel(settings(url).policy)
+        try:
+            assert (await trusting.check(QUESTION)).decision == "allow"
+            with pytest.raises(KernelUnavailable):
+                await other.check(QUESTION)
+        finally:
+            await trusting.close()
+            await other.close()
+
+
+@pytest.mark.req("R-20")
+def test_a_file_without_certificates_is_refused_at_the_start(tmp_path: Path) -> None:
+    empty = tmp_path / "ca.pem"
+    empty.write_text("nothing")
+
+    with pytest.raises(FileError, match="has no certificates in PEM"):
+        connect_kernel(settings("grpcs://127.0.0.1:5", SAFETY_KERNEL_TLS_CA=str(empty)).policy)
+    with pytest.raises(FileError, match="missing"):
+        connect_kernel(settings("grpcs://127.0.0.1:5", SAFETY_KERNEL_TLS_CA=str(tmp_path / "missing")).policy)
+    with pytest.raises(FieldError, match="means nothing"):
+        settings(KERNEL, SAFETY_KERNEL_TLS_CA=str(empty))
+
+
+# ---- fail modes --------------------------------------------------------------------------------------
+
+_CLOSED, _OPEN = "default_decision: allow", "{default_decision: allow, input_policy: {fail_mode: open}}"
+_WAITS, _RUNS = "waits for 5000 ms", "allow by fail_open"
+
+
+@pytest.mark.req("R-13")
+@pytest.mark.parametrize(
+    ("variable", "file", "expected"),
+    [
+        (None, "", _WAITS),
+        (None, _CLOSED, _WAITS),
+        (None, _OPEN, _RUNS),
+        ("open", "", _RUNS),
+        ("open", _CLOSED, _RUNS),
+        ("closed", _OPEN, _WAITS),
+    ],
+)
+async def test_the_variable_says_what_happens_without_the_kernel_and_then_the_policy_in_force(
+    variable: str | None, file: str, expected: str
+) -> None:
+    said: Mapping[str, str] = {} if variable is None else {"POLICY_CHECK_FAIL_MODE": variable}
+    policy, _, _ = await policy_of(settings(**said), file=file)
+
+    assert await decided(policy) == expected
+
+
+@pytest.mark.req("R-13")
+@pytest.mark.parametrize("word", ["OPEN", "yes", "half"])
+def test_another_fail_mode_is_refused(word: str) -> None:
+    with pytest.raises(FieldError, match=r"policy\.fail_mode"):
+        settings(POLICY_CHECK_FAIL_MODE=word)
+    with pytest.raises(FileError, match="fail_mode"):
+        parse_policy(f"input_policy: {{fail_mode: {word}}}")
+
+
+# ---- the other settings ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-12", "R-20")
+async def test_the_breaker_has_the_limits_of_the_settings() -> None:
+    said = {"GNOMON_POLICY__KERNEL_FAILURES": "5", "GNOMON_POLICY__KERNEL_OPEN": "2m"}
+    policy, clock, kernel = await policy_of(settings(**said))
+    for number in range(8):
+        await decided(policy, f"task_{number}")
+    assert kernel.asked == 5
+
+    clock.advance(119_999)
+    await decided(policy)
+    assert kernel.asked == 5
+    clock.advance(1)
+    await decided(policy)
+    assert kernel.asked == 6
+
+
+@pytest.mark.req("R-20")
+async def test_a_task_waits_for_as_long_as_the_settings_say() -> None:
+    policy, _, _ = await policy_of(settings(GNOMON_POLICY__KERNEL_RETRY="17s"))
+
+    assert await decided(policy) == "waits for 17000 ms"
+
+
+def test_the_kernel_has_less_time_than_the_gate() -> None:
+    with pytest.raises(FieldError, match=r"at most execution\.gate_timeout"):
+        settings(GNOMON_POLICY__KERNEL_TIMEOUT="6s")
+
+    assert settings(GNOMON_POLICY__KERNEL_TIMEOUT="6s", GNOMON_EXECUTION__GATE_TIMEOUT="7s").policy.kernel
