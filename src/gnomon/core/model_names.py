@@ -14,6 +14,7 @@ MODEL_HEADER = "Gnomon-Model"
 UNNAMED = "unnamed"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_PREFIX = "model:"
 _ACTOR = re.compile(r"(model:[A-Za-z0-9][A-Za-z0-9._-]{0,63}) for (.+)")
 
 
@@ -32,12 +33,12 @@ def name_of_program(given: str) -> str:
 
 def model_actor(model: str, owner: str) -> str:
     """The actor of a model, and the owner for whom it acts."""
-    return f"model:{model} for {owner}"
+    return f"{_PREFIX}{model} for {owner}"
 
 
 def actor_and_owner(actor: str) -> tuple[str, str | None]:
     """The actor, and the owner for whom it acts if it is a model."""
-    found = _ACTOR.fullmatch(actor)
+    found = _ACTOR.fullmatch(actor) if actor.startswith(_PREFIX) else None
     return (actor, None) if found is None else (found[1], found[2])
 
 

@@ -129,6 +129,35 @@ async def test_a_gate_that_breaks_its_promise_to_answer_at_once_is_asked_again(
     assert len(gate.asked) == 1
 
 
+async def test_a_decision_that_a_gate_returns_again_is_still_checked_for_each_task() -> None:
+    class Repeating(CountingGate):
+        answer = ALLOWED
+
+        def admit_now(self, request: AdmissionRequest) -> GateDecision:
+            del request
+            return self.answer
+
+        async def admit(self, request: AdmissionRequest) -> GateDecision:
+            await hang()
+            return await super().admit(request)
+
+    gate = Repeating()
+    harness = ExecutionHarness(gate=gate)
+    await run_of(harness, "first")
+    await harness.run_until_idle()
+    gate.answer = GateDecision(
+        GateVerdict.ALLOW, task_id=(await task_of(harness, await run_of(harness, "own"))).task_id
+    )
+    await run_of(harness, "other")
+    await harness.run_until_idle()
+    gate.answer = GateDecision(GateVerdict.ALLOW, after_ms=-1)
+    for number in range(2):
+        await run_of(harness, "invalid", number=number)
+    await harness.run_until_idle()
+
+    assert begun(harness) == ["first", "own"]
+
+
 async def test_the_dispatcher_waits_for_no_answer_and_gives_up_in_time() -> None:
     gate = SlowGate()
     harness = ExecutionHarness(gate=gate, flags={"worker.poll_secs": 60})

@@ -47,7 +47,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     reported = [one.completion for one in ends]
     endings = with_kept_progress(conn, reported)
     write_changes(conn, _END_TASK, [_task_change(*one) for one in ends])
-    ended = [(one.ended_at, one.result.value, one.error, one.task_id, one.fence) for one in endings]
+    ended = [(one.ended_at, one.result._value_, one.error, one.task_id, one.fence) for one in endings]
     bulk.execute_many(conn, _END_ATTEMPT, ended)
     insert_payloads(conn, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
     _keep_logs(conn, [one for one in endings if one.logs])
@@ -61,7 +61,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
 
 
 def _task_change(before: TaskState, one: TaskCompletion) -> StateChange:
-    values = one.wait_reason.value, one.available_at, one.attempts, one.losses, one.routings, one.error
+    values = one.wait_reason._value_, one.available_at, one.attempts, one.losses, one.routings, one.error
     return StateChange(one.task_id, before, one.state, values)
 
 
@@ -258,7 +258,7 @@ def end_runs(conn: sa.Connection, ended: Sequence[EndedRun], counters: Concurren
     bulk.execute_many(
         conn,
         _END_RUN,
-        [(status.value, False, at, run_error(run, status, error), run.run_id) for run, status, error, at, _ in ended],
+        [(status._value_, False, at, run_error(run, status, error), run.run_id) for run, status, error, at, _ in ended],
     )
     set_tick_statuses(
         conn, ((run, tick_status(status, started=run.started_at is not None)) for run, status, *_ in ended)

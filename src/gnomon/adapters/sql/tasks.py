@@ -321,7 +321,7 @@ def admit(
 
 
 def _admission_change(one: Admission, *permission: object) -> StateChange:
-    values = one.wait_reason.value, one.available_at, one.routings, one.note, one.skipped, *permission
+    values = one.wait_reason._value_, one.available_at, one.routings, one.note, one.skipped, *permission
     return StateChange(one.task_id, TaskState.PENDING, one.state, values)
 
 

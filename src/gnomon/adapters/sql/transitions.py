@@ -72,7 +72,7 @@ def write_changes(conn: sa.Connection, update: StateUpdate, changes: Sequence[St
     """Write the changes; IllegalTransition, and no write at all, if the table of transitions lacks one of them."""
     for one in changes:
         check_transition(one.task_id, one.before, one.after)
-    rows = [(one.after.value, *one.values, one.task_id, one.before.value) for one in changes]
+    rows = [(one.after._value_, *one.values, one.task_id, one.before._value_) for one in changes]
     bulk.execute_many(conn, update.rows, rows)
 
 

@@ -134,13 +134,15 @@ def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | 
 
 
 def _rule_problem(answer: GateDecision) -> str | None:
-    if not isinstance(answer.ruling, Ruling | None):
+    if answer.ruling is not None and not isinstance(answer.ruling, Ruling):
         return f"it returned a ruling of type {type(answer.ruling).__name__}"
     return None if isinstance(answer.rule, str) else f"it returned a rule of type {type(answer.rule).__name__}"
 
 
 def check_release(output: bytes | None, answer: object) -> OutputRelease:
     """The answer, with a reason that a store can keep; ValueError if it is no valid answer about the output."""
+    if type(answer) is OutputRelease and answer.output is output and answer.quarantine is None:
+        return answer
     if not isinstance(answer, OutputRelease):
         raise ValueError(f"it returned {type(answer).__name__}, not a release")  # noqa: TRY004 - an invalid answer
     if problem := _release_problem(output, answer):
@@ -168,6 +170,8 @@ def _release_problem(output: bytes | None, answer: OutputRelease) -> str | None:
 
 def clean_reason(reason: str) -> str:
     """The reason as one line of bounded length, without characters that a store or a terminal cannot take."""
+    if not reason:
+        return reason
     printable = "".join(char if char.isprintable() else " " for char in reason[:_LONGEST_REASON])
     line = " ".join(printable.split())
     return line if len(reason) <= _LONGEST_REASON else f"{line}…"

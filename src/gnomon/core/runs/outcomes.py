@@ -189,7 +189,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         output=output if output is None or allowed is None else bounded_output(output, allowed),
         logs=outcome.logs,
         usage=outcome.usage,
-        turn=session_turn(held.step.agent, outcome.turn),
+        turn=None if outcome.turn is None else session_turn(held.step.agent, outcome.turn),
         dead_letter=after.dead_letter,
         lease_until=outcome.lease_until,
         reported_by=outcome.reported_by,

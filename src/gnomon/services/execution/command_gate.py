@@ -16,7 +16,7 @@ from gnomon.core.commands.policy import BUDGET_TEXT, RATE_LIMIT_TEXT, CommandVer
 from gnomon.core.commands.rules import CommandRules, approval_hint
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
-from gnomon.core.runs.workflow import Step
+from gnomon.core.runs.workflow import AGENT, SHELL, Step
 from gnomon.ports.actions import ActionCounts
 from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.approvals import Approvals
@@ -139,9 +139,10 @@ class CommandGate(Gate):
 
     def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
         """See Gate.admit_now."""
-        if request.step.is_agent and self._agents is not None and not self._agents.admits_at_once(request.step):
+        function = request.step.function
+        if function == AGENT and self._agents is not None and not self._agents.admits_at_once(request.step):
             return None
-        if not request.step.is_command:
+        if function != SHELL:
             return _ALLOWED
         origin = request.workflow.origin
         is_open = self._rules.policy(origin) is None and self._rules.action_limit(origin) is None

@@ -43,7 +43,9 @@ def _assignment(waiting: ReadyTask, request: AdmissionRequest) -> Assignment:
         task=waiting.task,
         run=waiting.run,
         workflow=request.workflow,
-        step=constrained_step(request.step, waiting.task.constraints),
+        step=request.step
+        if waiting.task.constraints is None
+        else constrained_step(request.step, waiting.task.constraints),
         input=request.input,
         given=waiting.input,
     )

@@ -238,7 +238,9 @@ class Dispatcher:
         admissions = [one for one, _ in ruled]
         cache = self._taker.admission_cache
         cache.add_pending(
-            as_admitted(one, request) for one, request in ruled if request and one.state is TaskState.SCHEDULED
+            request if one.ruling is None else as_admitted(one, request)
+            for one, request in ruled
+            if request and one.state is TaskState.SCHEDULED
         )
         done: Mapping[TaskId, Admission] = {}
         try:

@@ -399,6 +399,8 @@ class AdmissionGate:
             on_answer=on_answer,
             put_off=_put_off,
         )
+        #: The last valid decision that is about no task in particular: most gates return the same one again and again.
+        self._known: GateDecision | None = None
         #: How often in a row the gate has failed, by task.
         self._failures: OrderedDict[TaskId, int] = OrderedDict()
 
@@ -424,9 +426,14 @@ class AdmissionGate:
     def _decision_now(self, request: AdmissionRequest) -> GateDecision | None:
         try:
             answer = self._gate.admit_now(request)
-            return None if answer is None else check_decision(request, answer)
+            if answer is None or answer is self._known:
+                return answer
+            decision = check_decision(request, answer)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - nothing was awaited; `admit` is asked instead
             return None
+        if decision is answer and decision.task_id is None:
+            self._known = decision
+        return decision
 
     def ask(self, requests: Iterable[AdmissionRequest]) -> None:
         """Ask the gate about these tasks."""

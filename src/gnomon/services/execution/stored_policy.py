@@ -33,11 +33,8 @@ class StoredPolicy:
         self._unreadable = ""
         #: The policy in force; None if there is none, or none that this program can read.
         self.current: CompiledPolicy | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether `current` is in force: not before the store was read, nor if only unreadable versions are known."""
-        return self._seen is not None and (self.current is not None or not self._unreadable)
+        #: Whether `current` is in force: not before the store was read, nor if only unreadable versions are known.
+        self.is_known = False
 
     @property
     def unreadable(self) -> str:
@@ -51,7 +48,7 @@ class StoredPolicy:
             return
         newest = await self._policies.newest()
         if newest is None:
-            self._seen, self.current = 0, None
+            self._seen, self.current, self.is_known = 0, None, not self._unreadable
             return
         try:
             self.current, self._unreadable = self._compile(newest), ""
@@ -62,6 +59,7 @@ class StoredPolicy:
         else:
             self._events.emit("policy_in_force", version=newest.version, author=newest.author)
         self._seen = newest.version
+        self.is_known = self.current is not None or not self._unreadable
 
     async def step(self) -> float:
         """Look at the store; return how many seconds to wait until the next look."""

@@ -308,7 +308,11 @@ class Worker:
         function = assignment.step.function
         if function not in self._runner.functions:
             return assignment, f"no_workers: {self.worker} has no function {function!r}"
-        return await self._agent_context.completed(await self._approvals.marked(assignment)), None
+        if assignment.step.is_command:
+            assignment = await self._approvals.marked(assignment)
+        elif assignment.step.agent is not None:
+            assignment = await self._agent_context.completed(assignment)
+        return assignment, None
 
     async def _release(self) -> None:
         """Complete finished attempts, or ask the gate about their outputs first."""

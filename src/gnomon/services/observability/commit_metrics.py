@@ -88,7 +88,7 @@ class CommitMetrics(ABC):
     def tried(self, endings: Sequence[TaskCompletion]) -> None:
         """See ActivityObserver.tried."""
         for one in endings:
-            self.add("attempts_ended", one.result.value)
+            self.add("attempts_ended", one.result._value_)
             if one.result is Result.DENIED:
                 self.add("commands_denied", WORKER_RULE)
             if one.wait_reason is WaitReason.RETRY:
@@ -120,8 +120,8 @@ class CommitMetrics(ABC):
         """See RunObserver.ended."""
         for run, status, error, at in finishes:
             job = self._job(run)
-            self.add("executions", job, status.value, run.source.value)
-            self.add("jobs_completed", job, status.value)
+            self.add("executions", job, status._value_, run.source._value_)
+            self.add("jobs_completed", job, status._value_)
             if run.started_at is not None:
                 self.observe("execution_duration_seconds", at - run.started_at, job)
             if status is RunStatus.COMPLETED:
