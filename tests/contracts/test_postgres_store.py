@@ -21,6 +21,7 @@ from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
+from contracts.sub_runs import SubRunContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from contracts.tokens import TokenContract
@@ -59,6 +60,7 @@ class PostgresContract(
     BackfillContract,
     RetentionContract,
     StuckRunsContract,
+    SubRunContract,
     InvariantContract,
     AnnouncementContract,
     ChangeLogContract,

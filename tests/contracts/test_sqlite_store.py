@@ -20,6 +20,7 @@ from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
+from contracts.sub_runs import SubRunContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from contracts.tokens import TokenContract
@@ -45,6 +46,7 @@ class TestSqliteStore(
     BackfillContract,
     RetentionContract,
     StuckRunsContract,
+    SubRunContract,
     InvariantContract,
     AnnouncementContract,
     ChangeLogContract,

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gnomon.config.sources import RedactedSettings
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
-from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS, Catchup, Overlap
+from gnomon.core.model import DAY_MS, MINUTE_MS, MOST_SUB_RUN_TASKS, SECOND_MS, Catchup, Overlap
 
 
 class ModelTools(StrEnum):
@@ -112,6 +112,8 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_routings: int = 50
     #: How often the definition of a run may be missing before the run fails.
     max_launches: int = 3
+    #: How many tasks the sub-runs of one run may have together, at all depths.
+    max_sub_run_tasks: int = MOST_SUB_RUN_TASKS
     #: How many waiting tasks are admitted in one batch.
     batch: int = 500
     #: How long the gate may take to decide about a task, or about its output.

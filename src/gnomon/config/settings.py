@@ -165,6 +165,7 @@ _BOUNDS = {
     "execution.max_losses": (1, 1000),
     "execution.max_routings": (1, 100_000),
     "execution.max_launches": (1, 1000),
+    "execution.max_sub_run_tasks": (1, 10_000_000),
     "execution.batch": (1, 10_000),
     "execution.gate_timeout_ms": (1, 10 * MINUTE_MS),
     "worker.slots": (1, 10_000),

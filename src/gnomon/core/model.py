@@ -248,6 +248,10 @@ class TickVerdict(Struct, frozen=True, kw_only=True, gc=False):
         return max(decision.planned_at for decision in self.decisions if decision.starts_run)
 
 
+#: How many tasks the sub-runs of one run may have together, unless a setting says otherwise.
+MOST_SUB_RUN_TASKS = 10_000
+
+
 class Run(Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow."""
 
@@ -281,6 +285,13 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     #: The caller that requested it, as authenticated; empty if a schedule started it. Unlike `user_id`, no caller
     #: chooses it.
     actor: str = ""
+    #: The run at the top, of which this is a sub-run; None at the top, and for sub-runs that older programs started.
+    root_run_id: RunId | None = None
+
+    @property
+    def root(self) -> RunId:
+        """The run at the top of the runs that it belongs to."""
+        return self.root_run_id or self.run_id
 
     @property
     def over(self) -> bool:

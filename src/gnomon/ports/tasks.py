@@ -11,8 +11,8 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.model import RunId, TaskId
-from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.model import MOST_SUB_RUN_TASKS, RunId, TaskId
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
@@ -104,11 +104,14 @@ class PendingTasks(Protocol):
         """
         ...
 
-    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
-        """Start every task that is still PENDING under its fence and that no worker carries out; return those tasks.
+    async def fan_out(
+        self, fan_outs: Sequence[FanOut], *, now: int, most_sub_run_tasks: int = MOST_SUB_RUN_TASKS
+    ) -> FanOutResult:
+        """Start every task that is still PENDING under its fence and that no worker carries out.
 
         Such a task is RUNNING until all its items, or its run, have ended. Without items or run it ends at once.
-        ClockAhead as by `admit`.
+        The tasks of all sub-runs under one run at the top are counted. A task that would make them more than
+        `most_sub_run_tasks` stays PENDING. ClockAhead as by `admit`.
         """
         ...
 

@@ -8,8 +8,8 @@ from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.approvals import Approval, ApprovalKind
-from gnomon.core.model import ENGINE, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
-from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
@@ -238,11 +238,13 @@ class FaultyTasks:
         await self._faults.after()
         return done
 
-    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(
+        self, fan_outs: Sequence[FanOut], *, now: int, most_sub_run_tasks: int = MOST_SUB_RUN_TASKS
+    ) -> FanOutResult:
         """See PendingTasks.fan_out."""
         await self._faults.before()
-        done = await self._tasks.fan_out(fan_outs, now=now)
-        await self._recorder.look(one.run_id for one in fan_outs if one.task_id in done)
+        done = await self._tasks.fan_out(fan_outs, now=now, most_sub_run_tasks=most_sub_run_tasks)
+        await self._recorder.look(one.run_id for one in fan_outs if one.task_id in done.started)
         await self._faults.after()
         return done
 

@@ -15,7 +15,7 @@ from gnomon.adapters.sql import SqlStore, open_postgres
 from gnomon.adapters.sql import tasks as tasks_module
 from gnomon.adapters.sql.fan_out import fan_out
 from gnomon.core.model import Overlap, Result, RunId, RunSource, RunStatus, Schedule, TaskId
-from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.admission import AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.launch import CancelOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import prepare_task
@@ -136,7 +136,7 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
         graph=EACH,
         items=(b"1", b"2"),
     )
-    assert await stores[0].tasks.fan_out([fan_out], now=NOON)
+    assert (await stores[0].tasks.fan_out([fan_out], now=NOON)).started
     taken = await in_hand(stores[0])
 
     await at_once(url, [store.attempts.report([done(one, EACH)]) for store, one in zip(stores, taken, strict=True)])
@@ -144,6 +144,38 @@ async def test_of_two_items_that_end_at_once_on_two_nodes_one_sees_that_it_was_t
     tasks = {task.task_id: task for task in await stores[0].history.tasks([wanted.run])}
     assert (tasks[each.task.task_id].state, tasks[each.task.task_id].open_items) == ("SUCCEEDED", 0)
     assert [task.state for task in tasks.values() if task.step == "after"] == ["PENDING"]
+
+
+PAIR = Workflow(
+    workflow_id="pair",
+    version=1,
+    steps=(step("left", function="", workflow="leaf"), step("right", function="", workflow="leaf")),
+)
+
+
+@pytest.mark.req("H-22")
+async def test_two_nodes_together_start_no_more_tasks_of_sub_runs_than_allowed(
+    url: str, stores: tuple[SqlStore, SqlStore]
+) -> None:
+    wanted = launch_of(PAIR)
+    await stores[0].runs.launch([wanted], now=NOON)
+    waiting = await stores[0].tasks.waiting(NOON, limit=10)
+    results = list[FanOutResult]()
+
+    async def start(store: SqlStore, one: ReadyTask) -> None:
+        results.append(await store.tasks.fan_out([fan_out_of_pair(one)], now=NOON, most_sub_run_tasks=1))
+
+    await at_once(url, [start(store, one) for store, one in zip(stores, waiting, strict=True)])
+
+    assert sorted((len(one.started), len(one.over_limit)) for one in results) == [(0, 1), (1, 0)]
+
+
+def fan_out_of_pair(one: ReadyTask) -> FanOut:
+    found = PAIR.step(one.task.step)
+    assert found is not None
+    made = prepare_task(AdmissionRequest(waiting=one, workflow=PAIR, step=found, input={}), {}, LEAF, now=NOON)
+    assert isinstance(made, FanOut)
+    return made
 
 
 LINE = Workflow(workflow_id="line", version=1, steps=(step("main"), step("after", "main")))
@@ -160,7 +192,7 @@ def fans_out(conn: sa.Connection, one: ReadyTask) -> None:
     request = AdmissionRequest(waiting=one, workflow=WAITS, step=WAITS.steps[0], input={})
     made = prepare_task(request, {}, LEAF, now=NOON)
     assert isinstance(made, FanOut)
-    assert fan_out(conn, [made], NOON)
+    assert fan_out(conn, [made], NOON).started
 
 
 @pytest.mark.req("H-26")

@@ -160,7 +160,8 @@ async def prepare_graphs(store: SqlStore) -> None:
     names = ("graph", "fresh")
     await store.runs.launch([replace(graph_launch(name), first_steps=GRAPH.first_steps) for name in names], now=NOON)
     ready = [one for one in await store.tasks.waiting(NOON, limit=100) if one.run.run_id == "run_graph"]
-    assert await store.tasks.fan_out([fan_out_of(one) for one in ready if one.task.step != "wait"], now=NOON)
+    done = await store.tasks.fan_out([fan_out_of(one) for one in ready if one.task.step != "wait"], now=NOON)
+    assert done.started
     inner = [one.task for one in await store.tasks.waiting(NOON, limit=100) if one.task.parent or one.run.parent_task]
     await store.tasks.admit([admission(task) for task in inner], now=NOON)
     assert len(await store.attempts.take("w2", limit=100, lease_ms=LEASE, now=NOON)) > len(inner) - 1
@@ -182,7 +183,7 @@ def fan_out_of(one: ReadyTask) -> FanOut:
 def write_fan_outs(conn: sa.Connection, *steps: str) -> None:
     """Steps of the run that has not begun do."""
     ready = [one for one in tasks.waiting(conn, NOON, 100) if one.run.run_id == "run_fresh" and one.task.step in steps]
-    assert len(fan_out.fan_out(conn, [fan_out_of(one) for one in ready], NOON)) == len(steps)
+    assert len(fan_out.fan_out(conn, [fan_out_of(one) for one in ready], NOON).started) == len(steps)
 
 
 def ended_in_graph(conn: sa.Connection, step: str, definition: Workflow = GRAPH) -> None:

@@ -382,6 +382,7 @@ class MemoryRetention:
             return False
         self._remove_announcements([name for name, one in state.announcements.items() if one.run_id in over])
         _drop(state.payloads, [(name, "input") for name in over])
+        _drop(state.sub_run_tasks, over)
         _drop(state.runs, over)
         return True
 

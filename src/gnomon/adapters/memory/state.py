@@ -100,6 +100,8 @@ class MemoryTables:
         #: By tenant, workflow id and version.
         self.workflow_created_at: dict[tuple[str, str, int], int] = {}
         self.runs: dict[RunId, Run] = {}
+        #: How many tasks the sub-runs of a run have together.
+        self.sub_run_tasks: dict[RunId, int] = {}
         self.tasks = TaskTable()
         self.attempts: dict[AttemptRef, Attempt] = {}
         #: By run or task, and kind: input or output.

@@ -9,11 +9,12 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
-from gnomon.core.model import ENGINE, Attempt, Result, RunId, Task, TaskId
+from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.admission import (
     Admission,
     AdmissionRequest,
     FanOut,
+    FanOutResult,
     ReadyTask,
     limited_rules,
     within_concurrency,
@@ -122,16 +123,27 @@ class MemoryTasks:
         counted = (one for held, one in self._state.actions.items() if held != besides)
         return sum(of_tenant == tenant and at > since for of_tenant, at in counted)
 
-    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(
+        self, fan_outs: Sequence[FanOut], *, now: int, most_sub_run_tasks: int = MOST_SUB_RUN_TASKS
+    ) -> FanOutResult:
         """See PendingTasks.fan_out."""
         refuse_clock_ahead(now, self._state.now(), tolerance_ms=NODE_TOLERANCE_MS)
-        return frozenset(one.task_id for one in fan_outs if self._fan_out(one, now))
+        started, over = set[TaskId](), set[TaskId]()
+        for one in fan_outs:
+            task = self._state.tasks.get(one.task_id)
+            if task is None or task.state is not TaskState.PENDING or task.fence != one.fence:
+                continue
+            count = self._state.sub_run_tasks.get(one.root, 0) + one.sub_run_tasks
+            if one.sub_run_tasks and count > most_sub_run_tasks:
+                over.add(one.task_id)
+                continue
+            self._state.sub_run_tasks[one.root] = count
+            self._fan_out(one, task, now)
+            started.add(one.task_id)
+        return FanOutResult(frozenset(started), frozenset(over))
 
-    def _fan_out(self, one: FanOut, now: int) -> bool:
+    def _fan_out(self, one: FanOut, task: Task, now: int) -> None:
         state = self._state
-        task = state.tasks.get(one.task_id)
-        if task is None or task.state is not TaskState.PENDING or task.fence != one.fence:
-            return False
         held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(one.items), note=None)
         state.tasks[task.task_id] = held
         state.attempts[held.task_id, held.fence] = Attempt(
@@ -147,7 +159,6 @@ class MemoryTasks:
             self._rules.end_engine_task(
                 held, one.graph, AttemptOutcome(result=Result.SUCCEEDED, output=one.output), now
             )
-        return True
 
     def _within_tenant_limit(self, one: Admission) -> bool:
         return (

@@ -310,7 +310,12 @@ _OF_TASKS = [
 ]
 _OF_RUNS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608
-    for table, key in (("announcement", "run_id"), ("payload", "owner_id"), ("run", "run_id"))
+    for table, key in (
+        ("announcement", "run_id"),
+        ("payload", "owner_id"),
+        ("sub_run_tasks", "root_run_id"),
+        ("run", "run_id"),
+    )
 ]
 _OTHERS = {
     kind: [bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS") for table in tables]  # noqa: S608

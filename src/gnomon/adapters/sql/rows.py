@@ -405,7 +405,7 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 #: The columns of a new run.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
 #: The columns of a new run that was requested, not started by a tick.
-REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth", "actor")
+REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth", "actor", "root_run_id")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -429,14 +429,22 @@ def run_row(run: Run) -> tuple[Any, ...]:
 
 def requested_run_row(run: Run) -> tuple[Any, ...]:
     """A new run as a row of REQUESTED_RUN."""
-    return (*run_row(run), run.idempotency_key, run.replay_of, run.parent_task, run.depth, run.actor)
+    return (
+        *run_row(run),
+        run.idempotency_key,
+        run.replay_of,
+        run.parent_task,
+        run.depth,
+        run.actor,
+        run.root_run_id,
+    )
 
 
 def run_of(row: Row) -> Run:
     """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
-    parent_task, depth, actor = row[19:]
+    parent_task, depth, actor, root_run_id = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -462,6 +470,7 @@ def run_of(row: Row) -> Run:
         depth=depth,
         # Runs of older programs have none.
         actor=actor or "",
+        root_run_id=root_run_id,
     )
 
 

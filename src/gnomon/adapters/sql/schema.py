@@ -176,6 +176,7 @@ run = sa.Table(
     sa.Column("parent_task", NameType),
     sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
     sa.Column("actor", NameType),
+    sa.Column("root_run_id", NameType),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
@@ -697,6 +698,15 @@ agent_session = sa.Table(
     sa.Column("session", NameType, primary_key=True),
     sa.Column("task_id", NameType, nullable=False),
     sa.Column("held_at", InstantType, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: How many tasks the sub-runs under a run have together. A fan-out locks it, so it is no column of the run.
+sub_run_tasks = sa.Table(
+    "sub_run_tasks",
+    metadata,
+    sa.Column("root_run_id", NameType, primary_key=True),
+    sa.Column("count", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

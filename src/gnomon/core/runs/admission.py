@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -241,6 +241,21 @@ class FanOut(Struct, frozen=True, kw_only=True):
     launch: LaunchRequest | None = None
     #: Its output, if it is done at once.
     output: bytes | None = None
+    #: The run at the top, and how many tasks of its sub-runs this adds.
+    root: RunId = RunId("")
+    sub_run_tasks: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many tasks it writes."""
+        return len(self.items) + (0 if self.launch is None else len(self.launch.first_steps))
+
+
+class FanOutResult(NamedTuple):
+    """The tasks of fan-outs that were started, and those whose sub-runs would have had too many tasks."""
+
+    started: frozenset[TaskId]
+    over_limit: frozenset[TaskId] = frozenset()
 
 
 def merged_input(workflow: Workflow, step: Step, waiting: ReadyTask) -> dict[str, Any]:
@@ -448,6 +463,15 @@ def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, 
     letter = "bad_input" if workflow.dead_letter else None
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
     return replace(made, **_workflow_fields(workflow))
+
+
+def too_many_sub_run_tasks(waiting: ReadyTask, fan_out: FanOut, most: int, *, now: int) -> Admission:
+    """The end of a task that may not be started: the sub-runs of its run at the top would have too many tasks."""
+    reason = (
+        f"bad_input: it adds {fan_out.sub_run_tasks} tasks, and the sub-runs of execution {fan_out.root} may have"
+        f" {most} together (execution.max_sub_run_tasks)"
+    )
+    return bad_input_admission(waiting, fan_out.graph, reason, now=now)
 
 
 def _workflow_fields(workflow: Workflow) -> dict[str, Any]:

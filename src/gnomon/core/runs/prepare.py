@@ -216,7 +216,14 @@ def _fan_out_items(request: AdmissionRequest, scope: Scope, allowance: DataAllow
                 f"is given more than {LARGEST_ITEMS} bytes in all: pass references to large data to each item instead"
             )
             raise FieldError("foreach", f"{len(items)} items", reason)
-    return _fan_out(request, items=tuple(inputs), limit=step.max_parallel, output=None if items else b"[]")
+    added = len(items) if request.waiting.run.depth else 0
+    return _fan_out(
+        request,
+        items=tuple(inputs),
+        limit=step.max_parallel,
+        output=None if items else b"[]",
+        sub_run_tasks=added,
+    )
 
 
 def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanOut | Admission:
@@ -243,10 +250,11 @@ def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanO
         parent_task=task.task_id,
         depth=run.depth + 1,
         actor=run.actor,
+        root_run_id=run.root,
     )
     merged: dict[str, Any] = {**sub.input, **request.input}
     launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(merged))
-    return _fan_out(request, launch=launch)
+    return _fan_out(request, launch=launch, sub_run_tasks=len(sub.steps))
 
 
 def _fan_out(request: AdmissionRequest, **fields: Any) -> FanOut:  # noqa: ANN401 - fields of FanOut
@@ -257,5 +265,6 @@ def _fan_out(request: AdmissionRequest, **fields: Any) -> FanOut:  # noqa: ANN40
         schedule_uid=request.waiting.run.schedule_uid,
         fence=task.fence,
         graph=request.workflow,
+        root=request.waiting.run.root,
         **fields,
     )

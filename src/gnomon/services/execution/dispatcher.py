@@ -35,7 +35,7 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -57,6 +57,7 @@ from gnomon.core.runs.admission import (
     bad_input_admission,
     launch_failed_admission,
     merged_input,
+    too_many_sub_run_tasks,
 )
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.prepare import PreparedTask, count_references, data_size, outputs_needed, prepare_task
@@ -82,6 +83,8 @@ _BEHIND_SECONDS = 1.0
 _YIELD_EVERY = 50
 #: More items of a step than this, and more bytes that its references read together, are prepared in a thread.
 _MANY_ITEMS, _MUCH_DATA = 1000, 20_000
+#: About how many tasks one transaction adds. The items of one step are added together.
+_MOST_ROWS = 1000
 #: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
 _REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
 #: In milliseconds: the longest wait after an admission that was early by the clock of the store.
@@ -124,6 +127,7 @@ class Dispatcher:
         self._wake = wake
         self._ticker_behind = ticker_behind
         self._limits = give_up_limits(settings.execution)
+        self._most_sub_run_tasks = settings.execution.max_sub_run_tasks
         self.router = Router(store, clock, settings.routing, on_directed=taker.expect_directed_tasks)
         self._admitted_at = float("-inf")
         #: The position behind which unroutable tasks are still to be looked at again; None if there are none.
@@ -154,8 +158,8 @@ class Dispatcher:
                 return wait
             await self._workflow_cache.preload(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) async for waiting in yield_between_batches(ready, _YIELD_EVERY)]
-            await self._write_fan_outs([one for one in found if isinstance(one, FanOut)], now)
-            await self._decide([one for one in found if not isinstance(one, FanOut)], ready, now)
+            refused = await self._write_fan_outs([one for one in found if isinstance(one, FanOut)], ready, now)
+            await self._decide([*(one for one in found if not isinstance(one, FanOut)), *refused], ready, now)
         except ClockAhead as error:
             # The clock of this node was set, and will be compared with the store's.
             return min(error.ahead_ms, _CLOCK_PAUSE_MS) / 1000
@@ -312,9 +316,20 @@ class Dispatcher:
         """Cancel the calls to the gate. Nothing is lost: tasks without a stored decision are asked about again."""
         self._gate.close()
 
-    async def _write_fan_outs(self, fan_outs: Sequence[FanOut], now: int) -> None:
-        if fan_outs:
-            await self._store.tasks.fan_out(fan_outs, now=now)
+    async def _write_fan_outs(
+        self, fan_outs: Sequence[FanOut], ready: Sequence[ReadyTask], now: int
+    ) -> list[Admission]:
+        """Start these tasks, a few at once; return the ends of those whose sub-runs would have too many tasks."""
+        refused = set[TaskId]()
+        for lot in _lots(fan_outs):
+            done = await self._store.tasks.fan_out(lot, now=now, most_sub_run_tasks=self._most_sub_run_tasks)
+            refused |= done.over_limit
+        waiting = {one.task.task_id: one for one in ready} if refused else {}
+        return [
+            too_many_sub_run_tasks(waiting[one.task_id], one, self._most_sub_run_tasks, now=now)
+            for one in fan_outs
+            if one.task_id in refused
+        ]
 
     async def _ruled(self, decided: Sequence[Decided], now: int) -> list[_Decided]:
         """The admissions that follow from the gate's decisions."""
@@ -399,6 +414,19 @@ class Dispatcher:
                 state=one.state,
                 reason=one.note,
             )
+
+
+def _lots(fan_outs: Sequence[FanOut]) -> Iterator[Sequence[FanOut]]:
+    """The fan-outs in lots of about as many tasks, since other writes wait for each of these transactions."""
+    lot, rows = list[FanOut](), 0
+    for one in fan_outs:
+        if lot and rows + one.rows > _MOST_ROWS:
+            yield lot
+            lot, rows = [], 0
+        lot.append(one)
+        rows += one.rows
+    if lot:
+        yield lot
 
 
 def _takes_long(step: Step, size: int) -> bool:

@@ -14,10 +14,11 @@ from gnomon.adapters.sql.fan_out import fan_out
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import (
+    MOST_SUB_RUN_TASKS,
     RunId,
     TaskId,
 )
-from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
@@ -57,12 +58,14 @@ class SqlTasks:
         store_now = self._transactions.now
         return await self._transactions.write(lambda conn: tasks.admit(conn, admissions, now, store_now))
 
-    async def fan_out(self, fan_outs: Sequence[FanOut], *, now: int) -> frozenset[TaskId]:
+    async def fan_out(
+        self, fan_outs: Sequence[FanOut], *, now: int, most_sub_run_tasks: int = MOST_SUB_RUN_TASKS
+    ) -> FanOutResult:
         """See PendingTasks.fan_out."""
 
-        def body(conn: sa.Connection) -> frozenset[TaskId]:
+        def body(conn: sa.Connection) -> FanOutResult:
             refuse_clock_ahead(now, self._transactions.now(conn), tolerance_ms=NODE_TOLERANCE_MS)
-            return fan_out(conn, fan_outs, now)
+            return fan_out(conn, fan_outs, now, most_sub_run_tasks)
 
         return await self._transactions.write(body)
 
