@@ -173,7 +173,13 @@ def test_both_clients_offer_everything_that_can_be_asked_for() -> None:
     } == made
     for kind in (gnomon.Client, gnomon.AsyncClient):
         assert "Start an execution" in str(kind.trigger.__doc__)
-        assert list(inspect.signature(kind("http://x").trigger).parameters) == ["name", "input", "key", "force"]
+        assert list(inspect.signature(kind("http://x").trigger).parameters) == [
+            "name",
+            "input",
+            "key",
+            "force",
+            "deadline",
+        ]
 
 
 #: Routes without a client method: probes, the endless stream, and the protocol of models.

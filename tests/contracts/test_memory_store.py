@@ -11,6 +11,7 @@ from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
+from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
@@ -30,6 +31,7 @@ class TestMemoryStore(
     StoreContract,
     TaskContract,
     TaskStateContract,
+    DeadlineContract,
     PlacementContract,
     ExternalEventContract,
     AuditContract,

@@ -14,6 +14,7 @@ from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
 from contracts.change_log import ChangeLogContract
+from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.placement import PlacementContract
@@ -47,6 +48,7 @@ class PostgresContract(
     StoreContract,
     TaskContract,
     TaskStateContract,
+    DeadlineContract,
     PlacementContract,
     ExternalEventContract,
     AuditContract,

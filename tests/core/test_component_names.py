@@ -9,6 +9,7 @@ PUBLISHED = {
     "WORKER": "worker",
     "HEARTBEAT": "heartbeat",
     "RECONCILER": "reconciler",
+    "DEADLINES": "deadlines",
     "EVENT_BATCHER": "gatherer",
     "POLICY": "policy",
     "BACKFILLER": "backfiller",

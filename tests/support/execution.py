@@ -8,6 +8,7 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.settings import Settings, load
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Schedule
+from gnomon.core.runs.deadlines import first_spans
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
@@ -17,6 +18,7 @@ from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.coordination import AlwaysHeldSingleton, Singleton
+from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import LocalDispatch, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
@@ -98,6 +100,15 @@ class ExecutionHarness:
         self.runner = FakeRunner()
         self.worker = self.new_worker("w1", self.runner)
         self.reconciler = self.new_reconciler()
+        self.deadline_enforcer = DeadlineEnforcer(
+            self.store,
+            self.workflow_cache,
+            self.clock,
+            self.events,
+            self.settings,
+            lease=AlwaysHeldSingleton(),
+            on_ready=lambda: self.woken.append("deadlines"),
+        )
 
     def new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -178,8 +189,10 @@ class ExecutionHarness:
     ) -> Run:
         """Launch a run of the job now, with that input."""
         wanted = new_requested_run(RunId(f"run_{name}"), job, source=RunSource.MANUAL, now=self.clock.now())
+        spans = first_spans(job.spec.deadlines)
         [became] = await self.store.runs.launch(
-            [LaunchRequest(run=wanted, first_steps=first_steps, input=given)], now=self.clock.now()
+            [LaunchRequest(run=wanted, first_steps=first_steps, first_spans_ms=spans, input=given)],
+            now=self.clock.now(),
         )
         assert became in (LaunchOutcome.STARTED, LaunchOutcome.QUEUED)
         return wanted

@@ -553,3 +553,46 @@ async def test_no_run_waits_for_an_announcement_that_nobody_sends(scheduler: Vir
 
     [run] = scheduler.runs("asked")
     assert run.status == "completed"
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-07")
+async def test_a_run_ends_at_its_deadline_in_the_middle_of_a_function(scheduler: VirtualScheduler) -> None:
+    scheduler.function("reports.make", takes="2h")
+    await scheduler.load({**HOURLY, "deadline": "30m", "retry": {"max_attempts": 5}, "overlap": "allow"})
+
+    await scheduler.run_until("2027-03-26T02:00")
+
+    [run] = [one for one in scheduler.runs("report") if one.ended_at is not None]
+    assert run.status is RunStatus.FAILED
+    assert run.ended_at == hour(1) + timedelta(minutes=30)
+    assert "its deadline passed" in (run.error or "")
+
+
+@pytest.mark.req("R-07")
+async def test_a_retry_after_the_deadline_is_not_made(scheduler: VirtualScheduler) -> None:
+    scheduler.function("f", raises=ValueError("no luck"))
+    await scheduler.load({**ASKED, "retry": {"max_attempts": 10, "initial_delay": "10m", "multiplier": 1, "jitter": 0}})
+    await scheduler.trigger("asked", deadline="25m")
+
+    await scheduler.run_for("2h")
+
+    [run] = scheduler.runs("asked")
+    assert len(scheduler.calls("f")) == 3
+    assert run.ended_at == hour(0) + timedelta(minutes=20)
+    assert "its deadline passed" in (run.error or "")
+
+
+@pytest.mark.req("R-07")
+async def test_a_queued_run_ends_at_its_deadline(scheduler: VirtualScheduler) -> None:
+    scheduler.function("f", takes="50m")
+    await scheduler.load({**ASKED, "overlap": "queue"})
+    await scheduler.trigger("asked")
+    await scheduler.trigger("asked", deadline="10m")
+
+    await scheduler.run_for("20m")
+
+    ended = [one for one in scheduler.runs("asked") if one.ended_at is not None]
+    assert [(one.status, one.ended_at) for one in ended] == [(RunStatus.FAILED, hour(0) + timedelta(minutes=10))]

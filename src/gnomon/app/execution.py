@@ -21,6 +21,7 @@ from gnomon.ports.messaging import ReportInbox
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
+from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
@@ -69,7 +70,7 @@ class NodeContext(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionServices:
-    """Dispatcher, reconciler, event batcher and backfiller of a node, and their loops."""
+    """Dispatcher, reconciler, deadline enforcer, event batcher and backfiller of a node, and their loops."""
 
     def __init__(
         self,
@@ -110,6 +111,15 @@ class ExecutionServices:
             own_worker=own_worker,
             await_reports=await_reports,
         )
+        self._deadline_enforcer = DeadlineEnforcer(
+            store,
+            self.workflow_cache,
+            clock,
+            events,
+            settings,
+            lease=singleton(component_names.DEADLINES),
+            on_ready=wake,
+        )
         self._policy = context.policy
         self._event_batcher = EventBatcher(
             store.events, clock, events, lease=singleton(component_names.EVENT_BATCHER), on_ready=wake
@@ -129,6 +139,7 @@ class ExecutionServices:
         return {
             component_names.DISPATCHER: self.dispatcher.backoff,
             component_names.RECONCILER: self.reconciler.backoff,
+            component_names.DEADLINES: self._deadline_enforcer.backoff,
             component_names.EVENT_BATCHER: self._event_batcher.backoff,
         }
 
@@ -147,6 +158,7 @@ class ExecutionServices:
             ),
             run_loop(component_names.POLICY, self._policy.step, stop=stop, wake=wake_ups.policy, events=events),
             run_loop(component_names.RECONCILER, self.reconciler.step, stop=stop, events=events),
+            run_loop(component_names.DEADLINES, self._deadline_enforcer.step, stop=stop, events=events),
             run_loop(
                 component_names.EVENT_BATCHER,
                 self._event_batcher.step,

@@ -63,6 +63,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
             store.history,
             clock,
             RandomIds(),
+            jobs=store.jobs,
             compute=operations.compute,
             defaults=defaults,
             tzdata=tzdata_version(),

@@ -52,6 +52,7 @@ class SchedulingServices:
             store.history,
             clock,
             ids,
+            jobs=store.jobs,
             defaults=schedule_defaults(settings),
             tzdata=tzdata_version(),
             catchup_limit=catchup_limit(settings),

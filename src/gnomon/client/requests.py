@@ -123,9 +123,14 @@ def trigger(
     *,
     key: str | None = None,
     force: bool = False,
+    deadline: str | float | None = None,
 ) -> ApiRequest[responses.Started]:
-    """Start an execution of a job; a repeated request with the same `key` starts no second one."""
-    return _post(api_path("jobs", name, "trigger"), responses.Started, _set_fields(input=input, force=force), key=key)
+    """Start an execution of a job; a repeated request with the same `key` starts no second one.
+
+    It ends after `deadline`, a number of seconds or a duration such as 10m, whatever it does.
+    """
+    body = _set_fields(input=input, force=force, deadline=deadline)
+    return _post(api_path("jobs", name, "trigger"), responses.Started, body, key=key)
 
 
 def pause(name: str) -> ApiRequest[responses.JobDetail]:

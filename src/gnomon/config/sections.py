@@ -210,6 +210,10 @@ class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     batch: int = 200
     max_iterations: int = 100
     max_retries: int = 3
+    #: A worker ends an attempt at its timeout or deadline; the reconciler does after this much more.
+    grace_ms: int = 30_000
+    #: The longest time between two searches for tasks that have passed their deadlines.
+    deadline_poll_ms: int = 1_000
     #: How long a task may be ready before it is offered again.
     pending_ms: int = 2 * MINUTE_MS
     #: How old a run must be before it is checked for being stuck.

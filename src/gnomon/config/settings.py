@@ -195,6 +195,8 @@ _BOUNDS = {
     "reconciler.batch": (1, 10_000),
     "reconciler.max_iterations": (1, 10_000),
     "reconciler.max_retries": (0, 100),
+    "reconciler.grace_ms": (0, 60 * MINUTE_MS),
+    "reconciler.deadline_poll_ms": (10, 60 * MINUTE_MS),
     "reconciler.pending_ms": (10, 24 * 60 * MINUTE_MS),
     "reconciler.settled_ms": (0, 24 * 60 * MINUTE_MS),
     "policy.refresh_ms": (10, 60 * MINUTE_MS),

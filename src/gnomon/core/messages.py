@@ -93,6 +93,8 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     approved: bool = False
     #: The limits under which the policy lets it run; an older worker ignores them.
     constraints: Constraints | None = None
+    #: When the task ends, whatever its worker does; None without a deadline. An older worker ignores it.
+    task_deadline: int | None = None
     user_id: str = ""
     source: RunSource = RunSource.API
     planned_at: int = 0
@@ -132,6 +134,8 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waited_for_slot: bool = False
     #: See AttemptOutcome.never_began. An older worker does not send it.
     never_began: bool = False
+    #: See AttemptOutcome.past_deadline. An older worker does not send it.
+    past_deadline: bool = False
     logs: tuple[LogLine, ...] = ()
     #: See AttemptOutcome.usage.
     usage: AgentSpending | None = None
@@ -148,6 +152,7 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
             retry_after_ms=min(max(0, self.retry_after_ms), _LONGEST_SNOOZE_MS),
             waited_for_slot=self.waited_for_slot,
             never_began=self.never_began,
+            past_deadline=self.past_deadline,
             logs=self.logs,
             turn=None if self.turn is UNSET else bytes(self.turn),
             usage=None if self.usage is None else checked_spending(self.usage),
@@ -206,6 +211,7 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         origin=held.workflow.origin,
         approved=held.approved,
         constraints=task.constraints,
+        task_deadline=task.deadline_at,
         user_id=run.user_id,
         source=run.source,
         planned_at=run.planned_at,
@@ -273,6 +279,7 @@ def _task_of(message: TaskMessage) -> Task:
         attempts=message.attempt - 1,
         fence=message.fence,
         constraints=message.constraints,
+        deadline_at=message.task_deadline,
     )
 
 
@@ -315,6 +322,7 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
         retry_after_ms=outcome.retry_after_ms,
         waited_for_slot=outcome.waited_for_slot,
         never_began=outcome.never_began,
+        past_deadline=outcome.past_deadline,
         logs=outcome.logs,
         usage=outcome.usage,
         turn=UNSET if outcome.turn is None else Raw(outcome.turn),

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gnomon.core.cron import Cron
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import ONLY_STEP
+from gnomon.core.runs.workflow import ONLY_STEP, RunDeadlines
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 
 ScheduleUid = NewType("ScheduleUid", str)
@@ -164,6 +164,8 @@ class Spec(Struct, frozen=True, kw_only=True, gc=False):
     origin: str = ""
     #: Its origin was read again and does not declare it any more.
     orphaned: bool = False
+    #: Those of its workflow, which ticks do not read; None if it has none.
+    deadlines: RunDeadlines | None = None
 
     @property
     def timezone(self) -> str:
@@ -287,6 +289,8 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     actor: str = ""
     #: The run at the top, of which this is a sub-run; None at the top, and for sub-runs that older programs started.
     root_run_id: RunId | None = None
+    #: When all that is left of it ends; None if it has no deadline.
+    deadline_at: int | None = None
 
     @property
     def root(self) -> RunId:
@@ -332,6 +336,8 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     failed_items: int = 0
     #: The limits that its last admission has set.
     constraints: Constraints | None = None
+    #: When it ends, whatever it does; None if neither its step nor its run has a deadline.
+    deadline_at: int | None = None
 
 
 class Result(StrEnum):

@@ -288,6 +288,8 @@ class WorkDetail(Response, frozen=True, kw_only=True):
     note: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    #: When it ends, whatever it does; None without a deadline.
+    deadline_at: datetime | None = None
     output: Any = None
     attempts: list[AttemptDetail] = []
 
@@ -320,6 +322,8 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
     parent_task: str | None
     #: When its cancellation was requested.
     cancel_requested_at: datetime | None
+    #: When everything that is left of it ends; None without a deadline.
+    deadline_at: datetime | None = None
     steps: list[StepDetail]
     announcements: "list[AnnouncementSummary]" = []
 

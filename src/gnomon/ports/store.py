@@ -18,7 +18,7 @@ from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, Singleton
 from gnomon.ports.policy import Policies, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
-from gnomon.ports.tasks import Attempts, PendingTasks, TaskPlacement, Workers
+from gnomon.ports.tasks import Attempts, PendingTasks, TaskDeadlines, TaskPlacement, Workers
 from gnomon.ports.tokens import Tokens
 
 
@@ -33,6 +33,11 @@ class ExecutionStore(Protocol):
     @property
     def attempts(self) -> Attempts:
         """Attempts at tasks."""
+        ...
+
+    @property
+    def deadlines(self) -> TaskDeadlines:
+        """Tasks with a deadline."""
         ...
 
     @property

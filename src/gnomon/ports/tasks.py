@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gnomon.core.model import MOST_SUB_RUN_TASKS, RunId, TaskId
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
+from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
@@ -184,6 +185,31 @@ class Attempts(Protocol):
 
     async def open_attempts(self, *, after: TaskId, limit: int) -> OpenAttemptsPage:
         """Attempts that have not ended, of tasks that come after `after`."""
+        ...
+
+
+class TaskDeadlines(Protocol):
+    """Tasks with a deadline. Those that only wait for their items or for another run are left to these."""
+
+    async def next_end_at(self, *, grace_ms: int) -> int | None:
+        """The earliest time at which a task that is not over has passed its deadline.
+
+        A task that a worker has been given is ended by that worker, and counts only `grace_ms` later.
+        """
+        ...
+
+    async def overdue(self, now: int, *, grace_ms: int, after: QueuePosition, limit: int) -> Sequence[OverdueTask]:
+        """The tasks that count as past their deadlines, by deadline and id, behind that position.
+
+        ClockAhead if `now` is a second or more later than the time by the store's clock.
+        """
+        ...
+
+    async def end_overdue(self, ends: Sequence[OverdueEnd], *, now: int) -> frozenset[TaskId]:
+        """End every task that still has no open attempt, and none since it was read; return those tasks.
+
+        It leaves a dead letter, and may end its run. ClockAhead as by `overdue`.
+        """
         ...
 
 

@@ -1,6 +1,7 @@
 """The running attempts of a runner, and the table that counts them and collects their outcomes."""
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.core.model import Result
+from gnomon.core.runs.deadlines import deadline_text
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.ports.execution import Finished
 from gnomon.ports.tasks import AttemptRef
@@ -56,6 +58,8 @@ class RunningAttempt:
 
     __slots__ = (
         "_claim",
+        "_ends_at",
+        "_limit",
         "_timer",
         "arrived_at",
         "assignment",
@@ -74,11 +78,16 @@ class RunningAttempt:
         self.function = function
         self.log = log
         self.stop_flag = StopFlag()
-        self.timeout = timeout_ms / 1000
         #: When it was handed over, on the monotonic clock.
         self.arrived_at = time.monotonic()
-        #: End of its timeout on the monotonic clock. Set again when the function begins.
+        self._limit = timeout_ms / 1000
+        #: The deadline of its task on the monotonic clock.
+        self._ends_at = self._deadline_of_task()
+        #: Its timeout in seconds, or the time that is left until the deadline of its task, if that is shorter.
+        self.timeout = self._limit
+        #: The end of its timeout on the monotonic clock. Set again when the function begins.
         self.deadline = self.arrived_at + self.timeout
+        self.begin_timeout()
         #: The result that a stop request asked for, and when on the monotonic clock.
         self.stop_result: Result | None = None
         self.stop_requested_at = 0.0
@@ -117,7 +126,22 @@ class RunningAttempt:
 
     def begin_timeout(self) -> None:
         """Count its timeout from now: its function begins."""
+        self.timeout = max(0.0, min(self._limit, self.left_of_task))
         self.deadline = time.monotonic() + self.timeout
+
+    def _deadline_of_task(self) -> float:
+        at = self.assignment.task.deadline_at
+        return math.inf if at is None else time.monotonic() + (at - time.time_ns() // 1_000_000) / 1000
+
+    @property
+    def left_of_task(self) -> float:
+        """Seconds until the deadline of its task; infinite without one."""
+        return self._ends_at - time.monotonic()
+
+    @property
+    def ends_with_task(self) -> bool:
+        """Whether the deadline of its task comes before the end of its own timeout."""
+        return self.deadline >= self._ends_at
 
     def set_task(self, task: asyncio.Task[None]) -> None:
         """Set the task of the event loop that executes it."""
@@ -173,6 +197,9 @@ def stopped_outcome(attempt: RunningAttempt, remark: str = "") -> AttemptOutcome
     result = attempt.stop_result or Result.CANCELLED
     text = _STOP_TEXTS.get(result, "was stopped")
     if result is Result.TIMED_OUT:
+        deadline_at = attempt.assignment.task.deadline_at
+        if deadline_at is not None and attempt.ends_with_task:
+            return AttemptOutcome(result=result, error=deadline_text(deadline_at) + remark, past_deadline=True)
         text = f"{text} {attempt.timeout:g} s"
     return AttemptOutcome(result=result, error=text + remark)
 

@@ -105,7 +105,8 @@ class ProcessExecutor:
     async def _perform(self, attempt: RunningAttempt) -> None:
         stop, tenant = self._stops[attempt], attempt.assignment.run.tenant
         try:
-            if not await _first_of(self._slots.acquire(tenant), stop, self._environment.slot_wait):
+            patience = min(self._environment.slot_wait, max(0.0, attempt.left_of_task))
+            if not await _first_of(self._slots.acquire(tenant), stop, patience):
                 self._drop_waiting(attempt)
                 return
             try:

@@ -66,6 +66,8 @@ class JobOptions(TypedDict, total=False):
     input_schema: Mapping[str, Any]
     max_parallel: int
     timeout: Span
+    deadline: Span
+    budget: Mapping[str, Any]
     retry: Retry | Mapping[str, Any]
     lock: bool
     dead_letter: bool

@@ -5,11 +5,13 @@ commands and agents in processes. NotifyingRunner wraps any runner and reports t
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from gnomon.config.sections import SecuritySettings, ShellSettings, WorkerSettings
 from gnomon.core.model import Result
+from gnomon.core.runs.deadlines import deadline_text, has_passed
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Isolation
 from gnomon.ports.execution import Finished, Runner
@@ -168,6 +170,10 @@ class FunctionRunner:
                 reason = _STOPPING_REASON if executors is None else f"no function {assignment.step.function!r} here"
                 self._table.add_outcome(assignment, AttemptOutcome(result=Result.NEVER_STARTED, error=reason))
                 continue
+            deadline_at = assignment.task.deadline_at
+            if has_passed(deadline_at, time.time_ns() // 1_000_000):
+                self._table.add_outcome(assignment, _late_outcome(deadline_at or 0))
+                continue
             timeout_ms = assignment.step.timeout_ms or self._usual_timeout_ms(function)
             log = TaskLog(self._environment.max_log_lines)
             attempt = RunningAttempt(assignment, function, timeout_ms=timeout_ms, log=log)
@@ -232,6 +238,11 @@ class FunctionRunner:
                 self._imports,
             )
         return None if self._stopping else self._executors
+
+
+def _late_outcome(deadline_at: int) -> AttemptOutcome:
+    error = f"{deadline_text(deadline_at)}, before it began"
+    return AttemptOutcome(result=Result.TIMED_OUT, error=error, never_began=True, past_deadline=True)
 
 
 class _AvailableFunctions(Collection[str]):

@@ -153,7 +153,7 @@ class ThreadExecutor:
         now = time.monotonic()
         if attempt.begun:
             return attempt.deadline - now
-        return min(attempt.arrived_at + self._environment.slot_wait - now, attempt.timeout)
+        return min(attempt.arrived_at + self._environment.slot_wait - now, attempt.timeout, attempt.left_of_task)
 
     def _stop(self, attempt: RunningAttempt) -> None:
         attempt.cancel_timer()

@@ -112,6 +112,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
     delay: Span | None = None,
     delay_until: Reference | datetime | str | None = None,
     timeout: Span | None = None,
+    deadline: Span | None = None,
     retry: Retry | Mapping[str, Any] | None = None,
     isolation: str | None = None,
     input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files
@@ -132,6 +133,7 @@ def step(  # noqa: PLR0913 - as many parameters as a step has fields
         "delay": delay,
         "delay_until": delay_until,
         "timeout": timeout,
+        "deadline": deadline,
         "retry": retry,
         "isolation": isolation,
     }

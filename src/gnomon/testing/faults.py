@@ -10,6 +10,7 @@ from gnomon.core.agents.usage import AgentUsageDay
 from gnomon.core.approvals import Approval, ApprovalKind
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
+from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
@@ -34,6 +35,7 @@ from gnomon.ports.tasks import (
     PendingTasks,
     QueuePosition,
     TakeFilter,
+    TaskDeadlines,
     TaskPlacement,
     WorkerInfo,
     Workers,
@@ -326,6 +328,35 @@ class FaultyAttempts:
         return page
 
 
+class FaultyTaskDeadlines:
+    """Implements TaskDeadlines for one process."""
+
+    def __init__(self, deadlines: TaskDeadlines, recorder: HistoryRecorder, faults: FaultInjector) -> None:
+        self._deadlines = deadlines
+        self._recorder = recorder
+        self._faults = faults
+
+    async def next_end_at(self, *, grace_ms: int) -> int | None:
+        """See TaskDeadlines.next_end_at."""
+        await self._faults.before()
+        return await self._deadlines.next_end_at(grace_ms=grace_ms)
+
+    async def overdue(self, now: int, *, grace_ms: int, after: QueuePosition, limit: int) -> Sequence[OverdueTask]:
+        """See TaskDeadlines.overdue."""
+        found = await self._deadlines.overdue(now, grace_ms=grace_ms, after=after, limit=limit)
+        if found:
+            await self._faults.race_task_write()
+        return found
+
+    async def end_overdue(self, ends: Sequence[OverdueEnd], *, now: int) -> frozenset[TaskId]:
+        """See TaskDeadlines.end_overdue."""
+        await self._faults.before()
+        ended = await self._deadlines.end_overdue(ends, now=now)
+        await self._recorder.ended_by_deadline([one for one in ends if one.task_id in ended])
+        await self._faults.after()
+        return ended
+
+
 class FaultyTaskPlacement:
     """Implements TaskPlacement for one process."""
 
@@ -521,6 +552,7 @@ class FaultyExecutionStore:
     def __init__(self, store: Store, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
         self.tasks = FaultyTasks(store.tasks, recorder, faults)
         self.attempts = FaultyAttempts(store.attempts, recorder, faults, holder=holder)
+        self.deadlines = FaultyTaskDeadlines(store.deadlines, recorder, faults)
         self.placement = FaultyTaskPlacement(store.placement, recorder, faults)
         self.workers = FaultyWorkers(store.workers, faults)
         self.executions = FaultyPayloads(store.executions, faults)

@@ -232,6 +232,8 @@ class SimulationHistory:
     lapsed: dict[AttemptRef, int] = field(default_factory=dict)
     reports: list[ReportRecord] = field(default_factory=list)
     cancelled: list[CancelRecord] = field(default_factory=list)
+    #: Tasks that were ended by their deadlines while they waited, and when on the wall clock.
+    deadline_ends: dict[TaskId, int] = field(default_factory=dict)
     #: The observed states of each task, in order.
     states: dict[TaskId, list[TaskState]] = field(default_factory=dict)
     #: Processes that a fault affected, and when on the monotonic clock.

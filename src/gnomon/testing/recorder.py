@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from gnomon.core.ids import run_id
 from gnomon.core.model import Overlap, Run, RunId, Schedule, ScheduleUid, Task, TaskId, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.deadlines import OverdueEnd
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.store import Store
@@ -159,6 +160,12 @@ class HistoryRecorder:
                     stopping=run is not None and run.cancel_requested_at is not None,
                 )
             )
+
+    async def ended_by_deadline(self, ends: Sequence[OverdueEnd]) -> None:
+        """Record tasks that were ended by their deadlines while they waited."""
+        for one in ends:
+            self._history.deadline_ends[one.task_id] = self._clock.now()
+        await self.look(one.run_id for one in ends)
 
     # ---- reading -----------------------------------------------------------------------------
 

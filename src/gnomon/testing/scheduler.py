@@ -201,9 +201,11 @@ class VirtualScheduler(SchedulerAssertions):
         *,
         key: str | None = None,
         force: bool = False,
+        deadline: Span | None = None,
     ) -> str:
         """Run a job now, even if it is paused, and return the execution id; Overlapping if its policy forbids it."""
-        done = await self._launcher.trigger(job, actor=_TESTER, input=input, key=key, force=force)
+        limit = None if deadline is None else span_ms("deadline", deadline)
+        done = await self._launcher.trigger(job, actor=_TESTER, input=input, key=key, force=force, deadline_ms=limit)
         await self._acted()
         return done.run_id
 

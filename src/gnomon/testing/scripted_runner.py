@@ -13,6 +13,7 @@ from gnomon.config.settings import Settings
 from gnomon.core.durations import duration_ms
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DAY_MS, Result
+from gnomon.core.runs.deadlines import deadline_text, earliest
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import Step
@@ -94,7 +95,7 @@ class _ScriptedAttempt(RunningAttempt):
 
     def __init__(self, assignment: Assignment, function: Function, *, timeout_ms: int, now: int) -> None:
         super().__init__(assignment, function, timeout_ms=timeout_ms, log=TaskLog(_MAX_LINES))
-        self._deadline_at = now + timeout_ms
+        self._deadline_at = earliest(now + timeout_ms, assignment.task.deadline_at)
 
     def facts(self) -> AttemptInfo:
         return attempt_info(self.assignment, deadline_at=self._deadline_at)
@@ -188,7 +189,12 @@ class ScriptedRunner:
             self._note(assignment)
             outcome = await self._outcome(assignment, script)
             lasts, timeout = next(script.takes), self._timeout_ms(assignment.step)
-            if lasts > timeout:
+            deadline_at = assignment.task.deadline_at
+            left = timeout + 1 if deadline_at is None else max(0, deadline_at - self._clock.now())
+            if deadline_at is not None and lasts >= left and left <= timeout:
+                text = deadline_text(deadline_at)
+                outcome, timeout = AttemptOutcome(result=Result.TIMED_OUT, error=text, past_deadline=True), left
+            elif lasts > timeout:
                 outcome = AttemptOutcome(result=Result.TIMED_OUT, error=f"took longer than {timeout / 1000:g} s")
             self._end_after(min(lasts, timeout), assignment, outcome)
 

@@ -13,6 +13,7 @@ from gnomon.ports.execution import Gate
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import HostLoad
 from gnomon.services.coordination import AlwaysHeldSingleton
+from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
@@ -43,7 +44,9 @@ SETTINGS = Settings(
     leader=LeaderSettings(ttl_ms=180_000, renew_interval_ms=60_000, claim_interval_ms=2_000),
     worker=WorkerSettings(lease_ms=180_000, poll_secs=120, slots=20),
     execution=ExecutionSettings(default_timeout_ms=300_000),
-    reconciler=ReconcilerSettings(poll_ms=60_000, dispatch_timeout_ms=120_000, pending_ms=300_000),
+    reconciler=ReconcilerSettings(
+        poll_ms=60_000, dispatch_timeout_ms=120_000, pending_ms=300_000, deadline_poll_ms=60_000
+    ),
 )
 
 
@@ -181,11 +184,21 @@ class SimulatedNode:
             lease=AlwaysHeldSingleton(),
             on_ready=lambda: self._hint("dispatcher"),
         )
+        deadline_enforcer = DeadlineEnforcer(
+            watch,
+            WorkflowCache(watch.jobs),
+            context.clock,
+            context.events,
+            settings,
+            lease=AlwaysHeldSingleton(),
+            on_ready=lambda: self._hint("dispatcher"),
+        )
         self._loops = {
             "ticker": _ServiceLoop(self._ticker.step),
             "dispatcher": _ServiceLoop(dispatcher.step),
             "worker": _ServiceLoop(worker.step),
             "reconciler": _ServiceLoop(reconciler.step),
+            "deadlines": _ServiceLoop(deadline_enforcer.step),
         }
         return worker
 

@@ -15,6 +15,8 @@ from gnomon.testing.history import ExecutionObservation, SimulationHistory
 
 #: How long an attempt continues after a stop request.
 _STOPPING_MS = (0, 100, 2_000)
+#: Longer than any attempt.
+_FOREVER_MS = 1 << 62
 _SNOOZES_MS = (5_000, 60_000, 200_000)
 
 
@@ -36,6 +38,10 @@ class ExecutionObserver:
     def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
         self._history = history
         self._clock = clock
+
+    def now(self) -> int:
+        """The time of the wall clock."""
+        return self._clock.now()
 
     def note(self, assignment: Assignment, worker: str, *, starts: bool, result: Result | None = None) -> None:
         """Record the start or the end of a function."""
@@ -120,18 +126,24 @@ class SimulatedRunner:
             if result is Result.SNOOZED and one.workflow.delivery is Delivery.AT_MOST_ONCE:
                 # A task that may be started only once does not snooze.
                 result = Result.SUCCEEDED
-            if lasts > timeout:
-                lasts, result = timeout, Result.TIMED_OUT
-            self._end_after(lasts, one, result)
+            left = self._left_ms(one)
+            if lasts > min(timeout, left):
+                lasts, result = min(timeout, left), Result.TIMED_OUT
+            self._end_after(lasts, one, result, past_deadline=left <= timeout)
 
-    def _end_after(self, ms: int, assignment: Assignment, result: Result) -> None:
+    def _left_ms(self, one: Assignment) -> int:
+        """The time until the deadline of the task, by the clock of the process; very long without one."""
+        at = one.task.deadline_at
+        return _FOREVER_MS if at is None else max(0, at - self._observer.now())
+
+    def _end_after(self, ms: int, assignment: Assignment, result: Result, *, past_deadline: bool = False) -> None:
         held = assignment.task.task_id, assignment.task.fence
 
         async def end() -> None:
             if self._running.get(held) is not assignment:
                 return
             if frozen := self._frozen_ms():
-                self._end_after(frozen, assignment, result)
+                self._end_after(frozen, assignment, result, past_deadline=past_deadline)
                 return
             if result is not Result.DENIED and self._rng.random() < self._workload.crash_probability.get(
                 assignment.step.function, 0
@@ -141,7 +153,7 @@ class SimulatedRunner:
             del self._running[held]
             if result is not Result.DENIED:
                 self._observer.note(assignment, self._worker, starts=False, result=result)
-            self._finished.append(Finished(assignment, self._outcome(result)))
+            self._finished.append(Finished(assignment, self._outcome(result, past_deadline=past_deadline)))
             self._on_finished()
 
         self._queue.after(ms, end)
@@ -149,10 +161,11 @@ class SimulatedRunner:
     def _crashes(self, assignment: Assignment) -> bool:
         return self._rng.random() < self._workload.crash_probability.get(assignment.step.function, 0)
 
-    def _outcome(self, result: Result) -> AttemptOutcome:
+    def _outcome(self, result: Result, *, past_deadline: bool) -> AttemptOutcome:
         if result is Result.SNOOZED:
             return AttemptOutcome(result=result, snooze_ms=self._rng.choice(_SNOOZES_MS))
-        return AttemptOutcome(result=result, error=None if result is Result.SUCCEEDED else f"simulated: {result}")
+        error = None if result is Result.SUCCEEDED else f"simulated: {result}"
+        return AttemptOutcome(result=result, error=error, past_deadline=past_deadline and result is Result.TIMED_OUT)
 
     def finished(self) -> Sequence[Finished]:
         """See Runner.finished."""

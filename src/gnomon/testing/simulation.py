@@ -104,7 +104,8 @@ class Simulation:
         faults = OperatorFaults(self.rng, self._context.chances, self)
         schedules = FaultySchedules(store.schedules, self._recorder, faults)
         runs = FaultyRuns(store.runs, self._recorder, faults)
-        self.schedules = ScheduleService(schedules, store.history, clock, ids, catchup_limit=self.history.catchup_limit)
+        limit = self.history.catchup_limit
+        self.schedules = ScheduleService(schedules, store.history, clock, ids, jobs=store.jobs, catchup_limit=limit)
         self.launcher = Launcher(runs, store.executions, store.jobs, schedules, clock, ids)
         self.executions = ExecutionService(
             runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements

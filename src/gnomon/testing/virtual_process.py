@@ -10,6 +10,7 @@ from gnomon.core.model import DAY_MS
 from gnomon.ports.runtime import Events
 from gnomon.ports.tasks import HostLoad
 from gnomon.services.coordination import AlwaysHeldSingleton
+from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.execution.reconciler import Reconciler
@@ -29,7 +30,9 @@ SETTINGS = Settings(
     leader=LeaderSettings(ttl_ms=_LONG_MS, renew_interval_ms=_LONG_MS // 3, claim_interval_ms=DAY_MS),
     worker=WorkerSettings(lease_ms=_LONG_MS, poll_secs=24 * 60 * 60, slots=10_000),
     execution=ExecutionSettings(),
-    reconciler=ReconcilerSettings(poll_ms=DAY_MS, dispatch_timeout_ms=_LONG_MS, running_timeout_ms=_LONG_MS),
+    reconciler=ReconcilerSettings(
+        poll_ms=DAY_MS, dispatch_timeout_ms=_LONG_MS, running_timeout_ms=_LONG_MS, deadline_poll_ms=DAY_MS
+    ),
 )
 
 
@@ -84,6 +87,7 @@ class VirtualProcess:
             "dispatcher": _ServiceTimer(dispatcher.step),
             "worker": _ServiceTimer(self._work),
             "reconciler": _ServiceTimer(self._reconciler.step),
+            "deadlines": _ServiceTimer(self._build_deadline_enforcer().step),
             "event_batcher": _ServiceTimer(self._batch_events),
         }
         self._queue.after(0, self._begin)
@@ -99,6 +103,17 @@ class VirtualProcess:
             taker=NoTaker(on_admitted=self._wake_worker),
             wake=self._wake_dispatcher,
             ticker_behind=lambda: False,
+        )
+
+    def _build_deadline_enforcer(self) -> DeadlineEnforcer:
+        return DeadlineEnforcer(
+            self._store,
+            self._workflow_cache,
+            self._clock,
+            self._events,
+            SETTINGS,
+            lease=AlwaysHeldSingleton(),
+            on_ready=self._wake_dispatcher,
         )
 
     def _build_worker(self) -> Worker:
@@ -118,6 +133,12 @@ class VirtualProcess:
 
     def _wake_dispatcher(self) -> None:
         self.wake("dispatcher")
+        self._check_deadlines()
+
+    def _check_deadlines(self) -> None:
+        """Look at deadlines, if there are any: new tasks may have earlier ones than those before."""
+        if self._store.state.tasks.limited:
+            self.wake("deadlines")
 
     def _wake_worker(self) -> None:
         self.wake("worker")
@@ -137,7 +158,7 @@ class VirtualProcess:
         await self._runner.run_pending()
         if self._runner.reported_count > reported:
             # Ended attempts free slots, so other tasks may be dispatched.
-            self.wake("dispatcher")
+            self._wake_dispatcher()
         return wait
 
     async def _batch_events(self) -> float:
@@ -154,6 +175,7 @@ class VirtualProcess:
         self._worker.check_soon()
         for part in ("ticker", "dispatcher", "worker", "event_batcher"):
             self.wake(part)
+        self._check_deadlines()
 
     def register_again(self) -> None:
         """Register the worker again, since its functions have changed."""

@@ -48,6 +48,7 @@ from gnomon.core.runs.admission import (
     within_action_limits,
 )
 from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
+from gnomon.core.runs.deadlines import OverdueEnd, first_spans
 from gnomon.core.runs.launch import (
     LaunchOutcome,
     LaunchRequest,
@@ -68,6 +69,7 @@ from gnomon.core.runs.outcomes import (
     complete_attempt,
     costs_nothing,
     dead_letter,
+    outcome_by_deadline,
     run_error,
     run_status,
     tick_status,
@@ -89,7 +91,7 @@ class MemoryRules:
     def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
-    def after_task_end(self, ended: TaskCompletion | Admission, error: str | None, now: int) -> None:
+    def after_task_end(self, ended: TaskCompletion | Admission | OverdueEnd, error: str | None, now: int) -> None:
         """Write the dead letter of a task that ended, and let its graph or run go on."""
         state = self._state
         task, run = state.tasks[ended.task_id], state.runs[ended.run_id]
@@ -215,8 +217,8 @@ class MemoryRules:
         states = {name: step_state(task) for name, task in tasks.items()}
         after = graph_progress(graph, states, cancelled=run.cancel_requested_at is not None)
         made = [
-            *next_tasks(run, after.ready, held=False, now=now),
-            *next_tasks(run, after.held, held=True, now=now),
+            *next_tasks(run, after.ready, graph, held=False, now=now),
+            *next_tasks(run, after.held, graph, held=True, now=now),
             *(skipped_task(run, one, now=now) for one in after.not_run),
         ]
         self._state.tasks.add(made)
@@ -262,6 +264,7 @@ class MemoryRules:
         """End a task that no worker carries out."""
         step = graph.step(held.step) or graph.steps[0]
         had = Assignment(task=held, run=self._state.runs[held.run_id], workflow=graph, step=step, input={})
+        outcome = outcome_by_deadline(held, outcome, now=now)
         self.end_attempt(complete_attempt(had, outcome, now=now, limits=GiveUpLimits()))
 
     def end_awaiting_step(self, run: Run, now: int) -> None:
@@ -586,7 +589,7 @@ class MemoryRules:
     def _add_run(self, run: Run, request: LaunchRequest, schedule: Schedule | None, now: int) -> None:
         state = self._state
         state.runs[run.run_id] = run
-        state.tasks.add(first_tasks(run, request.first_steps, now=now))
+        state.tasks.add(first_tasks(run, request.first_steps, now=now, spans_ms=request.first_spans_ms))
         if request.input is not None:
             state.payloads[run.run_id, "input"] = request.input
         for name in self.letters_of_execution(run.tenant, run.replay_of or ""):
@@ -611,7 +614,8 @@ class MemoryRules:
             if decision.starts_run:
                 made = run_record(before, decision, now=now)
                 state.runs[made.run_id] = made
-                state.tasks.add(first_tasks(made, before.spec.first_steps, now=now))
+                spans = first_spans(before.spec.deadlines)
+                state.tasks.add(first_tasks(made, before.spec.first_steps, now=now, spans_ms=spans))
         self._announce_ticks(before, verdict.decisions, now)
         if verdict.replaces:
             # The newest run replaces the others; their end may release it at once.

@@ -33,6 +33,8 @@ class TaskTable(MutableMapping[TaskId, Task]):
     def __init__(self) -> None:
         self._rows: dict[TaskId, Task] = {}
         self.live: dict[TaskId, Task] = {}
+        #: Those of them with a deadline.
+        self.limited: dict[TaskId, Task] = {}
 
     def __getitem__(self, task_id: TaskId) -> Task:
         return self._rows[task_id]
@@ -49,12 +51,16 @@ class TaskTable(MutableMapping[TaskId, Task]):
         self._rows[task.task_id] = task
         if task.state in TERMINAL:
             self.live.pop(task.task_id, None)
+            self.limited.pop(task.task_id, None)
         else:
             self.live[task.task_id] = task
+            if task.deadline_at is not None:
+                self.limited[task.task_id] = task
 
     def __delitem__(self, task_id: TaskId) -> None:
         del self._rows[task_id]
         self.live.pop(task_id, None)
+        self.limited.pop(task_id, None)
 
     def __iter__(self) -> Iterator[TaskId]:
         return iter(self._rows)

@@ -25,7 +25,13 @@ from gnomon.adapters.memory.schedules import (
 )
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.memory.stats import MemoryStoreStats
-from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTaskPlacement, MemoryTasks, MemoryWorkers
+from gnomon.adapters.memory.tasks import (
+    MemoryAttempts,
+    MemoryTaskDeadlines,
+    MemoryTaskPlacement,
+    MemoryTasks,
+    MemoryWorkers,
+)
 from gnomon.adapters.memory.tokens import MemoryTokens
 
 
@@ -59,6 +65,7 @@ class MemoryStore:
         self.rulings = MemoryRulings(state, shared)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)
+        self.deadlines = MemoryTaskDeadlines(state, shared)
         self.placement = MemoryTaskPlacement(state)
         self.workers = MemoryWorkers(state)
         self.singletons = MemorySingletonLeases(state)

@@ -1,7 +1,7 @@
 """Tasks in memory: admission, attempts, placement, and the workers. No method awaits, so each one is a transaction."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,12 +19,13 @@ from gnomon.core.runs.admission import (
     limited_rules,
     within_concurrency,
 )
+from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask, has_passed
 from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, is_stranded, lacks_common_function
-from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
+from gnomon.core.runs.states import ASSIGNED, WAITING, TaskState, WaitReason
 from gnomon.core.worker_ids import MOST_STARTS, enrolled_pool, identity_of
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -259,6 +260,57 @@ class MemoryAttempts:
         tasks = [(state.tasks[task_id], state.attempts[task_id, number]) for task_id, number in found[:limit]]
         page = [OpenAttempt(task=task, run=state.runs[task.run_id], attempt=attempt) for task, attempt in tasks]
         return OpenAttemptsPage(page, state.now())
+
+
+class MemoryTaskDeadlines:
+    """Implements TaskDeadlines."""
+
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
+        self._state = state
+        self._rules = rules
+
+    async def next_end_at(self, *, grace_ms: int) -> int | None:
+        """See TaskDeadlines.next_end_at."""
+        return min((end_at for end_at, _ in self._ends(grace_ms)), default=None)
+
+    async def overdue(self, now: int, *, grace_ms: int, after: QueuePosition, limit: int) -> Sequence[OverdueTask]:
+        """See TaskDeadlines.overdue."""
+        refuse_clock_ahead(now, self._state.now(), tolerance_ms=NODE_TOLERANCE_MS)
+        found = {(one.deadline_at or 0, one.task_id): one for end_at, one in self._ends(grace_ms) if end_at <= now}
+        return [self._overdue(found[place]) for place in sorted(found) if place > after][:limit]
+
+    def _ends(self, grace_ms: int) -> Iterator[tuple[int, Task]]:
+        """The tasks that are not over, each with the time at which it counts as past its deadline."""
+        for task in self._state.tasks.limited.values():
+            at = task.deadline_at or 0
+            if task.state in WAITING:
+                yield at, task
+            elif self._state.attempts[task.task_id, task.fence].worker != ENGINE:
+                yield at + grace_ms, task
+
+    def _overdue(self, task: Task) -> OverdueTask:
+        held = task.state in ASSIGNED
+        attempt = self._state.attempts[task.task_id, task.fence] if held else None
+        return OverdueTask(task=task, run=self._state.runs[task.run_id], attempt=attempt)
+
+    async def end_overdue(self, ends: Sequence[OverdueEnd], *, now: int) -> frozenset[TaskId]:
+        """See TaskDeadlines.end_overdue."""
+        refuse_clock_ahead(now, self._state.now(), tolerance_ms=NODE_TOLERANCE_MS)
+        return frozenset(one.task_id for one in ends if self._end(one, now))
+
+    def _end(self, one: OverdueEnd, now: int) -> bool:
+        task = self._state.tasks.get(one.task_id)
+        if (
+            task is None
+            or task.state not in WAITING
+            or task.fence != one.fence
+            or not has_passed(task.deadline_at, now)
+        ):
+            return False
+        self._state.tasks[task.task_id] = replace(task, state=one.state, note=one.note)
+        self._rules.give_back_untaken(task)
+        self._rules.after_task_end(one, one.note, now)
+        return True
 
 
 class MemoryTaskPlacement:

@@ -60,6 +60,7 @@ from gnomon.core.runs.dag import (
     step_state,
     topological_order,
 )
+from gnomon.core.runs.deadlines import OverdueEnd
 from gnomon.core.runs.launch import next_tasks, skipped_task, sub_run_id
 from gnomon.core.runs.outcomes import (
     Assignment,
@@ -68,6 +69,7 @@ from gnomon.core.runs.outcomes import (
     TaskCompletion,
     cancel_instead_of_retry,
     complete_attempt,
+    outcome_by_deadline,
     run_error,
     run_status,
 )
@@ -122,7 +124,7 @@ _ABOVE = bulk.statement(
 class EndedTask(NamedTuple):
     """A task that has ended, with its run as it was before."""
 
-    task: TaskCompletion | Admission
+    task: TaskCompletion | Admission | OverdueEnd
     run: Run
     error: str | None
     at: int
@@ -238,8 +240,8 @@ class _RunAdvance:
         """New tasks: of the steps that became ready, and of the steps that will not run."""
         run, now, after = self.of.run, self.of.at, self.after
         return (
-            *next_tasks(run, after.ready, held=False, now=now),
-            *next_tasks(run, after.held, held=True, now=now),
+            *next_tasks(run, after.ready, self.of.graph, held=False, now=now),
+            *next_tasks(run, after.held, self.of.graph, held=True, now=now),
             *(skipped_task(run, one, now=now) for one in after.not_run),
         )
 
@@ -274,7 +276,8 @@ def end_engine_tasks(conn: sa.Connection, ended_tasks: Sequence[EngineTaskEnd]) 
 def _completion(one: EngineTaskEnd) -> TaskCompletion:
     step = one.graph.step(one.task.step) or one.graph.steps[0]
     held = Assignment(task=one.task, run=one.run, workflow=one.graph, step=step, input={})
-    completion = complete_attempt(held, one.outcome, now=one.at, limits=GiveUpLimits())
+    outcome = outcome_by_deadline(one.task, one.outcome, now=one.at)
+    completion = complete_attempt(held, outcome, now=one.at, limits=GiveUpLimits())
     return completion if one.run.cancel_requested_at is None else cancel_instead_of_retry(completion)
 
 

@@ -83,7 +83,11 @@ class _LaunchBatch:
         self.too_late |= {run.run_id for run, _ in made if run.run_id not in added}
         made = [(run, request) for run, request in made if run.run_id in added]
         notify_runs(self._conn, lambda observer: observer.launched([run for run, _ in made]))
-        tasks = [task for run, request in made for task in first_tasks(run, request.first_steps, now=self._now)]
+        tasks = [
+            task
+            for run, request in made
+            for task in first_tasks(run, request.first_steps, now=self._now, spans_ms=request.first_spans_ms)
+        ]
         insert_tasks(self._conn, tasks)
         inputs = [(run.run_id, "input", request.input) for run, request in made if request.input is not None]
         bulk.insert_rows(self._conn, schema.payload, sealed_rows(self._conn, inputs))

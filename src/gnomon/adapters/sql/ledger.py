@@ -8,12 +8,13 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import announcements, bulk, schema
 from gnomon.adapters.sql.after_commit import notify_activity
 from gnomon.adapters.sql.cancellation import supersede
-from gnomon.adapters.sql.rows import SCHEDULE, run_row, tick_row
+from gnomon.adapters.sql.rows import LIMITED_RUN, SCHEDULE, limited_run_row, run_row, tick_row
 from gnomon.adapters.sql.transitions import insert_tasks
 from gnomon.adapters.sql.unreadable import NOT_KNOWN, UnreadableSchedules
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead, run_record, tick_record
-from gnomon.core.model import Schedule, ScheduleUid, Task, TickVerdict
+from gnomon.core.model import Run, Schedule, ScheduleUid, Task, TickVerdict
+from gnomon.core.runs.deadlines import first_spans
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import Terms
@@ -157,7 +158,8 @@ def _moved(verdict: TickVerdict) -> tuple[object, ...]:
 
 
 def _write_verdicts(conn: sa.Connection, verdicts: Sequence[TickVerdict], now: int, terms: Terms) -> None:
-    ticks, runs = [], []
+    ticks = []
+    runs: list[Run] = []
     tasks: list[Task] = []
     for verdict in verdicts:
         schedule = verdict.schedule
@@ -166,9 +168,12 @@ def _write_verdicts(conn: sa.Connection, verdicts: Sequence[TickVerdict], now: i
             ticks.append(tick_row(tick_record(schedule, decision, now=now, term=term)))
             if decision.starts_run:
                 new = run_record(schedule, decision, now=now)
-                runs.append(run_row(new))
-                tasks += first_tasks(new, schedule.spec.first_steps, now=now)
+                runs.append(new)
+                spec = schedule.spec
+                tasks += first_tasks(new, spec.first_steps, now=now, spans_ms=first_spans(spec.deadlines))
     bulk.insert_rows(conn, schema.tick, ticks)
-    bulk.insert_rows(conn, schema.run, runs)
+    bulk.insert_rows(conn, schema.run, [run_row(new) for new in runs if new.deadline_at is None])
+    limited = [limited_run_row(new) for new in runs if new.deadline_at is not None]
+    bulk.insert_rows(conn, schema.run, limited, LIMITED_RUN)
     insert_tasks(conn, tasks)
     announcements.write_tick_decisions(conn, verdicts, now)

@@ -45,7 +45,7 @@ from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, StoredRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import Workflow
+from gnomon.core.runs.workflow import RunDeadlines, Workflow
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
@@ -78,6 +78,7 @@ _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
 _FACTS = msgspec.json.Decoder(AnnouncementFacts)
 _CONSTRAINTS = msgspec.json.Decoder(Constraints)
+_DEADLINES = msgspec.json.Decoder(RunDeadlines)
 _CORRECTION = msgspec.json.Decoder(MarkCorrection)
 _EXCEPTIONS = msgspec.json.Decoder(tuple[tuple[int, int | None], ...])
 
@@ -162,6 +163,7 @@ def _spec_row(spec: Spec) -> tuple[Any, ...]:
         _exceptions_text(spec.exceptions) if spec.exceptions else None,
         spec.origin,
         spec.orphaned,
+        None if spec.deadlines is None else msgspec.json.encode(spec.deadlines).decode(),
     )
 
 
@@ -191,7 +193,7 @@ def _options_text(trigger: Cron | Every | At | OnDemand | OnEvent) -> str | None
 def _spec_of(row: Row) -> Spec:
     values = row[_TRIGGER_ENDS:]
     workflow_id, version, user_id, steps, start_at, end_at, overlap, catchup = values[:8]
-    jitter, grace, window, cap, queue, ahead, once, options, exceptions, origin, orphaned = values[8:]
+    jitter, grace, window, cap, queue, ahead, once, options, exceptions, origin, orphaned, deadlines = values[8:]
     return Spec(
         trigger=_trigger_of(*row[:_TRIGGER_ENDS], options),
         workflow_id=workflow_id,
@@ -213,6 +215,7 @@ def _spec_of(row: Row) -> Spec:
         exceptions=_exceptions_of(exceptions) if exceptions else (),
         origin=origin or "",
         orphaned=bool(orphaned),
+        deadlines=_DEADLINES.decode(deadlines) if deadlines else None,
     )
 
 
@@ -405,7 +408,18 @@ _STATES, _WAITS = _by_value(TaskState), _by_value(WaitReason)
 #: The columns of a new run.
 NEW_RUN = tuple(column.name for column in RUN[: Run.__struct_fields__.index("started_at")])
 #: The columns of a new run that was requested, not started by a tick.
-REQUESTED_RUN = (*NEW_RUN, "idempotency_key", "replay_of", "parent_task", "depth", "actor", "root_run_id")
+REQUESTED_RUN = (
+    *NEW_RUN,
+    "idempotency_key",
+    "replay_of",
+    "parent_task",
+    "depth",
+    "actor",
+    "root_run_id",
+    "deadline_at",
+)
+#: The columns of a new run with a deadline.
+LIMITED_RUN = (*NEW_RUN, "deadline_at")
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -437,14 +451,20 @@ def requested_run_row(run: Run) -> tuple[Any, ...]:
         run.depth,
         run.actor,
         run.root_run_id,
+        run.deadline_at,
     )
+
+
+def limited_run_row(run: Run) -> tuple[Any, ...]:
+    """A new run with a deadline as a row of LIMITED_RUN."""
+    return (*run_row(run), run.deadline_at)
 
 
 def run_of(row: Row) -> Run:
     """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
-    parent_task, depth, actor, root_run_id = row[19:]
+    parent_task, depth, actor, root_run_id, deadline_at = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -471,6 +491,7 @@ def run_of(row: Row) -> Run:
         # Runs of older programs have none.
         actor=actor or "",
         root_run_id=root_run_id,
+        deadline_at=deadline_at,
     )
 
 
@@ -494,8 +515,8 @@ def task_row(task: Task) -> tuple[Any, ...]:
 #: The columns of a new task in a graph, and of a new item. Most tasks need neither.
 NEW_STEP = (*(column.name for column in TASK[:8]), "note", "skipped", "upstream_failed")
 NEW_ITEM = (*(column.name for column in TASK[:8]), "parent", "item", "has_input")
-#: The values of the last columns of a task that is in no graph and has no constraints.
-_PLAIN = (None, None, False, False, 0, 0, None)
+#: The values of the last columns of a task that is in no graph and has neither constraints nor a deadline.
+_PLAIN = (None, None, False, False, 0, 0, None, None)
 
 
 def step_row(task: Task) -> tuple[Any, ...]:
@@ -531,7 +552,7 @@ def task_of(row: Row) -> Task:
 
 
 def _with_rare_columns(task: Task, row: Row) -> Task:
-    parent, item, skipped, upstream_failed, open_items, failed_items, constraints = row
+    parent, item, skipped, upstream_failed, open_items, failed_items, constraints, deadline_at = row
     return replace(
         task,
         parent=parent,
@@ -541,6 +562,7 @@ def _with_rare_columns(task: Task, row: Row) -> Task:
         open_items=open_items,
         failed_items=failed_items,
         constraints=None if constraints is None else constraints_of(constraints),
+        deadline_at=deadline_at,
     )
 
 

@@ -20,6 +20,7 @@ HELD = "state = 'PENDING' AND wait_reason = 'deps'"
 SCHEDULED = "state = 'SCHEDULED'"
 TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
 CONSTRAINED = "constraints IS NOT NULL AND state IN ('SCHEDULED', 'DISPATCHED', 'RUNNING')"
+LIMITED = "deadline_at IS NOT NULL AND state IN ('PENDING', 'APPROVAL_REQUIRED', 'SCHEDULED', 'DISPATCHED', 'RUNNING')"
 OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
@@ -93,6 +94,8 @@ schedule = sa.Table(
     sa.Column("spread_until", InstantType),
     # The newest planned time of a tick that had a run and was removed by retention. A Schedule does not have it.
     sa.Column("ticks_removed_until", InstantType),
+    # How long runs and their first tasks may take, as JSON; null without a limit.
+    sa.Column("deadlines", sa.Text),
     partial_index("schedule_name", "tenant", "schedule_id", where="deleted_at IS NULL", unique=True),
     # In the order in which due schedules are read: a page needs no sort
     # even if a hundred thousand are due at one instant.
@@ -177,6 +180,7 @@ run = sa.Table(
     sa.Column("depth", sa.Integer, nullable=False, server_default="0"),
     sa.Column("actor", NameType),
     sa.Column("root_run_id", NameType),
+    sa.Column("deadline_at", InstantType),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
@@ -223,6 +227,7 @@ task = sa.Table(
     sa.Column("policy_rule", NameType),
     sa.Column("request_digest", sa.LargeBinary),
     sa.Column("constraints", sa.Text),
+    sa.Column("deadline_at", InstantType),
     # Finds the steps of a run without reading their items, of which there may be a hundred thousand.
     sa.Index("task_of_run", "run_id", "parent", "item"),
     partial_index("task_held", "parent", "item", where=HELD),
@@ -234,6 +239,7 @@ task = sa.Table(
     partial_index("task_unroutable", "unroutable_since", "task_id", where=UNROUTABLE),
     partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
     partial_index("task_constrained", "policy_rule", where=CONSTRAINED),
+    partial_index("task_limited", "deadline_at", "task_id", where=LIMITED),
 )
 
 attempt = sa.Table(

@@ -30,7 +30,14 @@ from gnomon.adapters.sql.repositories.runs import (
     SqlRunTasks,
 )
 from gnomon.adapters.sql.repositories.schedules import SqlJobs, SqlLedger, SqlScheduleHistory, SqlSchedules, SqlShards
-from gnomon.adapters.sql.repositories.tasks import SqlActionCounts, SqlAttempts, SqlTaskPlacement, SqlTasks, SqlWorkers
+from gnomon.adapters.sql.repositories.tasks import (
+    SqlActionCounts,
+    SqlAttempts,
+    SqlTaskDeadlines,
+    SqlTaskPlacement,
+    SqlTasks,
+    SqlWorkers,
+)
 from gnomon.adapters.sql.schedules import retire_one_shot
 from gnomon.adapters.sql.stats import SqlStoreStats
 from gnomon.adapters.sql.transactions import Transactions
@@ -88,6 +95,7 @@ class SqlStore:
         self.tasks = SqlTasks(transactions)
         self.actions = SqlActionCounts(transactions)
         self.attempts = SqlAttempts(transactions)
+        self.deadlines = SqlTaskDeadlines(transactions)
         self.placement = SqlTaskPlacement(transactions)
         self.workers = SqlWorkers(transactions)
         self.singletons = SqlSingletonLeases(transactions)

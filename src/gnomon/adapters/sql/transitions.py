@@ -82,7 +82,11 @@ def insert_tasks(
     row_of: Callable[[Task], tuple[Any, ...]] = task_row,
     columns: tuple[str, ...] = (),
 ) -> None:
-    """Insert new tasks, each as the row that `row_of` makes of it."""
+    """Insert new tasks, each as the row that `row_of` makes of it; those with deadlines in a statement of their own."""
     for task in tasks:
         check_initial(task.task_id, task.state)
-    bulk.insert_rows(conn, schema.task, [row_of(task) for task in tasks], columns)
+    bulk.insert_rows(conn, schema.task, [row_of(task) for task in tasks if task.deadline_at is None], columns)
+    limited = [(*row_of(task), task.deadline_at) for task in tasks if task.deadline_at is not None]
+    if limited:
+        names = columns or tuple(column.name for column in schema.task.columns)[: len(limited[0]) - 1]
+        bulk.insert_rows(conn, schema.task, limited, (*names, "deadline_at"))

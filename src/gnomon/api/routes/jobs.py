@@ -26,8 +26,9 @@ from gnomon.api.route import (
 )
 from gnomon.core import responses
 from gnomon.core.jobs.job import Job, read_job
-from gnomon.core.jobs.json_schema import job_schema
+from gnomon.core.jobs.json_schema import deadline_fields, job_schema
 from gnomon.core.jobs.origins import with_origin
+from gnomon.core.jobs.steps import DEADLINE_FIELDS, read_deadline
 from gnomon.core.model import MINUTE_MS, Schedule, Tick, TickKind, TickStatus
 from gnomon.core.responses import Page
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
@@ -49,7 +50,9 @@ TRIGGER_SCHEMA = {
             "type": "boolean",
             "description": "Start even if another execution is active, whatever the overlap policy.",
         },
+        **deadline_fields("How long the execution may take, with all waits and retries; the job may say less."),
     },
+    "not": {"required": ["deadline", "budget"]},
 }
 
 
@@ -197,7 +200,7 @@ async def delete(call: ApiCall) -> Reply:
 
 async def trigger(call: ApiCall) -> Reply:
     """Start an execution of a job now, even if the job is paused."""
-    fields = body_fields(call.body, "input", "force")
+    fields = body_fields(call.body, "input", "force", *DEADLINE_FIELDS)
     done = await call.services.launcher.trigger(
         call.path["name"],
         actor=call.actor,
@@ -206,6 +209,7 @@ async def trigger(call: ApiCall) -> Reply:
         key=call.key,
         source=call.source,
         tenant=call.tenant,
+        deadline_ms=read_deadline(fields),
     )
     call.services.changed()
     return Reply(body=presenters.launch_response(done), status=202)

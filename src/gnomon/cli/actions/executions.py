@@ -265,6 +265,7 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         ("planned", format_instant(run.planned_at, zone)),
         ("started", format_instant(run.started_at, zone)),
         ("completed", format_instant(run.completed_at, zone)),
+        ("deadline", format_instant(run.deadline_at, zone)),
         ("took", format_duration(run.duration_ms)),
         ("cost", amount_text(run.cost)),
         ("error", run.error or ""),

@@ -302,14 +302,22 @@ def _print_times(title: str, times: list[datetime], zone: str) -> None:
     print_table([title], [row[:1] for row in rows]) if in_utc else print_table([title, "utc"], rows)
 
 
-def trigger(
-    name: str, given: str | None, target: Target, form: Format, *, key: str | None, force: bool, wait: bool
+def trigger(  # noqa: PLR0913 - the options of the command
+    name: str,
+    given: str | None,
+    target: Target,
+    form: Format,
+    *,
+    key: str | None,
+    force: bool,
+    wait: bool,
+    deadline: str | None = None,
 ) -> bool:
     """Start a run of a job; with `wait`, return whether it completed."""
     job_input = json_option("--input", given)
 
     async def work(gateway: Gateway) -> ExecutionDetail | None:
-        done = await gateway.send(requests.trigger(name, job_input, key=key, force=force))
+        done = await gateway.send(requests.trigger(name, job_input, key=key, force=force, deadline=deadline))
         if form is Format.TABLE:
             echo(await accepted_text(gateway, done))
             sys.stdout.flush()

@@ -128,12 +128,13 @@ def _recorded_durations(database: str, target: Target, jobs: Sequence[Job]) -> d
 
 
 def _timeouts(jobs: Sequence[Job], settings: Settings) -> Iterator[tuple[str, int]]:
-    """The timeout of each job that has a single step, in milliseconds."""
+    """The timeout of each job that has a single step, or its deadline if that is shorter, in milliseconds."""
     for job in jobs:
         if job.workflow.is_single_step:
             [step] = job.workflow.steps
             usual = settings.shell.timeout_ms if step.is_command else settings.execution.default_timeout_ms
-            yield job.name, step.timeout_ms or usual
+            spans = (step.timeout_ms or usual, job.workflow.deadline_ms, step.deadline_ms)
+            yield job.name, min(one for one in spans if one is not None)
 
 
 def _find_clock_changes(jobs: Sequence[Job], start_at: int, until: int) -> Iterator[ClockChangeImpact]:

@@ -155,6 +155,10 @@ def trigger_job(
     ] = None,
     key: Key = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run even if another run is active.")] = False,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="SPAN", help="End the run after this time, such as 10m, whatever it does."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run ends; exit with 1 if it fails.")] = False,
     database: Database = None,
     config: Config = None,
@@ -164,7 +168,8 @@ def trigger_job(
     from gnomon.cli.actions.jobs import trigger
     from gnomon.cli.target import Target
 
-    if not trigger(name, given, Target(database, config), output, key=key, force=force, wait=wait):
+    target = Target(database, config)
+    if not trigger(name, given, target, output, key=key, force=force, wait=wait, deadline=deadline):
         raise typer.Exit(1)
 
 

@@ -179,6 +179,16 @@ class WaitingTaskFacts:
         return "" if self._last is None or self._last.started_at is None else self._clocks(self._last.started_at)
 
     @property
+    def deadline(self) -> str:
+        """A sentence about its deadline, if it has one."""
+        at = self._task.deadline_at
+        if at is None:
+            return ""
+        if at <= self._now:
+            return f" Its deadline was {self._clocks(at)}: it is about to be ended."
+        return f" If it is not over by {self._clocks(at)}, its deadline, it is ended."
+
+    @property
     def lease(self) -> str:
         """A remark if the lease of its worker has expired."""
         if self._last is None or self._last.lease_until > self._now:
@@ -213,8 +223,9 @@ def explain_waits(evidence: JobEvidence, run: Run, clocks: TimeFormatter, *, now
 def _sentence(evidence: JobEvidence, run: Run, task: Task, clocks: TimeFormatter, now: int) -> str:
     facts = WaitingTaskFacts(evidence, run, task, clocks, now=now)
     if facts.worker == ENGINE and task.state is TaskState.RUNNING:
-        return _fan_out_sentence(task, facts)
-    return WAIT_SENTENCES[task.wait_reason if task.state is TaskState.PENDING else task.state].format(it=facts)
+        return _fan_out_sentence(task, facts) + facts.deadline
+    sentence = WAIT_SENTENCES[task.wait_reason if task.state is TaskState.PENDING else task.state]
+    return sentence.format(it=facts) + facts.deadline
 
 
 def _fan_out_sentence(task: Task, facts: WaitingTaskFacts) -> str:

@@ -95,4 +95,4 @@ def _spec(path: str, trigger: Mapping[str, Any], workflow: Workflow, defaults: D
         raise schedule_field_error(
             FieldReader(words, words, path=path), "cron_expr" if "cron_expr" in words else "schedule", error
         ) from None
-    return replace(spec, first_steps=workflow.first_steps)
+    return replace(spec, first_steps=workflow.first_steps, deadlines=workflow.deadlines)

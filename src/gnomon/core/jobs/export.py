@@ -96,6 +96,7 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
     else:
         yield from _step(workflow.steps[0])
     yield from _unless("max_parallel", workflow.max_parallel, None).items()
+    yield from _duration_unless("deadline", workflow.deadline_ms, None).items()
     yield from _unless("input", workflow.input, {}).items()
     yield from _unless("input_schema", workflow.input_schema, None).items()
     if workflow.delivery is not Delivery.AT_LEAST_ONCE:
@@ -155,6 +156,7 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     yield from _duration_unless("delay", step.delay_ms, None).items()
     yield from _unless("delay_until", step.delay_until, None).items()
     yield from _duration_unless("timeout", step.timeout_ms, None).items()
+    yield from _duration_unless("deadline", step.deadline_ms, None).items()
     if step.retry is not None:
         yield "retry", _retry(step.retry)
     if step.isolation is not Isolation.NONE:

@@ -117,6 +117,7 @@ def _spec(fields: FieldReader, workflow: Workflow, defaults: Defaults, now: int)
         workflow_id=workflow.workflow_id,
         workflow_version=workflow.version,
         first_steps=workflow.first_steps,
+        deadlines=workflow.deadlines,
         user_id=fields.text("user_id", ""),
         start_at=start,
         end_at=end,

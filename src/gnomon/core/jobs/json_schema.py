@@ -45,6 +45,7 @@ from gnomon.core.jobs.steps import (
     DELAY_FIELDS,
     ENV_NAME,
     LARGEST_MULTIPLIER,
+    LONGEST_DEADLINE_MS,
     LONGEST_DELAY_MS,
     LONGEST_RETENTION_DAYS,
     LONGEST_RISK_WORD,
@@ -103,6 +104,7 @@ def job_schema() -> _Schema:
             {"not": {"required": ["http", "isolation"]}},
             {"not": {"required": ["agent", "max_parallel"]}},
             {"not": {"required": ["agent", "isolation"]}},
+            {"not": {"required": ["deadline", "budget"]}},
             *({"not": {"required": ["function", field]}} for field in SANDBOX_FIELDS),
             {
                 "if": {"required": ["lock"], "properties": {"lock": {"const": True}}},
@@ -131,6 +133,7 @@ def _job_fields() -> _Schema:
             "description": "Steps that depend on each other, instead of one function.",
         },
         "max_parallel": _whole(1, MOST_PARALLEL, "How many steps of a run may run at once."),
+        **deadline_fields("How long a run may take, from when it is due, with all waits and retries."),
         "input_schema": {"type": "object", "description": "A JSON Schema that inputs must satisfy."},
         "delivery": _one_of(Delivery, "Whether a lost attempt is retried."),
         "lock": _flag("Runs exclude each other by a lock that other programs can see; implies overlap skip."),
@@ -268,6 +271,15 @@ def _work_fields() -> _Schema:
     }
 
 
+def deadline_fields(about: str) -> _Schema:
+    """The schema of a deadline, under its two names."""
+    budget = {"deadline_ms": _whole(1, LONGEST_DEADLINE_MS, "The same, in milliseconds.")}
+    return {
+        "deadline": _duration(about),
+        "budget": {**_mapping("The same as deadline.", budget), "required": ["deadline_ms"]},
+    }
+
+
 def _risk_fields() -> _Schema:
     word = {"type": "string", "minLength": 1, "maxLength": LONGEST_RISK_WORD}
     return {
@@ -372,6 +384,7 @@ def _step_schema() -> _Schema:
                 for field in ("input", "isolation")
             ),
             {"not": {"required": ["delay", "delay_sec"]}},
+            {"not": {"required": ["deadline", "budget"]}},
         ],
         "dependentRequired": {
             "max_parallel": ["foreach"],
@@ -399,6 +412,7 @@ def _step_fields() -> _Schema:
             "description": "A list, or a reference to one: the step runs once for each item.",
         },
         "max_parallel": _whole(1, MOST_PARALLEL, "How many items run at once."),
+        **deadline_fields("How long it may take, from when it is due, with all waits and retries."),
         "delay": _duration("How long to wait before it starts."),
         "delay_sec": _number(
             SHORTEST_DELAY_SECONDS, LONGEST_DELAY_MS // 1000, "The same as delay, as a number of seconds."

@@ -50,20 +50,25 @@ MOST_VARIABLES = 200
 ENV_NAME = re.compile(r"(?!GNOMON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: The fields that rules of the policy match, besides others.
 RISK_FIELDS = ("capability", "risk_tags")
+#: The deadline of a job or step, under its two names.
+DEADLINE_FIELDS = ("deadline", "budget")
 #: The fields about attempts; a job may set them for all of its steps.
 _TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS, "breaker")
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "dag",
-    "max_parallel", "input", "input_schema", *_TRY_FIELDS, "delivery", "lock", "dead_letter", "retention", "ping",
-    "announce",
+    "max_parallel", "input", "input_schema", *_TRY_FIELDS, *DEADLINE_FIELDS, "delivery", "lock", "dead_letter",
+    "retention", "ping", "announce",
 )  # fmt: skip
 STEP_FIELDS = (
     "step", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "workflow", "depends_on", "when", "if",
-    "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS,
+    "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS, *DEADLINE_FIELDS,
 )  # fmt: skip
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
 LONGEST_DELAY_MS = 366 * DAY_MS
+LONGEST_DEADLINE_MS = 366 * DAY_MS
+#: The other name of a deadline: a number of milliseconds.
+BUDGET_FIELDS = ("deadline_ms",)
 SHORTEST_DELAY_SECONDS = 0.001
 #: A step with one of these fields may have no action: it only waits.
 DELAY_FIELDS = ("delay", "delay_sec", "delay_until")
@@ -112,6 +117,7 @@ def read_workflow(fields: FieldReader) -> Workflow:
         delivery=delivery,
         dead_letter=fields.flag("dead_letter", default=False),
         max_parallel=_max_parallel(fields, "dag"),
+        deadline_ms=read_deadline(fields),
         lock=fields.flag("lock", default=False),
         **_retention(fields),
         ping=_read_ping(fields),
@@ -201,6 +207,7 @@ def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
         max_parallel=_max_parallel(fields, "foreach"),
         delay_ms=_delay_ms(fields),
         delay_until=_delay_until(fields),
+        deadline_ms=read_deadline(fields),
         **_read_action(fields, inherited),
     )
 
@@ -326,6 +333,16 @@ def _max_parallel(fields: FieldReader, many: str) -> int | None:
     if many not in fields:
         raise fields.refused("max_parallel", f"means nothing without {many}")
     return fields.whole("max_parallel", 1, low=1, high=MOST_PARALLEL)
+
+
+def read_deadline(fields: FieldReader) -> int | None:
+    """The deadline of a job, step or run: `deadline`, or `budget.deadline_ms` as other programs write it."""
+    if "budget" not in fields:
+        return fields.duration("deadline", 0, low=1, high=LONGEST_DEADLINE_MS) or None
+    _refuse_beside(fields, "deadline", "budget", "say one of them")
+    budget = FieldReader(fields["budget"], BUDGET_FIELDS, path=fields.at("budget"))
+    budget.required("deadline_ms")
+    return budget.whole("deadline_ms", 0, low=1, high=LONGEST_DEADLINE_MS)
 
 
 def _delay_ms(fields: FieldReader) -> int | None:

@@ -28,6 +28,7 @@ from gnomon.core.model import (
     TickStatus,
     TickVerdict,
 )
+from gnomon.core.runs.deadlines import planned_run_deadline
 from gnomon.errors import ClockAhead
 
 #: How far the clock of a node that edits or admits may be ahead of the store's: nodes follow that clock so closely.
@@ -413,6 +414,7 @@ def run_record(schedule: Schedule, decision: Decision, *, now: int) -> Run:
         planned_at=decision.planned_at,
         fire_at=decision.fire_at or decision.planned_at,
         created_at=now,
+        deadline_at=planned_run_deadline(spec.deadlines, created_at=now, planned_at=decision.planned_at),
     )
 
 

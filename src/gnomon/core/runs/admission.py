@@ -21,6 +21,7 @@ from gnomon.core.policy.ruling import (
     refused_by_commands,
     ruling_text,
 )
+from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
@@ -472,6 +473,13 @@ def too_many_sub_run_tasks(waiting: ReadyTask, fan_out: FanOut, most: int, *, no
         f" {most} together (execution.max_sub_run_tasks)"
     )
     return bad_input_admission(waiting, fan_out.graph, reason, now=now)
+
+
+def overdue_admission(waiting: ReadyTask, workflow: Workflow, *, now: int) -> Admission:
+    """The admission of a task whose deadline has passed: it ends."""
+    note = f"{deadline_text(waiting.task.deadline_at or now)} before it could begin"
+    made = _admission(waiting, TaskState.TIMEOUT, now, note=note, dead_letter=DEADLINE_EXCEEDED)
+    return replace(made, **_workflow_fields(workflow))
 
 
 def _workflow_fields(workflow: Workflow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import RunId, RunSource, Schedule, ScheduleUid
+from gnomon.core.runs.deadlines import first_spans
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 
 
@@ -189,7 +190,12 @@ def _launch(backfill: Backfill, schedule: Schedule, planned_at: int, now: int) -
     run = new_requested_run(
         run_id, schedule, source=RunSource.BACKFILL, now=now, actor=backfill.actor, user_id=backfill.actor
     )
-    return LaunchRequest(run=replace(run, planned_at=planned_at), first_steps=schedule.spec.first_steps, force=True)
+    return LaunchRequest(
+        run=replace(run, planned_at=planned_at),
+        first_steps=schedule.spec.first_steps,
+        first_spans_ms=first_spans(schedule.spec.deadlines),
+        force=True,
+    )
 
 
 def _entry(backfill: Backfill, at: int, reason: BackfillTickReason, run_id: RunId | None, now: int) -> BackfillTick:

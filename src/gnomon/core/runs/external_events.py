@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gnomon.core.instants import instant_of
 from gnomon.core.model import RunId, RunSource, Schedule, ScheduleUid
+from gnomon.core.runs.deadlines import first_spans
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, keyed_run_id, new_requested_run
 from gnomon.core.runs.secret_text import escape_data, escape_json
 from gnomon.core.triggers import OnEvent
@@ -164,7 +165,12 @@ def launch_for_events(
     actors = {one.event.actor for one in events}
     actor = actors.pop() if len(actors) == 1 else ""
     run = new_requested_run(run_id, schedule, source=RunSource.EVENT, now=now, actor=actor, key=first.key)
-    return LaunchRequest(run=run, first_steps=schedule.spec.first_steps, input=msgspec.json.encode(merged))
+    return LaunchRequest(
+        run=run,
+        first_steps=schedule.spec.first_steps,
+        first_spans_ms=first_spans(schedule.spec.deadlines),
+        input=msgspec.json.encode(merged),
+    )
 
 
 _KINDS = {

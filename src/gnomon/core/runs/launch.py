@@ -1,6 +1,6 @@
 """Launching runs: requests without a tick (API, CLI, dead letter, event), first tasks of a run, and the run queue."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import assert_never
@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from gnomon.core.ids import task_id
 from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule, Spec, Task, TaskId
+from gnomon.core.runs.deadlines import NO_DEADLINES, run_deadline, task_deadline
 from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Workflow
 
 
 class LaunchOutcome(StrEnum):
@@ -32,6 +34,8 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
 
     run: Run
     first_steps: tuple[str, ...]
+    #: How long the tasks of the first steps may take, by step.
+    first_spans_ms: Mapping[str, int] = NO_DEADLINES
     #: The input of the run, as JSON; None for the workflow's own input.
     input: bytes | None = None
     #: Start it in parallel to others, whatever the overlap policy.
@@ -59,7 +63,7 @@ def decide_launch(
             assert_never(spec.overlap)
 
 
-def new_requested_run(
+def new_requested_run(  # noqa: PLR0913 - everything that a caller may choose
     run_id: RunId,
     schedule: Schedule,
     *,
@@ -68,8 +72,14 @@ def new_requested_run(
     actor: str = "",
     key: str | None = None,
     user_id: str = "",
+    deadline_ms: int | None = None,
 ) -> Run:
-    """A run of a schedule's workflow, requested now by the actor, on behalf of the user."""
+    """A run of a schedule's workflow, requested now by the actor, on behalf of the user.
+
+    `deadline_ms` is how long it may take at most, if its job does not say less.
+    """
+    spans = schedule.spec.deadlines
+    own = None if spans is None else run_deadline(spans.run_ms, created_at=now, planned_at=now)
     return Run(
         run_id=run_id,
         tenant=schedule.tenant,
@@ -86,11 +96,14 @@ def new_requested_run(
         created_at=now,
         idempotency_key=key,
         actor=actor,
+        deadline_at=run_deadline(deadline_ms, created_at=now, planned_at=now, inherited=own),
     )
 
 
-def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ...]:
-    """The tasks of the steps that depend on no other step."""
+def first_tasks(
+    run: Run, steps: tuple[str, ...], *, now: int, spans_ms: Mapping[str, int] = NO_DEADLINES
+) -> tuple[Task, ...]:
+    """The tasks of the steps that depend on no other step. `spans_ms` is how long they may take, by step."""
     wait = WaitReason.QUEUE if run.queued else WaitReason.DELAY if run.fire_at > now else WaitReason.READY
     return tuple(
         Task(
@@ -102,6 +115,7 @@ def first_tasks(run: Run, steps: tuple[str, ...], *, now: int) -> tuple[Task, ..
             wait_reason=wait,
             available_at=run.fire_at,
             created_at=now,
+            deadline_at=task_deadline(run, spans_ms.get(step), created_at=now) if spans_ms else run.deadline_at,
         )
         for step in steps
     )
@@ -120,13 +134,19 @@ def skipped_task(run: Run, why: SkippedStep, *, now: int) -> Task:
     """The task of a step that will not run: over from the start, with a note that says why."""
     [task] = first_tasks(run, (why.step,), now=now)
     failed = why.upstream_failed
-    return replace(task, state=TaskState.CANCELLED, note=why.note, skipped=not failed, upstream_failed=failed)
+    return replace(
+        task, state=TaskState.CANCELLED, note=why.note, skipped=not failed, upstream_failed=failed, deadline_at=None
+    )
 
 
-def next_tasks(run: Run, steps: Sequence[str], *, held: bool, now: int) -> tuple[Task, ...]:
+def next_tasks(run: Run, steps: Sequence[str], graph: Workflow, *, held: bool, now: int) -> tuple[Task, ...]:
     """The tasks of steps whose dependencies are over; `held` ones wait because of `max_parallel`."""
+    if not steps:
+        return ()
     wait = WaitReason.DEPS if held else WaitReason.READY
-    return tuple(replace(task, available_at=now, wait_reason=wait) for task in first_tasks(run, tuple(steps), now=now))
+    spans = {one.name: one.deadline_ms for one in graph.steps if one.deadline_ms is not None}
+    made = first_tasks(run, tuple(steps), now=now, spans_ms=spans)
+    return tuple(replace(task, available_at=now, wait_reason=wait) for task in made)
 
 
 def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
@@ -144,6 +164,7 @@ def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tupl
             created_at=now,
             parent=parent.task_id,
             item=number,
+            deadline_at=parent.deadline_at,
         )
         for number in range(count)
     )

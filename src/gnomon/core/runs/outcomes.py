@@ -27,6 +27,7 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.named_breakers import BreakerUse
+from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
 from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.task_breakers import breaker_use
@@ -89,6 +90,8 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     waited_for_slot: bool = False
     #: It was cancelled or given up before its function or program began.
     never_began: bool = False
+    #: It was ended because its task has passed its deadline.
+    past_deadline: bool = False
     #: The reason for which the output is held back.
     quarantine: str | None = None
     #: The end of the lease that was found expired. If the lease was renewed since, the attempt is not lost.
@@ -170,6 +173,10 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
     task, result = held.task, outcome.result
     lost, undispatched = result is Result.LOST, result is Result.NEVER_STARTED and not outcome.waited_for_slot
     after = _after(held, outcome, limits)
+    error = outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state))
+    if task.deadline_at is not None and _ends_by_deadline(task.deadline_at, outcome, after, now):
+        after = _NextState(TaskState.TIMEOUT, dead_letter=DEADLINE_EXCEEDED)
+        error = deadline_error(task.deadline_at, error)
     allowed = None if task.constraints is None else task.constraints.max_output_bytes
     output = outcome.output
     return TaskCompletion(
@@ -185,7 +192,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         losses=task.losses + lost,
         routings=task.routings + undispatched,
         ended_at=now,
-        error=outcome.quarantine or outcome.error or _NO_SNOOZE.get((result, after.state)),
+        error=error,
         output=output if output is None or allowed is None else bounded_output(output, allowed),
         logs=outcome.logs,
         usage=outcome.usage,
@@ -198,6 +205,29 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         graph=None if held.workflow.is_single_step else held.workflow,
         announce=held.workflow.announce,
     )
+
+
+def _ends_by_deadline(deadline_at: int, outcome: AttemptOutcome, after: _NextState, now: int) -> bool:
+    """Whether the deadline ended the attempt, or leaves no time for the next one."""
+    if outcome.past_deadline and outcome.result is Result.TIMED_OUT:
+        return True
+    return after.state is TaskState.PENDING and now + after.after_ms >= deadline_at
+
+
+def deadline_error(deadline_at: int, error: str | None) -> str:
+    """The error of a task that its deadline ended, with the error of its last attempt."""
+    text = deadline_text(deadline_at)
+    if error is None:
+        return text
+    return error if error.startswith(text) else f"{text}; the last attempt: {error}"
+
+
+def outcome_by_deadline(task: Task, outcome: AttemptOutcome, *, now: int) -> AttemptOutcome:
+    """The outcome of a task of the engine: what it waits for has the same deadline, and fails by it."""
+    failed = outcome.result in (Result.FAILED, Result.GAVE_UP)
+    if not failed or not has_passed(task.deadline_at, now):
+        return outcome
+    return replace(outcome, result=Result.TIMED_OUT, past_deadline=True)
 
 
 def bounded_output(written: bytes, limit: int) -> bytes:

@@ -20,6 +20,7 @@ from gnomon.core.runs.admission import (
     run_input,
     skipped_admission,
 )
+from gnomon.core.runs.deadlines import first_spans, run_deadline
 from gnomon.core.runs.expressions import (
     DataAllowance,
     Scope,
@@ -77,7 +78,7 @@ def immediate_successors(held: Assignment, ended: TaskCompletion) -> list[ReadyT
         # Only the store knows how many other steps are running.
         return []
     steps = tuple(step.name for step in workflow.steps if _is_immediate_successor(step, before))
-    made = next_tasks(held.run, steps, held=False, now=ended.ended_at)
+    made = next_tasks(held.run, steps, workflow, held=False, now=ended.ended_at)
     behind = ended.task_id, ended.fence
     return [ReadyTask(task=task, run=held.run, input=held.given, behind=behind) for task in made]
 
@@ -251,9 +252,15 @@ def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanO
         depth=run.depth + 1,
         actor=run.actor,
         root_run_id=run.root,
+        deadline_at=run_deadline(sub.deadline_ms, created_at=now, planned_at=now, inherited=task.deadline_at),
     )
     merged: dict[str, Any] = {**sub.input, **request.input}
-    launch = LaunchRequest(run=started, first_steps=sub.first_steps, input=msgspec.json.encode(merged))
+    launch = LaunchRequest(
+        run=started,
+        first_steps=sub.first_steps,
+        first_spans_ms=first_spans(sub.deadlines),
+        input=msgspec.json.encode(merged),
+    )
     return _fan_out(request, launch=launch, sub_run_tasks=len(sub.steps))
 
 

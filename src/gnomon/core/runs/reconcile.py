@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
+from gnomon.core.runs.deadlines import OverdueTask, deadline_text
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
 
@@ -49,6 +50,13 @@ def overdue_outcome(
     if now - attempt.started_at > longest:
         return AttemptOutcome(result=Result.TIMED_OUT, error=f"ran for more than {longest / 1000:g} s and did not stop")
     return None
+
+
+def overdue_attempt_outcome(found: OverdueTask) -> AttemptOutcome:
+    """The outcome of the attempt of a task whose worker did not end it by its deadline, nor in the time after it."""
+    deadline_at = found.task.deadline_at or 0
+    error = f"{deadline_text(deadline_at)}, and its worker did not end it"
+    return AttemptOutcome(result=Result.TIMED_OUT, error=error, past_deadline=True)
 
 
 def _longest(found: OpenAttempt, workflow: Workflow | None, timeouts: ReconcileTimeouts) -> int:

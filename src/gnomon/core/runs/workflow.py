@@ -119,6 +119,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delay_until: str | None = None
     #: How long one attempt may take; None for the default of the worker.
     timeout_ms: int | None = None
+    #: How long it may take from the creation of its task to its end, waits and retries included; None: any time.
+    deadline_ms: int | None = None
     #: None: a failed attempt is not retried, a lost one is.
     retry: RetryPolicy | None = None
     isolation: Isolation = Isolation.NONE
@@ -152,6 +154,14 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.function) and not more
 
 
+class RunDeadlines(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long a run and its first tasks may take, from their creation to their end."""
+
+    run_ms: int | None = None
+    #: By step: only of the steps whose tasks are created together with the run.
+    steps_ms: dict[str, int] = {}
+
+
 class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A versioned graph of steps. A simple job has a workflow with a single step. A version never changes."""
 
@@ -170,6 +180,8 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_letter: bool = False
     #: How many steps of a run may run at once.
     max_parallel: int | None = None
+    #: How long a run may take from its creation to its end; None: any time.
+    deadline_ms: int | None = None
     #: Whether runs exclude each other by a lock that other programs can see.
     lock: bool = False
     #: How long the history of its runs is kept; None for the default.
@@ -202,6 +214,12 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def first_steps(self) -> tuple[str, ...]:
         """The steps that depend on no other step."""
         return tuple(step.name for step in self.steps if not step.depends_on)
+
+    @property
+    def deadlines(self) -> RunDeadlines | None:
+        """The deadlines of a run and of its first steps; None if there are none."""
+        first = {one.name: one.deadline_ms for one in self.steps if one.deadline_ms is not None and not one.depends_on}
+        return RunDeadlines(run_ms=self.deadline_ms, steps_ms=first) if first or self.deadline_ms is not None else None
 
     @property
     def is_single_step(self) -> bool:

@@ -57,8 +57,10 @@ from gnomon.core.runs.admission import (
     bad_input_admission,
     launch_failed_admission,
     merged_input,
+    overdue_admission,
     too_many_sub_run_tasks,
 )
+from gnomon.core.runs.deadlines import has_passed
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.prepare import PreparedTask, count_references, data_size, outputs_needed, prepare_task
 from gnomon.core.runs.routing import Unroutable
@@ -362,6 +364,8 @@ class Dispatcher:
         if step is None:
             reason = f"workflow {run.workflow_id!r} of version {run.workflow_version} has no step {waiting.task.step!r}"
             return launch_failed_admission(waiting, reason, now=now, limits=self._limits)
+        if has_passed(waiting.task.deadline_at, now):
+            return overdue_admission(waiting, workflow, now=now)
         given = merged_input(workflow, step, waiting)
         if has_sealed_field(given):
             reason = "bad_input: the input is encrypted with a key that payload.keys lacks, or was altered"

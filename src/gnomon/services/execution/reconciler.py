@@ -16,6 +16,7 @@ from gnomon.ports.store import ExecutionStore
 from gnomon.services.coordination import Singleton
 from gnomon.services.execution.completions import placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
+from gnomon.services.execution.task_writes import write_each
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
 from gnomon.services.loop import Backoff
 
@@ -55,6 +56,7 @@ class Reconciler:
             # Until its lease ends, the worker that was given the task may start it.
             dispatch_ms=max(settings.reconciler.dispatch_timeout_ms, settings.worker.lease_ms),
             running_ms=settings.reconciler.running_timeout_ms,
+            grace_ms=settings.reconciler.grace_ms,
             default_timeout_ms=settings.execution.default_timeout_ms,
         )
         self._limits = give_up_limits(settings.execution)
@@ -152,7 +154,9 @@ class Reconciler:
         return complete_attempt(held, outcome, now=self._clock.now(), limits=self._limits)
 
     async def _end(self, endings: list[TaskCompletion], jobs: Mapping[TaskId, str]) -> None:
-        counted = await self._work.attempts.report(endings)
+        counted = await write_each(
+            endings, self._work.attempts.report, self._events, tries=self._settings.max_retries + 1
+        )
         for one in endings:
             if (one.task_id, one.fence) in counted:
                 self._events.emit(

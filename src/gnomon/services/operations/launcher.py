@@ -13,6 +13,7 @@ from gnomon.core.jobs.inputs import check_input, read_data, read_input
 from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule
 from gnomon.core.model_names import owner_of
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.deadlines import first_spans, run_deadline
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks, keyed_run_id, new_requested_run
 from gnomon.core.runs.secret_text import escape_data
 from gnomon.core.runs.workflow import Workflow
@@ -70,7 +71,7 @@ class Launcher:
         self._ids = ids
         self._write_and_admit = write_and_admit
 
-    async def trigger(
+    async def trigger(  # noqa: PLR0913 - everything that a caller may choose
         self,
         job: str,
         *,
@@ -80,8 +81,11 @@ class Launcher:
         force: bool = False,
         source: RunSource = RunSource.MANUAL,
         tenant: str = "default",
+        deadline_ms: int | None = None,
     ) -> LaunchResult:
         """Start a run of the job, even if it is paused; a repeated key starts no second run.
+
+        It ends after `deadline_ms`, whatever it does, or earlier if its job says so.
 
         Overlapping if the job's overlap policy admits no run now; KeyTaken if the run of the key has another
         input.
@@ -97,8 +101,17 @@ class Launcher:
             if key is None
             else keyed_run_id(tenant, schedule.uid, idempotency_key(key))
         )
-        run = new_requested_run(run_id, schedule, source=source, now=now, actor=actor, key=key, user_id=owner_of(actor))
-        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=given, force=force)
+        run = new_requested_run(
+            run_id,
+            schedule,
+            source=source,
+            now=now,
+            actor=actor,
+            key=key,
+            user_id=owner_of(actor),
+            deadline_ms=deadline_ms,
+        )
+        launch = _launch_request(run, workflow, given, force=force)
         done = await self._launch(launch, schedule, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
             await self._reject_other_input(key, done.run_id, given)
@@ -124,7 +137,7 @@ class Launcher:
             user_id=owner_of(actor),
         )
         run = replace(run, workflow_version=workflow.version, replay_of=replayed.letter)
-        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input, waits=waits)
+        launch = _launch_request(run, workflow, replayed.input, waits=waits)
         return await self._launch(launch, schedule, now)
 
     async def replay_workflow(
@@ -137,7 +150,7 @@ class Launcher:
             run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
         run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=key)
-        launch = LaunchRequest(run=run, first_steps=workflow.first_steps, input=replayed.input)
+        launch = _launch_request(run, workflow, replayed.input)
         return await self._launch(launch, None, now)
 
     async def run(
@@ -160,7 +173,7 @@ class Launcher:
             run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
         run = replace(run, source=source, idempotency_key=key)
-        done = await self._launch(LaunchRequest(run=run, first_steps=workflow.first_steps, input=given), None, now)
+        done = await self._launch(_launch_request(run, workflow, given), None, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
             await self.reject_other_workflow(key, workflow)
             await self._reject_other_input(key, done.run_id, given)
@@ -209,7 +222,7 @@ class Launcher:
         return False
 
     async def _started(self, run: Run, workflow: Workflow, key: str) -> bool:
-        launch = LaunchRequest(run=run, first_steps=workflow.first_steps)
+        launch = _launch_request(run, workflow, None)
         [became] = await self._runs.launch([launch], now=run.created_at)
         kept = await self._executions.find_run(run.run_id) if became is LaunchOutcome.ALREADY else None
         if kept is not None and (kept.workflow_version, kept.planned_at) != (run.workflow_version, run.planned_at):
@@ -251,7 +264,7 @@ class Launcher:
         if self._write_and_admit is None or may_exist or not never_waits:
             # The run may have to queue, which only the store can decide.
             return await write()
-        tasks = first_tasks(launch.run, launch.first_steps, now=now)
+        tasks = first_tasks(launch.run, launch.first_steps, now=now, spans_ms=launch.first_spans_ms)
         made = [ReadyTask(task=task, run=launch.run, input=launch.input) for task in tasks]
         return await self._write_and_admit(made, write)
 
@@ -267,6 +280,14 @@ class Launcher:
             for other in await self._executions.list_runs(query):
                 return other.run_id
         return None
+
+
+def _launch_request(
+    run: Run, workflow: Workflow, given: bytes | None, *, force: bool = False, waits: bool = False
+) -> LaunchRequest:
+    spans = first_spans(workflow.deadlines)
+    steps = workflow.first_steps
+    return LaunchRequest(run=run, first_steps=steps, first_spans_ms=spans, input=given, force=force, waits=waits)
 
 
 def _checked_data(given: Mapping[str, Any], workflow: Workflow) -> bytes:
@@ -317,4 +338,5 @@ def _unscheduled_run(run_id: RunId, workflow: Workflow, *, actor: str, user_id: 
         fire_at=planned_at,
         created_at=now,
         actor=actor,
+        deadline_at=run_deadline(workflow.deadline_ms, created_at=now, planned_at=planned_at),
     )

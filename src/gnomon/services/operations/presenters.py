@@ -421,6 +421,7 @@ def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
         input=shown_data(own if view.input is None else decoded(view.input)),
         parent_task=view.run.parent_task,
         cancel_requested_at=optional_instant(view.run.cancel_requested_at),
+        deadline_at=optional_instant(view.run.deadline_at),
         steps=_step_details(view),
         announcements=[announcement_summary(one) for one in view.announcements],
     )
@@ -464,6 +465,7 @@ def _task_fields(step: StepView) -> dict[str, Any]:
         "note": task.note,
         "started_at": optional_instant(step.started_at),
         "ended_at": optional_instant(step.ended_at),
+        "deadline_at": optional_instant(task.deadline_at),
         "output": decoded(step.output),
         "attempts": attempt_details(step.attempts),
     }

@@ -36,9 +36,10 @@ from gnomon.core.ledger.edits import (
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, HELD_UP, CatchupLimit, schedule_after
 from gnomon.core.ledger.ticks import Ticks, ticks_of
 from gnomon.core.model import DAY_MS, Schedule, ScheduleUid, Spec, Tick, TickVerdict
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import Contended, FieldError, NotFound
 from gnomon.ports.runtime import Clock, Ids
-from gnomon.ports.schedules import ScheduleHistory, Schedules
+from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.services.loop import ComputeQueue
 
 #: How often a change is retried against concurrent changes of the same schedule.
@@ -84,11 +85,14 @@ class ScheduleService:
         clock: Clock,
         ids: Ids,
         *,
+        jobs: Jobs | None = None,
         compute: ComputeQueue | None = None,
         defaults: Defaults | None = None,
         tzdata: str = "",
         catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
+        """With `jobs`, a schedule takes over the deadlines of the workflow that it starts."""
+        self._jobs = jobs
         self._compute = compute or ComputeQueue()
         self._schedules = schedules
         self._history = history
@@ -118,6 +122,7 @@ class ScheduleService:
         printable("actor", actor)
         now = self._clock.now()
         specs = {name: replace(spec, origin=origin) for name, spec in self._read_all(requests, now).items()}
+        specs = await self._with_deadlines(specs, tenant)
         for name, spec in specs.items():
             if is_missed_one_shot(spec, now=now):
                 await self._refuse_missed(tenant, name, spec, now)
@@ -141,6 +146,21 @@ class ScheduleService:
                 raise FieldError("schedule_id", name, "is named twice")
             specs[name] = spec
         return specs
+
+    async def _with_deadlines(self, specs: Mapping[str, Spec], tenant: str) -> dict[str, Spec]:
+        """The specs with the deadlines of their workflows, as far as these exist."""
+        if self._jobs is None:
+            return dict(specs)
+        found: dict[tuple[str, int], Workflow | None] = {}
+        for spec in specs.values():
+            key = spec.workflow_id, spec.workflow_version
+            if key not in found:
+                found[key] = await self._jobs.workflow(tenant, *key)
+        workflows = {name: found.get((spec.workflow_id, spec.workflow_version)) for name, spec in specs.items()}
+        return {
+            name: spec if (workflow := workflows[name]) is None else replace(spec, deadlines=workflow.deadlines)
+            for name, spec in specs.items()
+        }
 
     async def _refuse_missed(self, tenant: str, name: str, spec: Spec, now: int) -> None:
         """Raise FieldError if the only time is past its grace, unless the schedule has that time already."""

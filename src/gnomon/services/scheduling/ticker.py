@@ -10,6 +10,7 @@ from gnomon.core.instants import ClockReading, clock_step_ms
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit, plan, run_record
 from gnomon.core.model import Reason, Schedule, ScheduleUid, TickKind, TickVerdict
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.deadlines import first_spans
 from gnomon.core.runs.launch import first_tasks
 from gnomon.errors import ClockAhead, StaleTerm, Superseded, Unavailable
 from gnomon.ports.ledger import Ledger, Terms
@@ -40,7 +41,10 @@ def startable_tasks(verdicts: Sequence[TickVerdict], now: int) -> list[ReadyTask
         for decision in verdict.decisions:
             if decision.kind is TickKind.FIRED and (decision.fire_at or now + 1) <= now:
                 new = run_record(verdict.schedule, decision, now=now)
-                made += [ReadyTask(task=task, run=new) for task in first_tasks(new, spec.first_steps, now=now)]
+                made += [
+                    ReadyTask(task=task, run=new)
+                    for task in first_tasks(new, spec.first_steps, now=now, spans_ms=first_spans(spec.deadlines))
+                ]
     return made
 
 

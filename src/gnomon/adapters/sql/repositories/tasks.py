@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import (
     actions,
+    deadlines,
     placement,
     tasks,
     workers,
@@ -19,6 +20,7 @@ from gnomon.core.model import (
     TaskId,
 )
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
+from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.routing import Placement
@@ -156,6 +158,29 @@ class SqlAttempts:
         """See Attempts.open_attempts."""
         engine = self._transactions
         return await engine.read(lambda conn: tasks.open_attempts(conn, after, limit, engine.now(conn)))
+
+
+class SqlTaskDeadlines:
+    """Implements TaskDeadlines."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def next_end_at(self, *, grace_ms: int) -> int | None:
+        """See TaskDeadlines.next_end_at."""
+        return await self._transactions.read(lambda conn: deadlines.next_end_at(conn, grace_ms))
+
+    async def overdue(self, now: int, *, grace_ms: int, after: QueuePosition, limit: int) -> Sequence[OverdueTask]:
+        """See TaskDeadlines.overdue."""
+        store_now = self._transactions.now
+        return await self._transactions.read(
+            lambda conn: deadlines.overdue(conn, now, grace_ms, after, limit, store_now)
+        )
+
+    async def end_overdue(self, ends: Sequence[OverdueEnd], *, now: int) -> frozenset[TaskId]:
+        """See TaskDeadlines.end_overdue."""
+        store_now = self._transactions.now
+        return await self._transactions.write(lambda conn: deadlines.end_overdue(conn, ends, now, store_now))
 
 
 class SqlTaskPlacement:

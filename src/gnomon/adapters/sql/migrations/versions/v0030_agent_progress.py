@@ -9,7 +9,7 @@ from alembic import op
 revision = "0030"
 down_revision = "0029"
 #: The oldest schema whose programs may use the database.
-MIN_COMPATIBLE = 26
+MIN_COMPATIBLE = 29
 
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
