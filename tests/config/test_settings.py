@@ -149,7 +149,7 @@ def test_settings_outside_sections_are_read_from_every_source(sources: dict[str,
 
 
 #: Mappings of mappings.
-ONLY_IN_FILES = [("agents", "providers"), ("agents", "prices")]
+ONLY_IN_FILES = [("agents", "providers"), ("agents", "prices"), ("agents", "servers")]
 
 
 def every_key() -> list[tuple[str, str]]:

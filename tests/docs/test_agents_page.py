@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import gnomon
-from gnomon.config.agents import agent_catalog
+from gnomon.config.agents import ToolServerSettings, agent_catalog
 from gnomon.config.settings import load
 from gnomon.core.agents.catalog import check_agents
 from gnomon.core.agents.spec import ToolName
@@ -21,7 +21,7 @@ from runners.test_agents import agents, output, steps
 from support.model_servers import openai_calls
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
-JOBS, SETTINGS, WATCH = (
+JOBS, SETTINGS, SERVERS, WATCH = (
     yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 
@@ -34,7 +34,16 @@ def test_the_job_and_the_settings_of_the_page_fit_together() -> None:
 def test_the_page_has_every_field_and_every_tool() -> None:
     described = re.findall(r"^\| `([a-z_]+)` \|", PAGE, re.MULTILINE)
 
-    assert sorted(described) == sorted((*AGENT_FIELDS, *BUDGET_FIELDS, *ToolName))
+    servers = ToolServerSettings.__struct_fields__
+    assert sorted(described) == sorted((*AGENT_FIELDS, *BUDGET_FIELDS, *ToolName, *servers))
+
+
+def test_the_servers_of_the_page_offer_the_tools_that_it_names() -> None:
+    agent = {"prompt": "x", "model": "openai:small", "tools": ["mcp:tickets/search", "mcp:notes/add"]}
+    [job] = gnomon.read_jobs([{"name": "x", "agent": {**agent, "network": ["tickets.example.com"]}}], now=0)
+    settings = load(file={"agents": {**SETTINGS["agents"], **SERVERS["agents"]}})
+
+    check_agents(job.workflow, agent_catalog(settings.agents))
 
 
 @pytest.mark.parametrize(("effect", "names"), [("read", READING_VERBS), ("change something", CHANGING_VERBS)])

@@ -30,7 +30,7 @@ from gnomon.core.agents.sessions import history_of
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import DAY_MS, Result
-from gnomon.core.outgoing import AllowedHosts
+from gnomon.core.outgoing import AllowedHosts, AnyHost
 from gnomon.core.policy.constraints import Constraints, constrained_step
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, SHELL, RetryPolicy, Step
@@ -70,6 +70,7 @@ async def agents(
     verbs: SchedulerVerbs | None = None,
     functions: Functions | None = None,
     worker: Mapping[str, Any] = {},
+    shell_timeout_ms: int = ShellSettings().timeout_ms,
     **settings: Any,  # noqa: ANN401 - those of agents
 ) -> AsyncIterator[AgentHarness]:
     workspace = tmp_path / "workspace"
@@ -85,10 +86,11 @@ async def agents(
             HttpClient(AllowedHosts(["127.0.0.1"], field="security.allowed_hosts")),
             lambda name: f"value of {name}",
             verbs,
+            server_http=HttpClient(AnyHost()),
         )
         # The profile opens commands, which must not open those of models.
         security = security or SecuritySettings(profile=SecurityProfile.OPEN)
-        shell = ShellSettings(workspace=str(workspace))
+        shell = ShellSettings(workspace=str(workspace), timeout_ms=shell_timeout_ms)
         async with open_runner(
             functions or Functions(), agents=environment, shell=shell, security=security, **worker
         ) as harness:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from gnomon.adapters.http_client import HttpClient
+from gnomon.adapters.http_client import HttpClient, configured_client
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.app.channels import secret_reader
 from gnomon.app.secrets import secret_source
@@ -96,7 +96,9 @@ def agent_environment(
         return None
     # A client of their own: its resolver belongs to the event loop of processes.
     http = HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts"))
-    return AgentEnvironment(settings.agents, http, secret_reader(settings.secrets), verbs, progress)
+    return AgentEnvironment(
+        settings.agents, http, secret_reader(settings.secrets), verbs, progress, configured_client()
+    )
 
 
 def command_workspace(settings: Settings, database: str | None) -> Workspace:

@@ -4,14 +4,16 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from gnomon.config.sources import REDACTED, RedactedSettings, unknown_setting_reason
-from gnomon.core.agents.catalog import AgentCatalog
+from gnomon.core.agents.catalog import AgentCatalog, ToolServer
 from gnomon.core.agents.rules import ModelPrice
-from gnomon.core.jobs.agent_fields import MODEL
+from gnomon.core.agents.spec import SERVER_PREFIX
+from gnomon.core.jobs.agent_fields import MODEL, SERVER_NAME, SERVER_TOOL
 from gnomon.core.model import MINUTE_MS, SECOND_MS
 from gnomon.core.pings import is_http_url
 from gnomon.core.runs.expressions import SECRET
@@ -42,6 +44,24 @@ class ProviderSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unkno
     token: str = ""
 
 
+class ToolServerSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server with tools, which speaks the Model Context Protocol: a program, or one at a URL."""
+
+    #: The program with its arguments, which is started for each run that needs it.
+    command: tuple[str, ...] = ()
+    url: str = ""
+    #: The token for the URL, as it is, as `file:PATH` or as `${secret:NAME}`.
+    token: str = ""
+    #: The variables of the program; values may be `file:PATH` or `${secret:NAME}`.
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    #: The folders that the program may read besides the workspace, such as that of its own files.
+    folders: tuple[str, ...] = ()
+    #: Whether the program may use the network, if its job may.
+    network: bool = False
+    #: The tools that jobs may list; empty for all.
+    tools: tuple[str, ...] = ()
+
+
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Agents: their providers and prices."""
 
@@ -50,6 +70,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     providers: dict[str, ProviderSettings] = {}
     #: The prices of models for a million tokens, by `provider:name`.
     prices: dict[str, ModelPrice] = {}
+    #: The servers whose tools jobs may list.
+    servers: dict[str, ToolServerSettings] = {}
     #: The cost of all agents of a tenant within a day in UTC; 0 sets no limit.
     max_cost_per_day: float = 0
     #: How much of the history of its session a run gets, in tokens; about four bytes are one.
@@ -87,6 +109,49 @@ def _provider(path: str, name: str, fields: object) -> ProviderSettings:
     if name == kind and not url and not token:
         raise FieldError(f"{path}.token", "", "is missing: the vendor wants a key, such as ${secret:NAME}")
     return ProviderSettings(kind=ProviderKind(kind), url=url, token=token)
+
+
+def read_servers(value: object) -> dict[str, ToolServerSettings]:
+    """The servers with tools by name; FieldError names the first wrong field, and never shows a secret."""
+    found: dict[str, ToolServerSettings] = {}
+    for name, fields in _entries("agents.servers", value):
+        path = f"agents.servers.{name}"
+        if not SERVER_NAME.fullmatch(name):
+            raise FieldError("agents.servers", name, "must be named with a-z, 0-9, dash and underscore")
+        found[name] = fields if isinstance(fields, ToolServerSettings) else _server(path, fields)
+    return found
+
+
+def _server(path: str, fields: object) -> ToolServerSettings:
+    if not isinstance(fields, Mapping):
+        raise FieldError(path, REDACTED, "must be a mapping with command or url")
+    known = ToolServerSettings.__struct_fields__
+    for key in fields:
+        if key not in known:
+            raise FieldError(f"{path}.{key}", REDACTED, unknown_setting_reason(key, known))
+    try:
+        server = msgspec.convert(dict(fields), ToolServerSettings)
+    except msgspec.ValidationError as error:
+        raise FieldError(path, REDACTED, f"is refused: {error}") from None
+    _check_server(path, server, fields)
+    return server
+
+
+def _check_server(path: str, server: ToolServerSettings, given: Mapping[str, object]) -> None:
+    if bool(server.command) == bool(server.url):
+        raise FieldError(path, REDACTED, "must have either command or url")
+    if server.url and not is_http_url(server.url):
+        raise FieldError(f"{path}.url", REDACTED, "must be an http or https URL without credentials")
+    kind, foreign = ("command", ("env", "folders", "network")) if server.url else ("url", ("token",))
+    for key in foreign:
+        if key in given:
+            raise FieldError(f"{path}.{key}", REDACTED, f"is only for a server with {kind}")
+    for number, folder in enumerate(server.folders):
+        if not folder.startswith("/"):
+            raise FieldError(f"{path}.folders[{number}]", folder, "must be an absolute path")
+    for number, tool in enumerate(server.tools):
+        if not SERVER_TOOL.fullmatch(f"{SERVER_PREFIX}x/{tool}"):
+            raise FieldError(f"{path}.tools[{number}]", tool, "is no name of a tool")
 
 
 def read_prices(value: object) -> dict[str, ModelPrice]:
@@ -127,7 +192,12 @@ def agent_catalog(agents: AgentSettings) -> AgentCatalog:
         providers=frozenset(agents.providers),
         priced=frozenset(agents.prices),
         has_daily_limit=agents.max_cost_per_day > 0,
+        servers={name: _as_seen(server) for name, server in agents.servers.items()},
     )
+
+
+def _as_seen(server: ToolServerSettings) -> ToolServer:
+    return ToolServer(host=urlsplit(server.url).hostname or "", tools=frozenset(server.tools))
 
 
 def provider_as_shown(provider: ProviderSettings) -> dict[str, object]:
@@ -138,4 +208,17 @@ def provider_as_shown(provider: ProviderSettings) -> dict[str, object]:
     if provider.token:
         named = provider.token.startswith(_FILE) or SECRET.fullmatch(provider.token)
         shown["token"] = provider.token if named else repr(REDACTED)
+    return shown
+
+
+def server_as_shown(server: ToolServerSettings) -> dict[str, object]:
+    """The fields of the server that have a value, without its token and the values of its variables."""
+    shown: dict[str, object] = {}
+    for key in ("command", "url", "folders", "tools", "network"):
+        if value := getattr(server, key):
+            shown[key] = list(value) if isinstance(value, tuple) else value
+    secrets = {"token": server.token, **{f"env.{name}": value for name, value in server.env.items()}}
+    for key, value in secrets.items():
+        if value:
+            shown[key] = value if value.startswith(_FILE) or SECRET.fullmatch(value) else repr(REDACTED)
     return shown

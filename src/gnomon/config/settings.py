@@ -21,6 +21,7 @@ from gnomon.config.agents import (
     check_agents,
     read_prices,
     read_providers,
+    read_servers,
 )
 from gnomon.config.archive_address import read_archive_address
 from gnomon.config.channels import ChannelSettings, read_channels
@@ -253,6 +254,7 @@ _READERS: Mapping[tuple[str, str], Callable[[object], object]] = {
     ("", "channels"): read_channels,
     ("agents", "providers"): read_providers,
     ("agents", "prices"): read_prices,
+    ("agents", "servers"): read_servers,
 }
 #: A setting of one source: section, key, value and origin.
 _SettingValue = tuple[str, str, object, str]

@@ -67,15 +67,22 @@ class CommandSandbox:
         return confinement(request, self.kernel.missing)
 
     def restrictions(
-        self, confined: Confinement, step: Step, *, workspace: str, plan: CommandPlan | None
+        self,
+        confined: Confinement,
+        step: Step,
+        *,
+        workspace: str,
+        plan: CommandPlan | None,
+        folders: Sequence[str] | None = None,
     ) -> "KernelRestrictions | None":
         """The restrictions of the command; None for none.
 
-        A command with a plan is guarded: it executes nothing of its workspace but programs that its plan names.
+        A command with a plan is guarded: it executes nothing of its workspace but programs that its plan names. With
+        `folders` it is a program of the settings: it executes nothing there either, and has these folders of its own.
         """
         if confined is Confinement.NONE:
             return None
-        files = list(self._files(workspace, plan)) if confined is Confinement.FILES else None
+        files = list(self._files(workspace, plan, folders)) if confined is Confinement.FILES else None
         return {
             "landlock_abi": self.kernel.landlock_abi,
             "files": files,
@@ -88,12 +95,14 @@ class CommandSandbox:
         """The PATH of a guarded command, whose programs start others only from where it starts its own."""
         return {} if plan is None else {"PATH": os.pathsep.join(self._path)}
 
-    def _files(self, workspace: str, plan: CommandPlan | None) -> Iterator[tuple[str, int]]:
-        yield from ((folder, READ | RUN) for folder in (*_PROGRAM_FOLDERS, *self._path))
+    def _files(
+        self, workspace: str, plan: CommandPlan | None, folders: Sequence[str] | None
+    ) -> Iterator[tuple[str, int]]:
+        yield from ((folder, READ | RUN) for folder in (*_PROGRAM_FOLDERS, *self._path, *(folders or ())))
         yield from ((path, READ) for path in (*READABLE_SETTINGS, *_versioned_settings(), *_MACHINE))
         yield from ((device, READ) for device in _READABLE_DEVICES)
         yield from ((device, READ | WRITE) for device in _DEVICES)
-        own = READ | WRITE | (RUN if plan is None else 0)
+        own = READ | WRITE | (RUN if plan is None and folders is None else 0)
         yield from ((folder, own) for folder in (workspace, *self._roots))
         yield from ((program, READ | RUN) for program in _programs(plan))
 

@@ -164,7 +164,7 @@ class ProcessExecutor:
             invocation = await asyncio.to_thread(self._commands.prepared, attempt)
             return self._commands.started(attempt, invocation)
         if self._agents is not None and attempt.assignment.step.function == AGENT:
-            return self._agents.started(attempt, await asyncio.to_thread(self._agents.request, attempt))
+            return self._agents.started(attempt, await asyncio.to_thread(self._agents.prepared, attempt))
         return ChildProcess(
             attempt_request(attempt, self._environment, self._imports),
             attempt.log,

@@ -7,6 +7,7 @@ plan that the check has made: see `plan_process`.
 import asyncio
 import marshal
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,10 +34,10 @@ from gnomon.core.commands.tenants import may_run_commands
 from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import SHELL, Step
-from gnomon.errors import CommandRefused, FieldError, truncate
+from gnomon.errors import CommandRefused, FieldError, UsageError, truncate
 from gnomon.runners.agents.file_tools import FileTools
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
-from gnomon.runners.child_process import SupervisedProcess, attempt_variables
+from gnomon.runners.child_process import LineSplitter, SupervisedProcess, attempt_variables
 from gnomon.runners.command_sandbox import CommandSandbox
 from gnomon.runners.control_groups import remove_group
 from gnomon.runners.ipc import ChildResult
@@ -96,6 +97,8 @@ class ShellInvocation(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: "KernelRestrictions | None"
     #: The workspace, if the command gets a home of its own in it, which is removed when it has ended.
     private_home: str | None
+    #: The words of a program to start without a shell and without a plan.
+    words: tuple[str, ...] = ()
     #: Whether no process of the command may leave a core dump.
     secret: bool
     max_output_bytes: int
@@ -191,6 +194,50 @@ class ShellExecutor:
             max_output_bytes=self._environment.max_output_bytes,
         )
 
+    def server_invocation(
+        self,
+        attempt: RunningAttempt,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        folders: Sequence[str],
+        network: bool,
+    ) -> ShellInvocation:
+        """The program of a server with tools, which the settings name: no policy of commands applies, but the sandbox.
+
+        It executes nothing in the workspace, where models write. UsageError if there is no such program.
+        """
+        self._check_tenant(attempt)
+        folder = self._workspace.folder("", owner=self._restrictions.owner)
+        base = {**self._inherited(), **self._restrictions.variables}
+        program = shutil.which(command[0], path=base.get("PATH", os.defpath))
+        if program is None:
+            raise UsageError(f"there is no program {command[0]}")
+        step = Step(name=attempt.assignment.step.name, function=SHELL, command=command[0], network=network)
+        confined = self._sandbox.confinement(step, guarded=True)
+        private = confined is Confinement.FILES
+        return ShellInvocation(
+            command=command[0],
+            plan=None,
+            words=(program, *command[1:]),
+            login=False,
+            env={**env},
+            folder=folder,
+            stdin="",
+            base=base,
+            sandbox=self._sandbox.restrictions(
+                confined, step, workspace=self._workspace.path, plan=None, folders=folders
+            ),
+            private_home=self._workspace.path if private else None,
+            secret=bool(env),
+            max_output_bytes=self._environment.max_output_bytes,
+        )
+
+    @property
+    def restrictions(self) -> ShellRestrictions:
+        """The restrictions of all commands of the worker."""
+        return self._restrictions
+
     def file_tools(self, attempt: RunningAttempt) -> FileTools:
         """The tools of models for the files of the workspace; FieldError if its tenant may not run commands."""
         self._check_tenant(attempt)
@@ -254,7 +301,14 @@ class ShellExecutor:
 class ShellProcess(SupervisedProcess):
     """A running command: its guardian process with the shell or the programs below it."""
 
-    def __init__(self, invocation: ShellInvocation, restrictions: ShellRestrictions, attempt: RunningAttempt) -> None:
+    def __init__(
+        self,
+        invocation: ShellInvocation,
+        restrictions: ShellRestrictions,
+        attempt: RunningAttempt,
+        streams: Sequence[LineSplitter] = (),
+    ) -> None:
+        """`streams` receive its output instead of the log of the attempt."""
         self._invocation = invocation
         self._restrictions = restrictions
         self._facts = attempt.facts()
@@ -264,7 +318,7 @@ class ShellProcess(SupervisedProcess):
         workspace = invocation.private_home
         self._home = None if workspace is None else make_private_home(workspace, restrictions.owner)
         try:
-            super().__init__(attempt.log, (self._out, self._err))
+            super().__init__(attempt.log, streams or (self._out, self._err))
         except BaseException:
             self._clean_up()
             raise
@@ -325,15 +379,20 @@ class ShellProcess(SupervisedProcess):
             most //= 2
 
     def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        given = self._invocation.stdin
+        with _memory_file("stdin", given.encode()) as stdin:
+            return self._spawn_with(stdin.fileno() if given else subprocess.DEVNULL, pipes)
+
+    def _spawn_with(self, stdin: int, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
+        """Start the guardian with this input."""
         out, err = pipes
-        given = self._invocation
-        with _memory_file("stdin", given.stdin.encode()) as stdin, _memory_file("start", self._start()) as start:
+        with _memory_file("start", self._start()) as start:
             return subprocess.Popen(  # noqa: S603 - its purpose is to run commands
                 [*_PYTHON, _GUARDIAN, str(os.getpid()), str(start.fileno())],
-                stdin=stdin if given.stdin else subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=err,
-                cwd=given.folder,
+                cwd=self._invocation.folder,
                 start_new_session=True,
                 pass_fds=(start.fileno(),),
                 env={name: value for name in _GUARDIAN_VARIABLES if (value := os.environ.get(name)) is not None},
@@ -343,7 +402,8 @@ class ShellProcess(SupervisedProcess):
         """Everything about the command, for its guardians."""
         given, environment = self._invocation, self._variables()
         self._group = self._restrictions.control_group(self._mark)
-        words = () if given.plan is not None else (_PROGRAM, "-lc" if given.login else "-c", _script(given))
+        shell = () if given.plan is not None else (_PROGRAM, "-lc" if given.login else "-c", _script(given))
+        words = given.words or shell
         start: CommandStart = {
             "environment": environment,
             "words": [os.fsencode(word) for word in words],
@@ -363,7 +423,11 @@ class ShellProcess(SupervisedProcess):
     def _variables(self) -> dict[bytes, bytes]:
         """The environment of the command."""
         given = self._invocation
-        later = {} if given.plan is not None else {_ENV_PREFIX + name: value for name, value in given.env.items()}
+        later = (
+            {}
+            if given.plan is not None or given.words
+            else {_ENV_PREFIX + name: value for name, value in given.env.items()}
+        )
         home = {} if self._home is None else {"HOME": self._home.path, "TMPDIR": self._home.path}
         merged = {**given.base, **home, **given.env, **later, **attempt_variables(self._facts), MARK: self._mark}
         return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}

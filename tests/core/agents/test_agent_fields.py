@@ -6,7 +6,7 @@ import pytest
 
 import gnomon
 from gnomon.config.agents import AgentSettings, ProviderKind, ProviderSettings, agent_catalog
-from gnomon.core.agents.catalog import AgentCatalog, check_agents
+from gnomon.core.agents.catalog import AgentCatalog, ToolServer, check_agents
 from gnomon.core.agents.frequency import agent_warnings
 from gnomon.core.agents.rules import ModelPrice
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
@@ -80,6 +80,9 @@ def test_an_agent_has_no_tools_and_no_network_unless_it_says_so() -> None:
         ({"prompt": "x", "tools": ["function:a b"]}, "agent.tools[0]", "must be function:NAME"),
         ({"prompt": "x", "tools": ["function:a.b", "function:a_b"]}, "agent.tools[1]", "same name for the model"),
         ({"prompt": "x", "tools": ["function:a", "function:a"]}, "agent.tools[1]", "a second time"),
+        ({"prompt": "x", "tools": ["mcp:notes"]}, "agent.tools[0]", "must be mcp:SERVER/TOOL"),
+        ({"prompt": "x", "tools": ["mcp:../notes"]}, "agent.tools[0]", "must be mcp:SERVER/TOOL"),
+        ({"prompt": "x", "tools": ["mcp:a/b.c", "mcp:a/b_c"]}, "agent.tools[1]", "same name for the model"),
         ({"prompt": "x", "tools": ["jira"]}, "agent.tools[0]", "the verbs of the scheduler, such as gnomon.list_jobs"),
         ({"prompt": "x", "tools": ["http_get"]}, "agent.network", "is missing for the tool http_get"),
         ({"prompt": "x", "network": ["http://a"]}, "agent.network[0]", "must be a host"),
@@ -108,7 +111,32 @@ def test_an_agent_is_the_only_action_of_a_job(other: str) -> None:
         job({"prompt": "x"}, **{other: "x"})
 
 
-CATALOG = AgentCatalog(providers=frozenset(("openai", "claude")), priced=frozenset(("openai:small",)))
+CATALOG = AgentCatalog(
+    providers=frozenset(("openai", "claude")),
+    priced=frozenset(("openai:small",)),
+    servers={"notes": ToolServer(tools=frozenset(("add",))), "tickets": ToolServer(host="tickets.example.com")},
+)
+
+
+@pytest.mark.parametrize(
+    ("tools", "network", "field", "reason"),
+    [
+        (["mcp:note/add"], False, "agent.tools[0]", "names the server note, which .* did you mean notes?"),
+        (["shell", "mcp:notes/remove"], False, "agent.tools[1]", r"is not in agents\.servers\.notes\.tools: add"),
+        (["mcp:tickets/search"], False, "agent.network", r"does not list tickets\.example\.com"),
+        (["mcp:tickets/search"], ["example.com"], "agent.network", r"does not list tickets\.example\.com"),
+    ],
+)
+def test_a_tool_that_the_servers_of_the_settings_lack_is_refused(
+    tools: list[str], network: object, field: str, reason: str
+) -> None:
+    agent = {"prompt": "x", "model": "openai:small", "tools": tools, "network": network}
+    with pytest.raises(FieldError, match=reason) as refused:
+        check_agents(job(agent).workflow, CATALOG)
+
+    assert refused.value.field == field
+    able = {"tools": ["mcp:notes/add", "mcp:tickets/search"], "network": ["*.example.com"]}
+    check_agents(job({**agent, **able}).workflow, CATALOG)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 from gnomon.app.settings import database_url, read_settings_with_origins, redact_password
 from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target
-from gnomon.config.agents import ProviderSettings, provider_as_shown
+from gnomon.config.agents import ProviderSettings, ToolServerSettings, provider_as_shown, server_as_shown
 from gnomon.config.channels import ChannelSettings, channel_as_shown
 from gnomon.config.settings import Settings
 from gnomon.config.sources import REDACTED, unknown_setting_reason
@@ -60,6 +60,9 @@ def _all(settings: Settings, origins: Mapping[str, str]) -> Iterator[SettingRow]
             if (name, key) == ("agents", "providers") and settings.agents.providers:
                 yield from _providers(settings.agents.providers, origins.get("agents.providers", _USUAL))
                 continue
+            if (name, key) == ("agents", "servers") and settings.agents.servers:
+                yield from _servers(settings.agents.servers, origins.get("agents.servers", _USUAL))
+                continue
             yield _shown(f"{name}.{key}", getattr(value, key), origins)
 
 
@@ -75,6 +78,13 @@ def _providers(providers: Mapping[str, ProviderSettings], origin: str) -> Iterat
     for name, provider in providers.items():
         for key, value in provider_as_shown(provider).items():
             yield SettingRow(setting=f"agents.providers.{name}.{key}", value=value, origin=origin)
+
+
+def _servers(servers: Mapping[str, ToolServerSettings], origin: str) -> Iterator[SettingRow]:
+    """The settings of all servers with tools that have a value."""
+    for name, server in servers.items():
+        for key, value in server_as_shown(server).items():
+            yield SettingRow(setting=f"agents.servers.{name}.{key}", value=value, origin=origin)
 
 
 def _shown(name: str, value: object, origins: Mapping[str, str]) -> SettingRow:

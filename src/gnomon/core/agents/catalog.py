@@ -1,12 +1,23 @@
 """The check of agents against the settings: the providers and the prices that exist."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
-from gnomon.core.agents.rules import MICROS, models_of
-from gnomon.core.agents.spec import AgentSpec
+from gnomon.core.agents.rules import MICROS, may_reach, models_of
+from gnomon.core.agents.spec import SERVER_PREFIX, AgentSpec, server_tool
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.core.spelling import nearest
 from gnomon.errors import FieldError
+
+
+class ToolServer(Struct, frozen=True, kw_only=True):
+    """A server with tools, as the check of jobs sees it."""
+
+    #: The host of its URL; empty for a program.
+    host: str = ""
+    #: The tools that jobs may list; empty for all.
+    tools: frozenset[str] = frozenset()
 
 
 class AgentCatalog(Struct, frozen=True, kw_only=True):
@@ -19,6 +30,7 @@ class AgentCatalog(Struct, frozen=True, kw_only=True):
     priced: frozenset[str] = frozenset()
     #: Whether the cost of a day is limited, so that every model needs a price.
     has_daily_limit: bool = False
+    servers: Mapping[str, ToolServer] = {}
 
 
 def check_agents(workflow: Workflow, catalog: AgentCatalog | None, *, list_field: str = "dag") -> None:
@@ -49,6 +61,7 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
             near = nearest(provider, sorted(catalog.providers))
             hint = f"; did you mean {near}?" if near else ""
             raise FieldError(field, model, f"names the provider {provider}, which is not in agents.providers{hint}")
+    check_servers(path, spec, catalog)
     unpriced = _unpriced(spec, catalog)
     if spec.budget.cost_micros is not None and unpriced:
         reason = f"cannot be kept: agents.prices has no price of {', '.join(unpriced)}"
@@ -56,6 +69,23 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
     for field, model in zip(fields, models_in_order, strict=True):
         if catalog.has_daily_limit and model in unpriced:
             raise FieldError(field, model, "has no price in agents.prices, which agents.max_cost_per_day needs")
+
+
+def check_servers(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
+    """Raise FieldError for a tool of a server that the settings do not have, or whose host the agent may not reach."""
+    for number, tool in enumerate(spec.tools):
+        if not tool.startswith(SERVER_PREFIX):
+            continue
+        field, (name, own_name) = f"{path}.tools[{number}]", server_tool(tool)
+        server = catalog.servers.get(name)
+        if server is None:
+            near = nearest(name, sorted(catalog.servers))
+            hint = f"; did you mean {near}?" if near else ""
+            raise FieldError(field, tool, f"names the server {name}, which is not in agents.servers{hint}")
+        if server.tools and own_name not in server.tools:
+            raise FieldError(field, tool, f"is not in agents.servers.{name}.tools: {', '.join(sorted(server.tools))}")
+        if server.host and not may_reach(spec.network, server.host):
+            raise FieldError(f"{path}.network", spec.network, f"does not list {server.host}, which has the tool {tool}")
 
 
 def price_refusal(spec: AgentSpec, catalog: AgentCatalog) -> str | None:

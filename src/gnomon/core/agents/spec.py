@@ -30,6 +30,8 @@ class ToolName(StrEnum):
 VERB_PREFIX = "gnomon."
 #: The beginning of tools that are registered functions.
 FUNCTION_PREFIX = "function:"
+#: The beginning of tools of servers that the settings name: `mcp:SERVER/TOOL`.
+SERVER_PREFIX = "mcp:"
 _READING_TOOLS = tuple(f"{VERB_PREFIX}{name}" for name in READING_VERBS)
 #: All tools that are no functions, as a definition names them.
 TOOLS: tuple[str, ...] = (*ToolName, *_READING_TOOLS, *(f"{VERB_PREFIX}{name}" for name in CHANGING_VERBS))
@@ -37,6 +39,12 @@ TOOLS: tuple[str, ...] = (*ToolName, *_READING_TOOLS, *(f"{VERB_PREFIX}{name}" f
 HARMLESS_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, ToolName.HTTP_GET, *_READING_TOOLS))
 #: The tools whose calls are no actions.
 FREE_TOOLS = frozenset((ToolName.READ_FILE, ToolName.LIST_FILES, *_READING_TOOLS))
+
+
+def server_tool(tool: str) -> tuple[str, str]:
+    """The server and the name there of a tool of a server."""
+    server, _, name = tool.removeprefix(SERVER_PREFIX).partition("/")
+    return server, name
 
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")

@@ -8,6 +8,7 @@ from gnomon.core.agents.rules import MICROS
 from gnomon.core.agents.spec import (
     FUNCTION_PREFIX,
     ISOLATED,
+    SERVER_PREFIX,
     TOOLS,
     VERB_PREFIX,
     AgentBudget,
@@ -34,6 +35,9 @@ MOST_TOKENS, MOST_COST, MOST_REQUESTS, MOST_CALLS = 10**9, 10**6, 10_000, 10_000
 LONGEST_TIME_MS = 30 * DAY_MS
 #: A provider that the settings name, and the name of a model there.
 MODEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}:[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+#: A server of the settings, and the name of a tool there.
+SERVER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+SERVER_TOOL = re.compile(rf"{SERVER_PREFIX}{SERVER_NAME.pattern}/[A-Za-z0-9_.:/-]{{1,128}}")
 #: A host name or an address, or all hosts below a domain.
 HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -126,10 +130,14 @@ def _tool(path: str, value: object) -> str:
         if not FUNCTION.fullmatch(value.removeprefix(FUNCTION_PREFIX)):
             raise FieldError(path, value, f"must be {FUNCTION_PREFIX}NAME, with the name of a registered function")
         return value
+    if isinstance(value, str) and value.startswith(SERVER_PREFIX):
+        if not SERVER_TOOL.fullmatch(value):
+            raise FieldError(path, value, f"must be {SERVER_PREFIX}SERVER/TOOL, with a server of agents.servers")
+        return value
     if not isinstance(value, str) or value not in TOOLS:
         meant = nearest(value, list(TOOLS)) if isinstance(value, str) else None
         verbs = f"the verbs of the scheduler, such as {VERB_PREFIX}list_jobs"
-        known = f"the tools are {', '.join(ToolName)}, {FUNCTION_PREFIX}NAME, and {verbs}"
+        known = f"the tools are {', '.join(ToolName)}, {FUNCTION_PREFIX}NAME, {SERVER_PREFIX}SERVER/TOOL, and {verbs}"
         hint = f"did you mean {meant}?" if meant else known
         raise FieldError(path, value, f"is no tool: {hint}")
     return str(value)

@@ -21,6 +21,7 @@ from gnomon.core.jobs.agent_fields import (
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_TOOLS,
+    SERVER_TOOL,
 )
 from gnomon.core.jobs.announce_fields import LONGEST_CHANNEL, MOST_ANNOUNCEMENTS, MOST_FAILURES
 from gnomon.core.jobs.breaker_fields import MOST_BREAKER_FAILURES, MOST_PROBES
@@ -480,6 +481,7 @@ def _agent_schema() -> _Schema:
                 "anyOf": [
                     {"enum": [str(tool) for tool in TOOLS]},
                     {"type": "string", "pattern": f"^{FUNCTION_PREFIX}{FUNCTION.pattern}$"},
+                    {"type": "string", "pattern": f"^{SERVER_TOOL.pattern}$"},
                 ]
             },
             "description": "The tools that the model may call: none unless listed.",

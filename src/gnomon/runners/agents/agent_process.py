@@ -24,7 +24,7 @@ from gnomon.core.agents.spec import AgentBudget
 from gnomon.core.durations import duration_text
 from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.errors import GnomonError, truncate
+from gnomon.errors import GnomonError, UsageError, truncate
 from gnomon.runners.agents.messages import (
     AboutToAsk,
     AgentAnswer,
@@ -35,6 +35,7 @@ from gnomon.runners.agents.messages import (
     ModelFailure,
     Proceed,
     ToAgent,
+    ToolDescription,
     ToolRequest,
     ToolResult,
 )
@@ -67,6 +68,19 @@ class ToolVerdict(msgspec.Struct, frozen=True):
 
 class Tools(Protocol):
     """The tools of one attempt."""
+
+    @property
+    def needs_servers(self) -> bool:
+        """Whether some of them are on servers."""
+        ...
+
+    async def open(self) -> Sequence[ToolDescription]:
+        """Connect to the servers, and describe the tools there; UsageError if one cannot be used."""
+        ...
+
+    async def close(self) -> None:
+        """End all servers."""
+        ...
 
     async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
         """Carry out a call; a refusal is a result, too."""
@@ -158,7 +172,10 @@ class AgentProcess(SupervisedProcess):
                 *(LineSplitter(CHUNK, self._log_writer(level)) for level in ("stdout", "stderr")),
             ),
         )
-        self._input.write(_ENCODER.encode(request) + b"\n")
+        #: The process loads the library of models in the meantime.
+        self._opening = self._loop.create_task(self._open(request)) if tools.needs_servers else None
+        if self._opening is None:
+            self._send_request(request)
         self._timer = self._loop.call_later(budget.time_ms / 1000, self._time_over) if budget.time_ms else None
 
     @property
@@ -180,9 +197,12 @@ class AgentProcess(SupervisedProcess):
             self._progress.close()
         if self._outcome is None:
             self._log.add("warning", f"ended without an answer: {self._summary()}")
-        for task in self._calls:
+        under_way = [*self._calls, *([] if self._opening is None else [self._opening])]
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
+        if self._opening is not None:
+            await self._tools.close()
         return await super().kill_tree()
 
     def _spawn(self, pipes: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -207,6 +227,18 @@ class AgentProcess(SupervisedProcess):
             raise
         finally:
             os.close(theirs)
+
+    async def _open(self, request: AgentRequest) -> None:
+        """Give the process its task, once the tools on servers are known."""
+        try:
+            described = await self._tools.open()
+        except UsageError as error:
+            self._end(give_up_outcome(self._shown(str(error))))
+            return
+        self._send_request(msgspec.structs.replace(request, tools=(*request.tools, *described)))
+
+    def _send_request(self, request: AgentRequest) -> None:
+        self._input.write(_ENCODER.encode(request) + b"\n")
 
     def _receive(self, line: bytes, cut: bool) -> None:  # noqa: FBT001 - as LineSplitter calls it
         if cut:

@@ -1,18 +1,19 @@
 """Starts the agents of one worker."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Raw
+from msgspec.structs import replace
 
-from gnomon.config.agents import AgentSettings, agent_catalog
-from gnomon.core.agents.catalog import price_refusal
+from gnomon.config.agents import AgentSettings, ToolServerSettings, agent_catalog
+from gnomon.core.agents.catalog import check_servers, price_refusal
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import models_of, prefixed_prompt
-from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, VERB_PREFIX, AgentSpec
+from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, SERVER_PREFIX, VERB_PREFIX, AgentSpec, server_tool
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
@@ -21,6 +22,7 @@ from gnomon.ports.http import HttpSender
 from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, ProgressWriter
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
+from gnomon.runners.agents.tool_servers import ToolServers
 from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.open_files import inherited_open_files_limit
@@ -58,6 +60,15 @@ class AgentEnvironment(NamedTuple):
     verbs: SchedulerVerbs | None = None
     #: Keeps the progress of running agents.
     progress: ProgressWriter | None = None
+    #: Sends the requests to servers with tools, which the settings name.
+    server_http: HttpSender | None = None
+
+
+class PreparedAgent(NamedTuple):
+    """The task of the process of an attempt, and the servers that it uses, with their secrets."""
+
+    request: AgentRequest
+    servers: Mapping[str, ToolServerSettings]
 
 
 class AgentRunner:
@@ -71,39 +82,51 @@ class AgentRunner:
         functions: FunctionTools,
     ) -> None:
         self._environment = environment
-        self._settings, self._http, self._read_secret, self._verbs, self._progress = agents
+        self._settings, self._http, self._read_secret, self._verbs, self._progress, self._server_http = agents
         self._commands, self._functions = commands, functions
 
-    def request(self, attempt: RunningAttempt) -> AgentRequest:
+    def prepared(self, attempt: RunningAttempt) -> PreparedAgent:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
         spec, run = _spec_of(attempt), attempt.assignment.run
-        if reason := price_refusal(spec, agent_catalog(self._settings)):
+        catalog = agent_catalog(self._settings)
+        check_servers("agent", spec, catalog)
+        if reason := price_refusal(spec, catalog):
             raise UsageError(reason)
         models = tuple(map(self._access, models_of(spec, self._settings.model)))
         keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
-        attempt.log.redact_with(redactor(keys))
+        servers = self._servers_of(spec)
+        attempt.log.redact_with(redactor(keys | self._server_secrets(servers)))
         if spec.gap_ms is not None:
             attempt.log.add("warning", frequency_warning(spec.gap_ms))
         prompt = shown_data(attempt.assignment.input.get("prompt", ""))
-        return AgentRequest(
+        request = AgentRequest(
             search_path=sys.path,
             prompt=prefixed_prompt(run.schedule_uid or run.workflow_id, attempt.job, prompt),
             instructions=spec.instructions,
             models=models,
-            tools=tuple(map(self._described, spec.tools)),
+            tools=tuple(self._described(tool) for tool in spec.tools if not tool.startswith(SERVER_PREFIX)),
             output_schema=spec.output_schema,
             history=Raw(attempt.assignment.history or b"[]"),
             request_timeout_ms=self._settings.request_timeout_ms,
             forbid_memory_reads=memory_reads_forbidden(),
             open_files=inherited_open_files_limit(),
         )
+        return PreparedAgent(request, servers)
 
-    def started(self, attempt: RunningAttempt, request: AgentRequest) -> AgentProcess:
+    def started(self, attempt: RunningAttempt, prepared: PreparedAgent) -> AgentProcess:
         """Start the process. It ends with the thread that calls this."""
         spec, step = _spec_of(attempt), attempt.assignment.step
-        tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs, self._functions)
+        servers = ToolServers(
+            spec,
+            attempt,
+            prepared.servers,
+            self._commands,
+            self._server_http,
+            start_seconds=self._settings.request_timeout_ms / 1000,
+        )
+        tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs, self._functions, servers)
         return AgentProcess(
-            request,
+            prepared.request,
             attempt,
             tools,
             budget=spec.budget,
@@ -119,6 +142,29 @@ class AgentRunner:
         if tool.startswith(VERB_PREFIX) and self._verbs is None:
             raise FieldError("agent.tools", tool, NO_SCHEDULER)
         return self._functions.description(tool) if tool.startswith(FUNCTION_PREFIX) else tool_description(tool)
+
+    def _servers_of(self, spec: AgentSpec) -> dict[str, ToolServerSettings]:
+        """The servers of the agent, with their secrets instead of the names of them."""
+        names = {server_tool(tool)[0] for tool in spec.tools if tool.startswith(SERVER_PREFIX)}
+        return {name: self._with_secrets(name, self._settings.servers[name]) for name in sorted(names)}
+
+    def _with_secrets(self, name: str, server: ToolServerSettings) -> ToolServerSettings:
+        field = f"agents.servers.{name}"
+        env = {variable: self._key(f"{field}.env.{variable}", value) for variable, value in server.env.items()}
+        return replace(server, token=self._key(f"{field}.token", server.token), env=env)
+
+    def _server_secrets(self, servers: Mapping[str, ToolServerSettings]) -> dict[str, str]:
+        """The values that must not be shown: tokens, and variables whose values come from files or secrets."""
+        found: dict[str, str] = {}
+        for name, server in servers.items():
+            given = self._settings.servers[name]
+            values = {
+                f"env.{variable}": value for variable, value in server.env.items() if value != given.env[variable]
+            }
+            found |= {f"agents.servers.{name}.{key}": value for key, value in values.items() if value}
+            if server.token:
+                found[f"agents.servers.{name}.token"] = server.token
+        return found
 
     def _access(self, model: str) -> ModelEndpoint:
         if not model:

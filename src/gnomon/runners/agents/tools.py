@@ -5,7 +5,7 @@ Every call has a result that the model gets: the output framed as data, or the r
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gnomon.core.agents.rules import framed_data, may_reach
-from gnomon.core.agents.spec import FUNCTION_PREFIX, VERB_PREFIX, AgentSpec, ToolName
+from gnomon.core.agents.spec import FUNCTION_PREFIX, SERVER_PREFIX, VERB_PREFIX, AgentSpec, ToolName
 from gnomon.core.pings import is_http_url
-from gnomon.errors import AddressRefused, CommandRefused, GnomonError, truncate
+from gnomon.errors import AddressRefused, CommandRefused, GnomonError, UsageError, truncate
 from gnomon.ports.http import HttpRequest, HttpSender
 from gnomon.runners.agents.agent_process import ToolVerdict
 from gnomon.runners.agents.file_tools import FileTools, text_argument
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import ToolDescription
+from gnomon.runners.agents.tool_servers import ToolServers
 from gnomon.runners.attempt_table import RunningAttempt
 from gnomon.runners.logs import storable
 from gnomon.runners.shell import ShellExecutor
@@ -112,7 +113,9 @@ class AgentTools:
         http: HttpSender | None,
         verbs: SchedulerVerbs | None,
         functions: FunctionTools,
+        servers: ToolServers,
     ) -> None:
+        self._servers = servers
         self._spec, self._attempt = spec, attempt
         self._commands, self._http, self._verbs, self._functions = commands, http, verbs, functions
         self._function_calls = 0
@@ -124,9 +127,24 @@ class AgentTools:
             ToolName.HTTP_GET: self._http_get,
         }
 
+    @property
+    def needs_servers(self) -> bool:
+        """See Tools.needs_servers."""
+        return not self._servers.is_empty
+
+    async def open(self) -> Sequence[ToolDescription]:
+        """See Tools.open."""
+        return await self._servers.open()
+
+    async def close(self) -> None:
+        """See Tools.close."""
+        await self._servers.close()
+
     async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
         """Carry out a call. A refusal is a result, too."""
         try:
+            if tool.startswith(SERVER_PREFIX):
+                return await self._call_server(tool, arguments)
             if tool.startswith(FUNCTION_PREFIX):
                 return await self._call_function(tool, arguments)
             text = await self._tool(tool)(arguments)
@@ -154,6 +172,19 @@ class AgentTools:
         self._commands.refuse_changes()
         self._function_calls += 1
         return await self._functions.call(self._attempt, tool, arguments, number=self._function_calls)
+
+    async def _call_server(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
+        self._check_listed(tool)
+        # Nobody knows what a server changes.
+        self._commands.refuse_changes()
+        try:
+            output = await self._servers.call(tool, arguments)
+        except UsageError as error:
+            # The reason may be in the words of the server.
+            reason = storable(self._attempt.log.redact(str(error)))
+            return ToolVerdict(f"failed: {framed_data(reason)}", f"failed: {reason}")
+        text = framed_data(storable(self._attempt.log.redact(output.text)))
+        return ToolVerdict(f"failed: {text}", "failed") if output.failed else ToolVerdict(text, _ALLOWED)
 
     async def _call_verb(self, verb: str, arguments: Mapping[str, object]) -> str:
         if self._verbs is None:

@@ -1,0 +1,207 @@
+"""Tools of servers that the settings name: real servers, and hostile ones."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnomon.config.agents import ToolServerSettings
+from gnomon.config.sections import SecuritySettings
+from gnomon.core.agents.spec import AgentBudget, AgentSpec
+from gnomon.core.commands.policy import Autonomy, SecurityProfile
+from gnomon.core.model import Result
+from gnomon.core.runs.workflow import AGENT
+from runners.runner_harness import alive, assignment, attempt_ref, wait_for_numbers
+from runners.test_agents import AgentHarness, agents, output, steps
+from support.hostile_tool_server import INJECTED
+from support.model_servers import openai_calls, openai_text, tool_results
+
+pytestmark = pytest.mark.timeout(180)
+SUPPORT = Path(__file__).parents[1] / "support"
+FOLDERS = (sys.prefix, sys.base_prefix, str(SUPPORT))
+NOTES = ToolServerSettings(
+    command=(sys.executable, str(SUPPORT / "sdk_tool_server.py"), "stdio"),
+    env={"NOTES_TOKEN": "${secret:NOTES}"},
+    folders=FOLDERS,
+)
+TOOLS = ("mcp:notes/add", "mcp:notes/look_around", "mcp:notes/fail")
+
+
+def hostile(how: str, *arguments: str) -> ToolServerSettings:
+    program = (sys.executable, "-I", str(SUPPORT / "hostile_tool_server.py"), how, *arguments)
+    return ToolServerSettings(command=program, folders=FOLDERS)
+
+
+@asynccontextmanager
+async def with_servers(
+    tmp_path: Path,
+    **settings: Any,  # noqa: ANN401 - those of agents
+) -> AsyncIterator[AgentHarness]:
+    servers = {name: settings.pop(name) for name in ("notes", "hostile") if name in settings}
+    async with agents(tmp_path, servers=servers, **{"request_timeout_ms": 60_000, **settings}) as tried:
+        yield tried
+
+
+@pytest.fixture(scope="module")
+def server_url() -> Iterator[str]:
+    """The address of a server over streamable HTTP, in a process of its own."""
+    program = [sys.executable, str(SUPPORT / "sdk_tool_server.py"), "http"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        yield f"http://127.0.0.1:{int(running.stdout.readline())}/mcp"
+        running.terminate()
+
+
+@pytest.mark.req("Z-04")
+async def test_an_agent_calls_the_listed_tools_of_a_program(tmp_path: Path) -> None:
+    calls = openai_calls(
+        ("mcp_notes_add", {"first": 3, "second": 4}),
+        ("mcp_notes_add", {"first": "three"}),
+        ("mcp_notes_look_around", {"path": str(tmp_path / "outside")}),
+        ("mcp_notes_fail", {}),
+    )
+    (tmp_path / "outside").write_text("hidden")
+    async with with_servers(tmp_path, notes=NOTES) as tried:
+        tried.server.replies = [calls, openai_text("Seven.")]
+        done = await tried.run(spec={"tools": TOOLS})
+
+    assert output(done) == "Seven."
+    add, *_ = (one["function"] for one in tried.server.requests[0].json["tools"])
+    assert add["name"] == "mcp_notes_add"
+    assert "which says about it: <data-" in add["description"]
+    assert "Add two numbers." in add["description"]
+    assert add["parameters"]["required"] == ["first", "second"]
+    added, wrong, looked, failed = tool_results(tried.server.requests[1].json)
+    assert added.splitlines()[1] == "7"
+    assert wrong.startswith("failed: <data-")
+    assert "Permission denied" in looked
+    # Its variables are those of a command, and its own; the value of a secret is not shown.
+    assert "NOTES_TOKEN" in looked
+    assert "OPENAI" not in looked
+    assert "value of NOTES" not in repr(tried.server.requests)
+    assert "hidden" not in looked
+    assert failed.startswith("failed: <data-")
+    assert done.usage is not None
+    assert (done.usage.tool_calls, done.usage.actions) == (4, 4)
+    written = steps(done)
+    assert written[0].startswith('mcp:notes/add {"first": 3, "second": 4}: allowed, ')
+    assert written[3].startswith("mcp:notes/fail {}: failed, ")
+
+
+async def test_an_agent_calls_the_tools_of_a_server_at_a_url(tmp_path: Path, server_url: str) -> None:
+    notes = ToolServerSettings(url=server_url, token="${secret:NOTES}")  # noqa: S106 - a name
+    async with with_servers(tmp_path, notes=notes) as tried:
+        tried.server.replies = [openai_calls(("mcp_notes_add", {"first": 3, "second": 4})), openai_text("Seven.")]
+        done = await tried.run(spec={"tools": ("mcp:notes/add",), "network": ("127.0.0.1",)})
+        elsewhere = await tried.run(spec={"tools": ("mcp:notes/add",), "network": ("example.com",)})
+
+    assert output(done) == "Seven."
+    [added] = tool_results(tried.server.requests[1].json)
+    assert added.splitlines()[1] == "7"
+    assert elsewhere.result is Result.GAVE_UP
+    assert "does not list 127.0.0.1, which has the tool mcp:notes/add" in (elsewhere.error or "")
+
+
+@pytest.mark.parametrize(
+    ("how", "tool", "said"),
+    [
+        ("old", "look", "it speaks an unknown version of the protocol"),
+        ("no-schema", "look", "must describe an object"),
+        ("costly-schema", "look", "tools.look.inputSchema"),
+        ("usual", "absent", "it has no tool absent"),
+        ("endless", "absent", "it has no tool absent"),
+        ("mute", "look", "did not"),
+    ],
+)
+async def test_an_agent_does_not_begin_without_a_usable_server(tmp_path: Path, how: str, tool: str, said: str) -> None:
+    async with with_servers(
+        tmp_path, hostile=hostile(how), request_timeout_ms=2_000 if how == "mute" else 60_000
+    ) as tried:
+        done = await tried.run(spec={"tools": (f"mcp:hostile/{tool}",)})
+
+    assert done.result is Result.GAVE_UP
+    assert "agents.servers.hostile: " in (done.error or "")
+    assert said in (done.error or "")
+    assert tried.server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("ends", "\nthe server hostile failed: it has ended: out of memory [31m\n"),
+        ("garbage", "\nthe server hostile failed: it sent what is no message\n"),
+        ("flood", "\nthe server hostile failed: it sent a message that is too long, or too many\n"),
+        ("long", "\nthe server hostile failed: it sent a message that is too long, or too many\n"),
+        ("silent", "\nthe server hostile failed: it did not answer within 1 s\n"),
+        ("odd", "[image left out]\n[None left out]\n[text left out]"),
+        ("demands", "[-32601, {}]"),
+        ("usual", INJECTED),
+    ],
+)
+@pytest.mark.req("H-22")
+async def test_a_hostile_server_ends_no_attempt(tmp_path: Path, how: str, said: str) -> None:
+    """The model obeys it, and calls tools that the job does not list."""
+    demanded: list[tuple[str, Mapping[str, Any]]] = [("shell", {"command": "rm -rf /"}), ("mcp_hostile_shell", {})]
+    async with with_servers(
+        tmp_path, hostile=hostile(how), shell_timeout_ms=1_000 if how == "silent" else 60_000
+    ) as tried:
+        tried.server.replies = [openai_calls(("mcp_hostile_look", {})), openai_calls(*demanded), openai_text("Done.")]
+        done = await tried.run(spec={"tools": ("mcp:hostile/look",)})
+
+    assert output(done) == "Done."
+    [described] = [one["function"]["description"] for one in tried.server.requests[0].json["tools"]]
+    assert len(described) < 1_500
+    result, *unknown = tool_results(tried.server.requests[2].json)
+    assert said in result
+    assert result.removeprefix("failed: ").startswith("<data-")
+    assert not [one for one in unknown if one.startswith("<data-")]
+    assert {line.partition(" ")[0] for line in steps(done)} == {"mcp:hostile/look"}
+
+
+async def test_a_stopped_agent_ends_its_servers_with_all_that_they_have_started(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    noted = workspace / "noted"
+    async with with_servers(tmp_path, hostile=hostile("leaves-children", str(noted))) as tried:
+        tried.server.replies = [openai_calls(("mcp_hostile_look", {})), openai_text("Done.")]
+        tried.server.replies.insert(0, openai_text("never"))
+        spec = AgentSpec(model="openai:small", tools=("mcp:hostile/look",))
+        held = assignment(AGENT, {"prompt": "Wait."}, agent=spec, input={"prompt": "Wait."})
+        tried.harness.runner.start([held])
+        [pid] = await wait_for_numbers(noted, 1)
+        tried.harness.runner.stop([attempt_ref(held)], why=Result.CANCELLED)
+        await tried.harness.outcome(held)
+        await tried.harness.idle()
+
+    assert not alive(pid)
+
+
+async def test_no_tool_of_a_server_is_called_with_read_only_autonomy(tmp_path: Path) -> None:
+    security = SecuritySettings(profile=SecurityProfile.OPEN, autonomy=Autonomy.READ_ONLY)
+    async with with_servers(tmp_path, hostile=hostile("usual"), security=security) as tried:
+        tried.server.replies = [openai_calls(("mcp_hostile_look", {})), openai_text("I could not.")]
+        done = await tried.run(spec={"tools": ("mcp:hostile/look",)})
+
+    [refused] = tool_results(tried.server.requests[1].json)
+    assert refused.startswith("refused: blocked by security policy: autonomy is read-only")
+    assert output(done) == "I could not."
+
+
+async def test_the_budget_of_actions_holds_for_tools_of_servers(tmp_path: Path) -> None:
+    async with with_servers(tmp_path, hostile=hostile("usual")) as tried:
+        tried.server.replies = [openai_calls(("mcp_hostile_look", {}))] * 3
+        done = await tried.run(spec={"tools": ("mcp:hostile/look",), "budget": AgentBudget(actions=1)})
+
+    assert (done.error or "").startswith("budget exhausted: actions: 1 of 1")
+
+
+async def test_an_agent_waits_for_its_servers_no_longer_than_its_time(tmp_path: Path) -> None:
+    async with with_servers(tmp_path, hostile=hostile("mute")) as tried:
+        async with asyncio.timeout(60):
+            done = await tried.run(spec={"tools": ("mcp:hostile/look",), "budget": AgentBudget(time_ms=3_000)})
+
+    assert (done.error or "").startswith("budget exhausted: time: 3 s")
