@@ -1,30 +1,18 @@
 """A node on a file whose gate hangs for some jobs: the others run on time, and a stop is a stop."""
 
 import asyncio
-import os
-import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gnomon.adapters.host import SystemClock
-from gnomon.app.node import Node
-from gnomon.app.operations import Operations
-from gnomon.app.settings import schedule_defaults
-from gnomon.config.settings import load
-from gnomon.core.jobs.job import read_job
-from gnomon.core.model import Run, RunStatus
+from gnomon.core.model import RunStatus
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.ports.execution import Gate
-from gnomon.runners.registry import Functions
-from gnomon.testing.clock import Recorder
 from support.gates import ALLOWED, LateGate, hang, hang_on
+from support.running_node import RunningNode, job, printed, running_node
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -48,74 +36,11 @@ class HangingGate(LateGate):
         return OutputRelease(output=output)
 
 
-class RunningNode:
-    """A node with such a gate, and what operators do with it."""
-
-    def __init__(self, node: Node, operations: Operations, events: Recorder) -> None:
-        self.node, self.operations, self.events = node, operations, events
-        self._stop = asyncio.Event()
-        self._running = asyncio.create_task(node.run(self._stop))
-
-    async def apply(self, *definitions: dict[str, Any]) -> None:
-        now, defaults = SystemClock().now(), schedule_defaults(self.node.settings)
-        await self.operations.jobs.apply([read_job(one, defaults, now=now) for one in definitions], actor="ada")
-
-    async def runs(self, job: str) -> list[Run]:
-        found = await self.operations.store.schedules.find("default", job)
-        assert found is not None
-        return list(await self.operations.store.history.runs(found.uid, before=1 << 62, limit=1000))
-
-    async def until(self, job: str, status: RunStatus, count: int = 1) -> list[Run]:
-        async with asyncio.timeout(30):
-            while len(found := [one for one in await self.runs(job) if one.status is status]) < count:  # noqa: ASYNC110 - another process could write it
-                await asyncio.sleep(0.02)
-        return found
-
-    async def note_of(self, run: Run) -> str:
-        async with asyncio.timeout(30):
-            while not (note := (await self.operations.store.history.tasks([run]))[0].note):  # noqa: ASYNC110 - another process could write it
-                await asyncio.sleep(0.02)
-        return note
-
-    async def stop(self) -> float:
-        """Stop the node. Returns how many seconds that took."""
-        began = time.monotonic()
-        self._stop.set()
-        async with asyncio.timeout(30):
-            await self._running
-        return time.monotonic() - began
-
-
 @asynccontextmanager
 async def running(tmp_path: Path, *, gate: Gate | None = None, **flags: object) -> AsyncIterator[RunningNode]:
-    functions = Functions()
-    functions.function("reports.make")(lambda: "made")
-    url = f"sqlite:///{tmp_path / 'gnomon.db'}"
-    slots = {"worker.slots": 300}
-    settings = load(flags={"database.url": url, **slots, **{f"execution.{key}": value for key, value in flags.items()}})
-    events = Recorder()
-    node = await Node.open(settings, events=events, functions=functions, gate=gate or HangingGate())
-    try:
-        async with Operations.open(settings) as operations:
-            running = RunningNode(node, operations, events)
-            try:
-                yield running
-            finally:
-                await running.stop()
-    finally:
-        await node.close()
-
-
-def job(name: str, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - any key of a job
-    return {"name": name, "function": "reports.make", "overlap": "allow", **said}
-
-
-def printed(tmp_path: Path, *arguments: str) -> str:
-    """The output of a command of the operator."""
-    environment = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path / 'gnomon.db'}", "COLUMNS": "300"}
-    command = [sys.executable, "-m", "gnomon", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
-    return done.stdout
+    said = {f"execution.{key}": value for key, value in flags.items()}
+    async with running_node(tmp_path, gate=gate or HangingGate(), **said) as node:
+        yield node
 
 
 async def test_a_gate_that_hangs_for_one_job_holds_up_no_other_and_no_stop(tmp_path: Path) -> None:

@@ -88,6 +88,37 @@ class PolicyContract:
         assert (kept.task_id, kept.decision, kept.rule, kept.version) == (task.task_id, "allow", "rest", 3)
         assert (kept.digest, kept.ruled_by) == (ALLOWED.digest, "policy")
 
+    async def test_a_run_with_a_ruling_is_told_from_those_without(self, store: Store, ruled: tuple[Run, Task]) -> None:
+        run, task = ruled
+        assert await store.rulings.ruled_runs([run.run_id, RunId("run_other")]) == set()
+
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
+
+        assert await store.rulings.ruled_runs([run.run_id, RunId("run_other")]) == {run.run_id}
+        assert await store.rulings.ruled_runs([]) == set()
+
+    @pytest.mark.req("R-02", "R-14")
+    async def test_a_permission_of_a_kernel_is_kept_with_its_author(
+        self, store: Store, ruled: tuple[Run, Task]
+    ) -> None:
+        run, task = ruled
+        made = replace(ALLOWED, rule="a/b", version=0, ruled_by="kernel:0123")
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=made)], now=NOON)
+
+        [kept] = await rulings_of(store, run.run_id)
+
+        assert (kept.decision, kept.rule, kept.version, kept.ruled_by) == ("allow", "a/b", 0, "kernel:0123")
+
+    @pytest.mark.req("R-13")
+    async def test_a_permission_by_the_fail_mode_is_a_row(self, store: Store, ruled: tuple[Run, Task]) -> None:
+        run, task = ruled
+        made = replace(ALLOWED, rule="fail_open", version=0, ruled_by="fail_open", reason="fail-open: it is away")
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=made)], now=NOON)
+
+        [kept] = await rulings_of(store, run.run_id)
+
+        assert (kept.rule, kept.ruled_by, kept.reason, kept.at) == ("fail_open", "fail_open", made.reason, NOON)
+
     @pytest.mark.req("R-02")
     async def test_a_ruling_with_constraints_is_a_row_and_the_task_has_them(
         self, store: Store, ruled: tuple[Run, Task]

@@ -106,6 +106,14 @@ def server(
         yield running
 
 
+@contextmanager
+def policy_server(file: Path, transport: str, port: int = 0) -> Iterator[tuple[GnomonProcess, int]]:
+    """Start `gnomon policy serve`; yield it and its port."""
+    words = ("policy", "serve", "-f", str(file), f"--{transport}", f"127.0.0.1:{port}")
+    with _started(words, {}) as running:
+        yield running, int(running.read[-1].rpartition("port ")[2].partition(";")[0])
+
+
 def _import_flags(modules: Sequence[str]) -> list[str]:
     return [word for name in modules for word in ("--import", name)]
 
@@ -121,11 +129,20 @@ def _running(
     if isinstance(database, Path) and database.parent.is_dir() and not database.exists():
         # The process finds what its migrations would make; hundreds of them start.
         new_sqlite_file(database)
+    words = (command, "--database", str(database), *arguments)
+    with _started(words, environment or {}, open_files=open_files) as running:
+        yield running
+
+
+@contextmanager
+def _started(
+    words: Sequence[str], environment: Mapping[str, str], *, open_files: tuple[int, int] | None = None
+) -> Iterator[GnomonProcess]:
     limited = None if open_files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
     process = subprocess.Popen(
-        [sys.executable, "-m", "gnomon", command, "--database", str(database), *arguments],
+        [sys.executable, "-m", "gnomon", *words],
         cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**os.environ, "PYTHONPATH": _PATH, "PYTHONUNBUFFERED": "1", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

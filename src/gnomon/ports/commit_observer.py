@@ -1,7 +1,7 @@
 """Observers of what a store has committed."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from gnomon.core.model import Run, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
@@ -10,6 +10,14 @@ from gnomon.core.runs.outcomes import TaskCompletion
 
 #: A run as it was before its end, its final status, the error, and the time.
 FinishedRun = tuple[Run, RunStatus, str | None, int]
+
+
+class DeniedTask(NamedTuple):
+    """A task that was denied: by a rule of the policy of commands, or by the policy of tasks."""
+
+    command_rule: str | None
+    #: Its topic, if the policy of tasks has denied it.
+    topic: str | None
 
 
 @runtime_checkable
@@ -49,8 +57,8 @@ class ActivityObserver(Protocol):
         """This number of attempts that no worker had was cancelled."""
         ...
 
-    def denied(self, rules: Sequence[str]) -> None:
-        """Tasks were denied, each by one of these rules."""
+    def denied(self, denials: Sequence[DeniedTask]) -> None:
+        """These tasks were denied."""
         ...
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:

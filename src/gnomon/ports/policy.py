@@ -1,6 +1,6 @@
 """The policy: its versions, the rulings that were made, and the port that rules on tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gnomon.core.model import RunId
@@ -45,6 +45,10 @@ class Rulings(Protocol):
 
     async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
         """The tasks of a run about which there are rulings, by their ids, with these; plain permissions included."""
+        ...
+
+    async def ruled_runs(self, runs: Sequence[RunId]) -> Collection[RunId]:
+        """Those of these runs about whose tasks there are rulings."""
         ...
 
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:

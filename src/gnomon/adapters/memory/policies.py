@@ -1,6 +1,6 @@
 """The versions of the policy, and the rulings, in memory. No method awaits half-way, so each one is a transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
@@ -60,6 +60,18 @@ class MemoryRulings:
         tasks = sorted((task for task in self._rules.tasks_of(run_id) if task.task_id > after), key=_task_id)
         found = (self._of_task(task) for task in tasks)
         return [one for one in found if one.rulings][:limit]
+
+    async def ruled_runs(self, runs: Sequence[RunId]) -> Collection[RunId]:
+        """See Rulings.ruled_runs."""
+        state = self._state
+        return {
+            run_id
+            for run_id in runs
+            if any(
+                task.task_id in state.rulings or task.task_id in state.permissions
+                for task in self._rules.tasks_of(run_id)
+            )
+        }
 
     def _of_task(self, task: Task) -> TaskRulings:
         state = self._state

@@ -4,7 +4,7 @@ The statement that admits a task also writes its permission: a plain one costs n
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -46,6 +46,10 @@ _PAST = bulk.statement(
 )
 #: The number of columns after those of task and run.
 _PAST_COLUMNS = 4
+_RULED_RUNS = bulk.statement(
+    "SELECT DISTINCT run_id FROM task WHERE run_id IN KEYS AND (policy_rule IS NOT NULL"
+    " OR EXISTS (SELECT 1 FROM ruling WHERE ruling.task_id = task.task_id))"
+)
 #: The columns of a task that keep a permission.
 PERMISSION_COLUMNS = ("policy_rule", "request_digest", "constraints")
 _IN_FLIGHT = bulk.statement(
@@ -84,6 +88,12 @@ def write_rulings(conn: sa.Connection, rulings: Iterable[tuple[TaskId, RunId, Ru
             new.append(made)
     bulk.insert_rows(conn, schema.ruling, [ruling_row(one) for one in new])
     bulk.execute_many(conn, _AGAIN, again)
+
+
+def ruled_runs(conn: sa.Connection, runs: Sequence[RunId]) -> Collection[RunId]:
+    """See Rulings.ruled_runs."""
+    names: list[str] = list(runs)
+    return {row[0] for row in bulk.fetch_rows(conn, _RULED_RUNS, names)} if names else set()
 
 
 def of_tasks(conn: sa.Connection, run_id: RunId, after: str, limit: int) -> Sequence[TaskRulings]:

@@ -63,6 +63,7 @@ from gnomon.core.runs.outcomes import TaskCompletion, cancel_instead_of_retry, c
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.states import ASSIGNED, TaskState
 from gnomon.core.worker_ids import may_hold
+from gnomon.ports.commit_observer import DeniedTask
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -337,7 +338,7 @@ def _reject(
     """End tasks whose admission was a rejection. Each is paired with its parent task, if it is an item of a fan-out."""
     give_back_untaken(conn, [one.task_id for one, _ in over])
     give_back_reserved(conn, [one.task_id for one, _ in over])
-    denied = [one.rule for one, _ in over if one.rule is not None]
+    denied = [DeniedTask(one.rule, one.topic) for one, _ in over if one.rule or one.topic]
     notify_activity(conn, lambda observer: observer.denied(denied))
     names: list[str] = sorted({one.run_id for one, _ in over})
     runs = {run.run_id: run for run in map(run_of, bulk.fetch_rows(conn, _RUNS, names))}

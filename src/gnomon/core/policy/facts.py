@@ -70,7 +70,7 @@ def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFac
         job=job,
         workflow=workflow.workflow_id,
         step=step.name,
-        topic=step.function if route is None or route.topic is None else route.topic,
+        topic=step.topic,
         function=step.function,
         kind=STEP_KINDS.get(step.function, "function"),
         capability=step.capability,

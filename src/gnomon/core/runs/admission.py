@@ -216,8 +216,9 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     action_limit: tuple[str, int] | None = None
     #: The breaker that must let it start; None: its step names none.
     breaker: BreakerUse | None = None
-    #: The rule of the policy of commands that denies it.
+    #: The rule of the policy of commands that denies it; or its topic, if the policy of tasks does.
     rule: str | None = None
+    topic: str | None = None
     #: The ruling that it follows from.
     ruling: Ruling | None = None
 
@@ -320,7 +321,7 @@ def _admission_by_verdict(
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
-            made = _denied_admission(waiting, decision, now)
+            made = _denied_admission(request, decision, now)
         case GateVerdict.LATER:
             later = now + decision.after_ms
             made = _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
@@ -329,10 +330,11 @@ def _admission_by_verdict(
     return made if decision.ruling is None else replace(made, ruling=decision.ruling)
 
 
-def _denied_admission(waiting: ReadyTask, decision: GateDecision, now: int) -> Admission:
-    ruling = decision.ruling
+def _denied_admission(request: AdmissionRequest, decision: GateDecision, now: int) -> Admission:
+    waiting, ruling = request.waiting, decision.ruling
     if ruling is not None and ruling.ruled_by != BY_COMMANDS:
-        return _admission(waiting, TaskState.DENIED, now, note=decision.reason, dead_letter=ruling.code)
+        denied = _admission(waiting, TaskState.DENIED, now, note=decision.reason, dead_letter=ruling.code)
+        return replace(denied, topic=request.step.topic)
     note = refusal_text(decision.reason)
     denied = _admission(waiting, TaskState.DENIED, now, note=note, dead_letter=CommandRefused.code)
     return replace(denied, rule=decision.rule)

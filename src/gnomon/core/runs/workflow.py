@@ -133,6 +133,11 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     breaker: StepBreaker | None = None
 
     @property
+    def topic(self) -> str:
+        """Its topic: that of its route, else the name of its function."""
+        return self.function if self.route is None or self.route.topic is None else self.route.topic
+
+    @property
     def is_command(self) -> bool:
         """Whether the step runs a shell command."""
         return self.function == SHELL

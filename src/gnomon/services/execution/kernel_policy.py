@@ -141,9 +141,11 @@ class KernelPolicy(TaskPolicy):
             return answer
 
     def _ruling_without_kernel(self, request: AdmissionRequest, step: _AskedStep, reason: str) -> Ruling:
+        task, topic = request.waiting.task.task_id, step.facts.topic
+        self._events.emit("kernel_unavailable", task=task, topic=topic, reason=reason)
         if not self._fails_open():
             raise RulingUnavailable(reason, after_ms=self._limits.retry_ms)
-        self._events.emit("policy_fail_open", task=request.waiting.task.task_id, topic=step.facts.topic, reason=reason)
+        self._events.emit("policy_fail_open", task=task, topic=topic, reason=reason)
         return fail_open_ruling(reason)
 
     def _remember(self, key: _FactsKey, answer: PolicyCheckResponse, ruling: Ruling) -> None:

@@ -15,7 +15,7 @@ from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.auth import Caller
 from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun
 from gnomon.ports.runtime import Clock
 from gnomon.services.observability.changes import CommitChanges
 
@@ -213,7 +213,7 @@ class ChangeObserver:
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""
 
-    def denied(self, rules: Sequence[str]) -> None:
+    def denied(self, denials: Sequence[DeniedTask]) -> None:
         """See ActivityObserver.denied."""
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun
 
 
 class CommitChanges:
@@ -118,7 +118,7 @@ class CommitChanges:
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""
 
-    def denied(self, rules: Sequence[str]) -> None:
+    def denied(self, denials: Sequence[DeniedTask]) -> None:
         """See ActivityObserver.denied."""
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:

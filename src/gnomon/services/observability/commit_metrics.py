@@ -19,7 +19,7 @@ from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import WaitReason
-from gnomon.ports.commit_observer import FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun
 
 _ENCODER = msgspec.json.Encoder()
 _NO_CHANGES = MetricChanges()
@@ -53,6 +53,10 @@ class CommitMetrics(ABC):
     def model_label(self, model: str) -> str:
         """The label of a model."""
         return model
+
+    def topic_label(self, topic: str) -> str:
+        """The label of a topic."""
+        return topic
 
     def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
@@ -100,10 +104,13 @@ class CommitMetrics(ABC):
         """See ActivityObserver.attempts_cancelled."""
         self.add("attempts_ended", Result.CANCELLED.value, count=count)
 
-    def denied(self, rules: Sequence[str]) -> None:
+    def denied(self, denials: Sequence[DeniedTask]) -> None:
         """See ActivityObserver.denied."""
-        for rule in rules:
-            self.add("commands_denied", rule)
+        for rule, topic in denials:
+            if rule is not None:
+                self.add("commands_denied", rule)
+            if topic is not None:
+                self.add("safety_denied", self.topic_label(topic))
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
         """See ActivityObserver.breakers_changed."""

@@ -31,6 +31,8 @@ from gnomon.services.observability.outbox_reader import OutboxReader
 _MOST_NAMES = 100
 #: How many models have labels of their own.
 _MOST_MODELS = 20
+#: How many topics have labels of their own.
+_MOST_TOPICS = 100
 #: How many runs may wait until their steps are counted.
 _MOST_GRAPHS = 10_000
 _NOT_FIRED = (
@@ -61,6 +63,8 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
         )
     ],
 }
+#: The events that are also counted by topic, and their metrics.
+_EVENTS_BY_TOPIC = {"kernel_unavailable": "safety_unavailable", "policy_fail_open": "input_fail_open"}
 #: The labels of each known job before it has run.
 _INITIAL_JOB_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "executions": [("completed", RunSource.CRON), *(("failed", source) for source in RunSource)],
@@ -112,7 +116,7 @@ class MetricsRecorder(CommitMetrics):
 
     def __init__(self, *, max_jobs: int) -> None:
         self.jobs = BoundedLabels(max_jobs)
-        self._models = BoundedLabels(_MOST_MODELS)
+        self._models, self._topics = BoundedLabels(_MOST_MODELS), BoundedLabels(_MOST_TOPICS)
         self._introduced: set[str] = set()
         self._events, self._steps = BoundedLabels(_MOST_NAMES), dict[str, BoundedLabels]()
         self.counters: dict[str, dict[tuple[str, ...], int]] = {}
@@ -174,6 +178,10 @@ class MetricsRecorder(CommitMetrics):
         """See CommitMetrics.model_label."""
         return self._models.shown(model)
 
+    def topic_label(self, topic: str) -> str:
+        """See CommitMetrics.topic_label."""
+        return self._topics.shown(topic)
+
     def count_changes(self, changes: MetricChanges) -> None:
         """Count what another process has committed. Metrics that a newer program added are left out."""
         for name, labels, count in changes.counts:
@@ -189,7 +197,7 @@ class MetricsRecorder(CommitMetrics):
             self.graph_ended(run, job)
 
     def _bounded(self, name: str, labels: Sequence[str]) -> Iterable[str]:
-        bounded = {"job": self.jobs, "model": self._models}
+        bounded = {"job": self.jobs, "model": self._models, "topic": self._topics}
         for kind, label in zip(METRICS[name].labels, labels, strict=True):
             yield bounded[kind].shown(label) if kind in bounded else label
 
@@ -207,6 +215,9 @@ class MetricsRecorder(CommitMetrics):
         self.add("events", self._events.shown(name))
         if name == "tasks_replayed" and isinstance(count := facts.get("count"), int):
             self.add("orphan_replayed", count=count)
+        counter = _EVENTS_BY_TOPIC.get(name)
+        if counter is not None:
+            self.add(counter, self.topic_label(str(facts.get("topic"))))
 
 
 def _as_strings(labels: Iterable[str]) -> tuple[str, ...]:

@@ -277,11 +277,9 @@ class Explainer:
         )
 
     async def _rulings(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[StoredRuling]]:
-        """The rulings about the tasks of the first of these runs, if there has ever been a policy."""
-        if not await self._store.policies.newest_number():
-            return {}
+        """The rulings about the tasks of the first of these runs: a policy here, or a kernel, may have made some."""
         found: dict[RunId, list[StoredRuling]] = {}
-        for run_id in runs[:_RULED_RUNS]:
+        for run_id in await self._store.rulings.ruled_runs(runs[:_RULED_RUNS]):
             tasks = await self._store.rulings.of_tasks(run_id, limit=_RULED_TASKS)
             found[run_id] = [ruling for one in tasks for ruling in one.rulings]
         return found

@@ -1,6 +1,6 @@
 """The parts of the SQL store about the policy: its versions, and the rulings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gnomon.adapters.sql import policies, rulings
 from gnomon.adapters.sql.transactions import Transactions
@@ -46,6 +46,10 @@ class SqlRulings:
     async def of_tasks(self, run_id: RunId, *, after: str = "", limit: int) -> Sequence[TaskRulings]:
         """See Rulings.of_tasks."""
         return await self._transactions.read(lambda conn: rulings.of_tasks(conn, run_id, after, limit))
+
+    async def ruled_runs(self, runs: Sequence[RunId]) -> Collection[RunId]:
+        """See Rulings.ruled_runs."""
+        return await self._transactions.read(lambda conn: rulings.ruled_runs(conn, runs))
 
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
         """See Rulings.past_tasks."""
