@@ -362,6 +362,29 @@ class AlreadyOver(Refused):
         self.kind, self.name = kind, name
 
 
+class NotReplayed(Refused):
+    """The dead letter is that of a compensation: a replay would run the steps again that it was to undo."""
+
+    code = "not_replayed"
+
+    def __init__(self, dead_letter: str, execution: str) -> None:
+        super().__init__(
+            f"dead letter {truncate(repr(dead_letter), 80)} is that of a compensation, which is no work of its own:"
+            f" roll {execution} back again with gnomon executions rollback {execution}"
+        )
+        self.dead_letter, self.execution = dead_letter, execution
+
+
+class NotRolledBack(Refused):
+    """The execution is not rolled back. Nothing was done."""
+
+    code = "not_rolled_back"
+
+    def __init__(self, execution: str, reason: str) -> None:
+        super().__init__(f"execution {truncate(repr(execution), 80)} is not rolled back: {reason}")
+        self.execution, self.reason = execution, reason
+
+
 class NameTaken(Refused):
     """The name to register belongs to something else. Nothing was done."""
 

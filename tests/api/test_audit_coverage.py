@@ -27,12 +27,24 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "apply_jobs": (
         "/v1/apply",
         _ALL,
-        ["deploy workflow new", "register job new", f"delete {_JOB}", "delete job stopped", "delete job tagger"],
+        [
+            "deploy workflow new",
+            "register job new",
+            f"delete {_JOB}",
+            "delete job stopped",
+            "delete job tagger",
+            "delete job trip",
+        ],
     ),
     "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
     "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
     "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
     "cancel_backfill": ("/v1/backfills/{backfill}/cancel", None, ["cancel backfill {backfill}"]),
+    "roll_back_execution": (
+        "/v1/executions/{booking}/rollback",
+        {"reason": "wrong"},
+        ["rollback execution {booking}"],
+    ),
     "cancel_execution": ("/v1/executions/{execution}/cancel", None, ["cancel execution {execution}"]),
     "submit_task": ("/v1/tasks", {"function": "f"}, ["deploy workflow {task}", "trigger workflow {task}"]),
     "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}"]),
@@ -80,10 +92,21 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {
         "execution": execution,
+        "booking": await _booked(api_setup, admin),
         "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
     }
+
+
+async def _booked(api_setup: ApiFixture, admin: ApiCaller) -> str:
+    """An execution that has ended and can be rolled back."""
+    flight = {"step": "flight", "function": "book", "compensate": {"function": "cancel"}}
+    await admin.post("/v1/jobs", {"name": "trip", "dag": [flight]})
+    execution = await admin.triggered("trip")
+    definition = await api_setup.store.jobs.workflow("default", "trip", None)
+    await api_setup.finish_execution(execution, definition=definition)
+    return execution
 
 
 async def entries(admin: ApiCaller) -> list[dict[str, Any]]:

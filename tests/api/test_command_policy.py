@@ -244,7 +244,15 @@ async def test_listings_answer_while_changes_are_refused(reader: ApiCaller, path
 
 
 def test_every_route_that_changes_something_is_known_as_such() -> None:
-    computing = {"plan_jobs", "diff_policy", "explain_policy", "simulate_jobs", "preview_backfill", "answer_model"}
+    computing = {
+        "plan_jobs",
+        "diff_policy",
+        "explain_policy",
+        "simulate_jobs",
+        "replay_policy",
+        "preview_backfill",
+        "answer_model",
+    }
 
     assert {route.name for route in ROUTES if route.method != "GET" and not route.changes} <= computing | {
         route.name for route in ROUTES if route.name.startswith("preview")

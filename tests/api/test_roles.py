@@ -25,7 +25,8 @@ VIEWER = {
     "explain_policy", "replay_policy",
 }  # fmt: skip
 OPERATOR = VIEWER | {
-    "trigger_job", "cancel_execution", "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
+    "trigger_job", "cancel_execution", "roll_back_execution",
+    "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
     "reset_breaker",
 }  # fmt: skip

@@ -231,6 +231,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "list_executions": [("GET", "/v1/executions?limit=1000&tag=none", None)],
         "show_execution": [("GET", f"/v1/executions/{one}", None) for one in (target.execution, target.each)],
         "cancel_execution": [("POST", f"/v1/executions/{one}/cancel", None) for one in (target.execution, target.each)],
+        "roll_back_execution": [("POST", f"/v1/executions/{target.each}/rollback", {"reason": "x" * 500})],
         "list_log_entries": [("GET", f"/v1/executions/{target.each}/logs?limit=1000", None)],
         "list_items": [("GET", f"/v1/executions/{target.each}/steps/s/items?limit=1000", None)],
         "submit_task": [("POST", "/v1/tasks", {"function": "f", "input": {"x": NUMBERS}, "input_schema": COSTLY})],

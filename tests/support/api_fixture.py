@@ -25,6 +25,7 @@ from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Result, RunId, TaskId
 from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
+from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import TokenMissing, Unauthenticated
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
 from gnomon.ports.auth import Caller, Role
@@ -189,13 +190,14 @@ class ApiFixture:
         result: Result = Result.SUCCEEDED,
         *,
         announce: tuple[AnnounceRule, ...] = (),
+        definition: Workflow | None = None,
         **reported: Any,  # noqa: ANN401
     ) -> None:
         """End the only task of the execution with this result."""
         run = await self.store.executions.find_run(RunId(execution))
         assert run is not None
         taken = await take_task(self.store, "worker-1", run, now=self.clock.now())
-        kept = replace(workflow(), dead_letter=True, announce=announce)
+        kept = definition or replace(workflow(), dead_letter=True, announce=announce)
         await self.store.attempts.report(
             [completion_of(taken, result, now=self.clock.now(), definition=kept, **reported)]
         )

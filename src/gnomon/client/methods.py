@@ -117,6 +117,7 @@ class ClientMethods:
     execution = SingleMethod(requests.execution)
     items = PagedMethod(requests.items)
     cancel = SingleMethod(requests.cancel)
+    roll_back = SingleMethod(requests.roll_back)
     logs = PagedMethod(requests.logs)
     submit = SingleMethod(requests.submit)
 

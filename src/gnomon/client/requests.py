@@ -273,6 +273,11 @@ def cancel(execution_id: str) -> ApiRequest[responses.Ended]:
     return _post(api_path("executions", execution_id, "cancel"), responses.Ended)
 
 
+def roll_back(execution_id: str, *, reason: str) -> ApiRequest[responses.RollbackStarted]:
+    """Undo the steps of an execution that has ended: those that succeeded, the last one first."""
+    return _post(api_path("executions", execution_id, "rollback"), responses.RollbackStarted, {"reason": reason})
+
+
 def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[responses.LogEntry]]:
     """The log lines of an execution, in order of time."""
     return _get(api_path("executions", execution_id, "logs"), Page[responses.LogEntry], {"since": since, "limit": page})

@@ -51,6 +51,7 @@ class Action(StrEnum):
     RESUME = "resume"
     TRIGGER = "trigger"
     CANCEL = "cancel"
+    ROLLBACK = "rollback"
     REPLAY = "replay"
     RESOLVE = "resolve"
     #: An announcement that was given up is tried again.
@@ -276,6 +277,21 @@ def cancelled_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry
         actor=actor,
         tenant=before.tenant,
         action=Action.CANCEL.value,
+        kind="execution",
+        name=before.run_id,
+        before=digest(_run_data(before)),
+        after=digest(_run_data(after)),
+        details=_details(job=before.schedule_id or before.workflow_id),
+    )
+
+
+def rolled_back_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
+    """The entry of a request to roll a run back."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=before.tenant,
+        action=Action.ROLLBACK.value,
         kind="execution",
         name=before.run_id,
         before=digest(_run_data(before)),

@@ -4,6 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from gnomon.core.model import Run, RunId, RunSource, ScheduleUid, TaskId
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.workflow import ONLY_STEP
 
 SHARDS = 256
@@ -54,7 +55,10 @@ def run_id(uid: ScheduleUid, planned_at: int) -> RunId:
 
 
 def task_id(run: RunId, step: str) -> TaskId:
-    """The id of the only task that a step of a run can have."""
+    """The id of the only task that a step or a compensation of a run can have."""
+    if is_compensation(step):
+        found = sha256(f"{run}:{step}".encode()).hexdigest()
+        return TaskId(f"comp-{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:32]}")
     return TaskId(f"task_{run[4:]}{_digest(step)}")
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Run, Schedule, ScheduleUid, Task, TaskId
+from gnomon.core.runs.advance import rollback_of
 from gnomon.core.runs.dag import graph_progress, step_state
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.states import TERMINAL, TaskState
@@ -116,7 +117,7 @@ def diagnose_run(run: Run, workflow: Workflow | None, steps: Sequence[Task], ove
     if waiting:
         return StuckRun(StuckReason.STEP_NOT_ENDED, waiting)
     states = {task.step: step_state(task) for task in steps}
-    after = graph_progress(workflow, states, cancelled=run.cancel_requested_at is not None)
+    after = graph_progress(workflow, states, cancelled=run.cancel_requested_at is not None, rollback=rollback_of(run))
     if after.status is not None:
         return StuckRun(StuckReason.NOT_ENDED)
     missing = after.ready or after.not_run or after.released

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gnomon.core.cron import Cron
 from gnomon.core.policy.constraints import Constraints
+from gnomon.core.runs.rollback import RollbackCause, RollbackStatus
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, RunDeadlines
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
@@ -291,6 +292,11 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     root_run_id: RunId | None = None
     #: When all that is left of it ends; None if it has no deadline.
     deadline_at: int | None = None
+    #: How far its rollback is, and why it is rolled back.
+    rollback: RollbackStatus | None = None
+    rollback_cause: RollbackCause | None = None
+    #: The number of its rollback, from 1; 0 without one.
+    rollback_number: int = 0
 
     @property
     def root(self) -> RunId:

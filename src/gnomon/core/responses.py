@@ -324,6 +324,9 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
     cancel_requested_at: datetime | None
     #: When everything that is left of it ends; None without a deadline.
     deadline_at: datetime | None = None
+    #: `running`, `complete` or `incomplete`, and why it is rolled back; None without a rollback.
+    rollback: str | None
+    rollback_cause: str | None
     steps: list[StepDetail]
     announcements: "list[AnnouncementSummary]" = []
 
@@ -355,6 +358,14 @@ class Ended(Response, frozen=True, kw_only=True):
     execution_id: str
     #: `cancelled`, or `asked` while running attempts have been asked to stop.
     became: str
+
+
+class RollbackStarted(Response, frozen=True, kw_only=True):
+    """The result of a request to roll an execution back."""
+
+    execution_id: str
+    #: Always `running`.
+    rollback: str
 
 
 # ---- agents --------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from gnomon.core.runs.backfill import (
     OpenBackfill,
 )
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.rollback import RollbackOutcome
 from gnomon.core.runs.states import TaskState
 
 
@@ -61,6 +62,13 @@ class Runs(Protocol):
         """Cancel the waiting tasks of the run at once, and request the end of the running ones.
 
         The audit trail records the actor, unless it is the engine itself.
+        """
+        ...
+
+    async def roll_back(self, run_id: RunId, *, reason: str, now: int, actor: str) -> RollbackOutcome:
+        """Undo the steps of a run that has ended: those that no rollback has undone before.
+
+        The run is under way again until they are undone. The audit trail records the actor.
         """
         ...
 

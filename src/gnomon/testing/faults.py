@@ -14,6 +14,7 @@ from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.rollback import RollbackOutcome
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
@@ -665,5 +666,12 @@ class FaultyRuns:
         self._faults.before()
         outcome = await self._runs.cancel(run_id, reason=reason, now=now, actor=actor)
         await self._recorder.cancelled(run_id, outcome)
+        self._faults.after()
+        return outcome
+
+    async def roll_back(self, run_id: RunId, *, reason: str, now: int, actor: str) -> RollbackOutcome:
+        """See Runs.roll_back."""
+        self._faults.before()
+        outcome = await self._runs.roll_back(run_id, reason=reason, now=now, actor=actor)
         self._faults.after()
         return outcome

@@ -90,7 +90,7 @@ class VirtualScheduler(SchedulerAssertions):
         # There are no channels here, and no run waits for one.
         read = [replace(job, workflow=replace(job.workflow, announce=())) for job in read]
         self._runner.add_known_functions(
-            [step.function for job in read for step in job.workflow.steps if step.function]
+            [step.function for job in read for step in job.workflow.all_steps if step.function]
         )
         await self._jobs.apply(read, actor=_TESTER)
         for job in read:

@@ -1,118 +1,26 @@
 """Runs of several steps, brought to their end by the harness."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from contracts.store import NOON
-from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.sql import open_postgres
 from gnomon.config.sections import SecretsSettings
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy, Step, When, Workflow
 from gnomon.ports.schedules import JobChangeset
-from gnomon.ports.store import Store
 from gnomon.runners.secrets import SecretSource
-from gnomon.testing.clock import VirtualClock
-from support.effort import thorough
 from support.execution import ExecutionHarness
 from support.gates import at_once
-from support.postgres_server import postgres
-from support.sqlite_files import open_new_sqlite
+from support.graph_runs import HarnessFactory, ScriptedGraphRun, acted, graph, step
 
 pytestmark = pytest.mark.usefixtures("any_gate")
 
 
-class HarnessFactory:
-    """A harness to be had on a store of any kind."""
-
-    def __init__(self, store: Store, clock: VirtualClock, *, together: bool = False) -> None:
-        self._store, self._clock, self._together = store, clock, together
-
-    def harness(self, **settings: Any) -> ExecutionHarness:  # noqa: ANN401
-        harness = ExecutionHarness(store=self._store, clock=self._clock, **settings)
-        if self._together:
-            harness.share_process()
-        return harness
-
-
-@pytest.fixture(params=["memory", thorough("sqlite"), "sqlite handed over", 18], ids=str)
-async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HarnessFactory]:
-    clock = VirtualClock(NOON)
-    if request.param == "memory":
-        yield HarnessFactory(MemoryStore(clock.now), clock)
-    elif request.param != 18:
-        store = await open_new_sqlite(tmp_path / "gnomon.db", now=clock.now)
-        yield HarnessFactory(store, clock, together=request.param != "sqlite")
-        await store.close()
-    else:
-        async with postgres(request.param).database() as url:
-            store = await open_postgres(url)
-            yield HarnessFactory(store, clock)
-            await store.close()
-
-
-def step(name: str, *needs: str, **said: Any) -> Step:  # noqa: ANN401 - any field of a step
-    return Step(name=name, function=said.pop("function", "reports.make"), depends_on=needs, **said)
-
-
-def graph(*steps: Step, **said: Any) -> Workflow:  # noqa: ANN401
-    return Workflow(workflow_id="report", version=1, steps=steps, **said)
-
-
 DIAMOND = (step("extract"), step("left", "extract"), step("right", "extract"), step("load", "left", "right"))
-
-
-class ScriptedGraphRun:
-    """A run of a graph, whose steps do what a test says."""
-
-    def __init__(self, harness: ExecutionHarness, run: Run) -> None:
-        self.harness, self.run = harness, run
-
-    async def states(self) -> dict[str, str]:
-        tasks = await self.harness.store.history.tasks([self.run])
-        names = {t.task_id: t.step if t.item is None else f"{t.step}[{t.item}]" for t in tasks}
-        return {names[t.task_id]: t.state.value for t in tasks}
-
-    def running(self) -> list[str]:
-        tasks = [one.task for one in self.harness.runner.started.values()]
-        return sorted(t.step if t.item is None else f"{t.step}[{t.item}]" for t in tasks)
-
-    def given(self, name: str) -> Mapping[str, Any]:
-        [found] = [one.input for one in self.harness.runner.started.values() if one.task.step == name]
-        return found
-
-    async def end(self, name: str, result: Result = Result.SUCCEEDED, **reported: Any) -> None:  # noqa: ANN401
-        for held, one in list(self.harness.runner.started.items()):
-            label = one.task.step if one.task.item is None else f"{one.task.step}[{one.task.item}]"
-            if label == name:
-                self.harness.runner.end(held, result, **reported)
-                break
-        else:
-            raise AssertionError(f"{name} is not running, but {self.running()}")
-        await self.harness.run_until_idle()
-
-    async def status(self) -> RunStatus:
-        return (await self.harness.now(self.run)).status
-
-
-async def acted(
-    backend: HarnessFactory,
-    *steps: Step,
-    flags: Mapping[str, object] | None = None,
-    **said: Any,  # noqa: ANN401
-) -> ScriptedGraphRun:
-    harness = backend.harness(flags=flags)
-    definition = graph(*steps, **said)
-    job = await harness.job(definition)
-    # As the book of jobs registers it: with the steps that wait for no other.
-    run = await harness.run(job, first_steps=definition.first_steps)
-    await harness.run_until_idle()
-    return ScriptedGraphRun(harness, run)
 
 
 @pytest.mark.req("H-07")

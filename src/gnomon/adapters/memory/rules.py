@@ -1,7 +1,7 @@
 """The rules of the store in memory that several of its parts share: how runs start, continue and end."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -47,7 +47,8 @@ from gnomon.core.runs.admission import (
     stored_run_input,
     within_action_limits,
 )
-from gnomon.core.runs.dag import ItemTotals, graph_progress, items_outcome, run_outcome, step_state
+from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back, rolled_back
+from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome
 from gnomon.core.runs.deadlines import OverdueEnd, first_spans
 from gnomon.core.runs.launch import (
     LaunchOutcome,
@@ -55,8 +56,6 @@ from gnomon.core.runs.launch import (
     advance_queue,
     decide_launch,
     first_tasks,
-    next_tasks,
-    skipped_task,
     sub_run_id,
 )
 from gnomon.core.runs.outcomes import (
@@ -73,6 +72,13 @@ from gnomon.core.runs.outcomes import (
     run_error,
     run_status,
     tick_status,
+)
+from gnomon.core.runs.rollback import (
+    COMPENSATION_UNREADABLE,
+    UNDOABLE,
+    RollbackStatus,
+    changed_compensations,
+    is_compensation,
 )
 from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_transition
 from gnomon.core.runs.task_breakers import ask_for_tasks, gone_probes, record_ends, without_probes
@@ -96,18 +102,20 @@ class MemoryRules:
         state = self._state
         task, run = state.tasks[ended.task_id], state.runs[ended.run_id]
         if ended.dead_letter is not None:
-            attempts = [attempt for held, attempt in state.attempts.items() if held[0] == task.task_id]
-            versions = state.workflows.get((run.tenant, run.workflow_id), [])
-            workflow = next((one for one in versions if one.version == run.workflow_version), None)
-            given = stored_run_input(state.payloads.get((run.run_id, "input")), workflow)
-            made = dead_letter(task, run, attempts, ended.dead_letter, error, given, now=now)
-            state.dead_letters.setdefault(made.dead_letter_id, made)
+            self._write_letter(task, run, ended.dead_letter, error, now)
         if task.parent is not None and ended.graph is not None:
             self.count_ended_item(task, ended.graph, now)
         elif ended.graph is None:
             self.end_run(run, run_status(task.state), error, now, announce=ended.announce)
         else:
             self.advance(run, ended.graph, now)
+
+    def _write_letter(self, task: Task, run: Run, reason: str, error: str | None, now: int) -> None:
+        state = self._state
+        attempts = [attempt for held, attempt in state.attempts.items() if held[0] == task.task_id]
+        given = stored_run_input(state.payloads.get((run.run_id, "input")), self.workflow_of(run))
+        made = dead_letter(task, run, attempts, reason, error, given, now=now)
+        state.dead_letters.setdefault(made.dead_letter_id, made)
 
     # ---- rulings -----------------------------------------------------------------------------
 
@@ -213,19 +221,69 @@ class MemoryRules:
         """Create the tasks of the steps that are ready, and end the run if all steps have ended."""
         if run.over:
             return
-        tasks = {task.step: task for task in self.tasks_of(run.run_id) if task.parent is None}
-        states = {name: step_state(task) for name, task in tasks.items()}
-        after = graph_progress(graph, states, cancelled=run.cancel_requested_at is not None)
-        made = [
-            *next_tasks(run, after.ready, graph, held=False, now=now),
-            *next_tasks(run, after.held, graph, held=True, now=now),
-            *(skipped_task(run, one, now=now) for one in after.not_run),
-        ]
-        self._state.tasks.add(made)
+        self._write_advance(run, graph, self._advance_of(run, graph, gave_up=self._gave_up(run), now=now), now)
+
+    def roll_back(self, run: Run, reason: str, now: int) -> bool:
+        """Roll back a run that has ended; return whether there is anything to undo."""
+        graph, begun = self.workflow_of(run), rolled_back(run, reason=reason)
+        if graph is None or not graph.has_compensations:
+            return False
+        after = self._advance_of(begun, graph, gave_up=False, now=now)
+        if not after.made:
+            return False
+        self._state.runs[run.run_id] = begun
+        schedule = self._state.schedules.get(run.schedule_uid) if run.schedule_uid else None
+        if schedule is not None:
+            self._state.schedules[schedule.uid] = replace(schedule, active_runs=schedule.active_runs + 1)
+        self._write_advance(begun, graph, after, now)
+        return True
+
+    def _advance_of(self, run: Run, graph: Workflow, *, gave_up: bool, now: int) -> RunAdvance:
+        tasks = [task for task in self.tasks_of(run.run_id) if task.parent is None]
+        changed = self._changed_compensations(run, graph, tasks)
+        return advance_run(run, graph, tasks, gave_up=gave_up, changed=changed, now=now)
+
+    def _write_advance(self, run: Run, graph: Workflow, after: RunAdvance, now: int) -> None:
+        self._state.tasks.add(after.made)
         for name in after.released:
-            self.release(tasks[name], now)
+            self.release(self._state.tasks[name], now)
+        if after.rollback is not None:
+            # A run that is cancelled may still be rolled back: its compensations are not cancelled.
+            run = self._state.runs[run.run_id] = replace(
+                self._state.runs[run.run_id],
+                rollback=after.rollback,
+                rollback_cause=after.rollback_cause,
+                rollback_number=after.rollback_number,
+                cancel_requested_at=None,
+            )
+        if after.rollback is RollbackStatus.COMPLETE and after.rollback_number > 1:
+            for letter in list(self._state.dead_letters.values()):
+                if letter.run_id == run.run_id and is_compensation(letter.step):
+                    self.resolve(letter.dead_letter_id, f"rollback {after.rollback_number}", now)
+        for task in after.unreadable:
+            self._write_letter(task, run, COMPENSATION_UNREADABLE, task.note, now)
         if after.status is not None:
             self.end_run(run, after.status, after.error, now, announce=graph.announce)
+
+    def _gave_up(self, run: Run) -> bool:
+        """Whether the function of a step of the run has given up for good."""
+        tasks = self._state.tasks
+        return any(
+            one.result is Result.GAVE_UP and one.worker != ENGINE and tasks[held[0]].state is TaskState.FAILED
+            for held, one in self._state.attempts.items()
+            if tasks[held[0]].run_id == run.run_id and not is_compensation(tasks[held[0]].step)
+        )
+
+    def _changed_compensations(self, run: Run, graph: Workflow, tasks: Sequence[Task]) -> Collection[str]:
+        """The steps whose compensation is not the one that their success has recorded."""
+        if not graph.has_compensations or not may_roll_back(run, tasks):
+            return ()
+        records = {
+            task.step: self._state.payloads.get((task.task_id, "compensation"))
+            for task in tasks
+            if task.state in UNDOABLE
+        }
+        return changed_compensations(graph, records)
 
     def release(self, task: Task, now: int) -> None:
         """Make a held task ready."""
@@ -413,8 +471,13 @@ class MemoryRules:
         self.stop_run(replace(run, cancel_requested_at=asked_at, error=run.error or reason), now)
 
     def stop_run(self, stopped: Run, now: int) -> None:
-        """Cancel the waiting tasks of the run, and the run itself if no other tasks are left."""
+        """Cancel the waiting tasks of the run, and the run itself if no other tasks are left.
+
+        A run that is being rolled back is left alone.
+        """
         state = self._state
+        if state.runs[stopped.run_id].rollback is RollbackStatus.RUNNING:
+            return
         state.runs[stopped.run_id] = stopped
         for task in self.tasks_of(stopped.run_id):
             if task.state in WAITING:
@@ -444,7 +507,12 @@ class MemoryRules:
             held = task.task_id, task.fence
             state.tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
             state.attempts[held] = replace(state.attempts[held], ended_at=now, result=Result.CANCELLED)
-        if len(idle) == len(in_hand):
+        if len(idle) < len(in_hand):
+            return
+        graph = self.workflow_of(stopped)
+        if graph is not None and graph.has_compensations:
+            self.advance(stopped, graph, now)
+        else:
             self.end_run(stopped, RunStatus.CANCELLED, stopped.error, now)
 
     def _append_turn(self, one: TaskCompletion) -> None:
@@ -483,6 +551,11 @@ class MemoryRules:
             return one
         return replace(one, usage=kept.spent, logs=(*(lines[place] for place in sorted(lines)), *one.logs))
 
+    def _keep_payloads(self, one: TaskCompletion) -> None:
+        for kind, body in (("output", one.output), ("compensation", one.compensation)):
+            if body is not None:
+                self._state.payloads[one.task_id, kind] = body
+
     def end_attempt(self, one: TaskCompletion) -> bool:
         """Carry out the ending, if its attempt still counts."""
         state = self._state
@@ -516,8 +589,7 @@ class MemoryRules:
             note=one.error,
         )
         state.attempts[held] = replace(state.attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
-        if one.output is not None:
-            state.payloads[one.task_id, "output"] = one.output
+        self._keep_payloads(one)
         state.logs.setdefault(one.task_id, []).extend(one.logs)
         if one.over:
             self.after_task_end(one, one.error, one.ended_at)

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry
+from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry, rolled_back_entry
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Overlap, Run, RunId, Task, TaskId
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.rollback import RollbackOutcome, RollbackStatus
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
 
@@ -31,13 +32,26 @@ class MemoryRuns:
         run = state.runs.get(run_id)
         if run is None:
             return CancelOutcome.UNKNOWN
-        if run.over:
+        if run.over or run.rollback is RollbackStatus.RUNNING:
             return CancelOutcome.OVER
         self._rules.cancel(run, reason, now)
         after = state.runs[run_id]
         if actor != ENGINE:
             state.write_audit([cancelled_entry(run, after, actor, now)])
         return CancelOutcome.CANCELLED if after.over else CancelOutcome.ASKED
+
+    async def roll_back(self, run_id: RunId, *, reason: str, now: int, actor: str) -> RollbackOutcome:
+        """See Runs.roll_back."""
+        state = self._state
+        run = state.runs.get(run_id)
+        if run is None:
+            return RollbackOutcome.UNKNOWN
+        if not run.over:
+            return RollbackOutcome.UNDER_WAY
+        if not self._rules.roll_back(run, reason, now):
+            return RollbackOutcome.NOTHING
+        state.write_audit([rolled_back_entry(run, state.runs[run_id], actor, now)])
+        return RollbackOutcome.STARTED
 
 
 class MemoryExecutions:

@@ -14,12 +14,13 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
 from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, set_tick_statuses
-from gnomon.adapters.sql.graph import cascade_run_ends, lock_counters
-from gnomon.adapters.sql.rows import RUN, column_list, run_of
+from gnomon.adapters.sql.graph import AdvancingRun, advance_runs, cascade_run_ends, lock_counters
+from gnomon.adapters.sql.rows import RUN, column_list, load_workflow, run_of
 from gnomon.adapters.sql.transitions import StateChange, state_in, state_update, write_changes
 from gnomon.core.ledger.plan import superseded_run
 from gnomon.core.model import ENGINE, Result, Run, RunId, RunStatus, ScheduleUid, TickStatus
 from gnomon.core.runs.launch import CancelOutcome
+from gnomon.core.runs.rollback import RollbackStatus
 from gnomon.core.runs.states import ASSIGNED, WAITING, TaskState
 
 _ASSIGNED = bulk.statement(
@@ -173,7 +174,12 @@ def _lock_runs(conn: sa.Connection, run_ids: Sequence[str]) -> _LockedRuns:
     level = list(run_ids)
     while level:
         found = bulk.fetch_rows(conn, _TASKS, level)
-        runs += [run for run in map(run_of, bulk.fetch_rows(conn, _RUNS, level)) if not run.over]
+        # A run that is being rolled back is left alone.
+        runs += [
+            run
+            for run in map(run_of, bulk.fetch_rows(conn, _RUNS, level))
+            if not run.over and run.rollback is not RollbackStatus.RUNNING
+        ]
         if conn.dialect.name != "sqlite":
             # The transaction that held a lock may have added tasks; with the runs locked, no other can.
             found = bulk.fetch_rows(conn, _TASKS, level)
@@ -197,10 +203,22 @@ def _end_idle_runs(
         if found.above:
             here = {run_id: here[run_id] for (run_id,) in bulk.fetch_rows(conn, _NOT_OVER, list(here))}
         held = end_waiting_tasks(conn, [run for name, run in here.items() if name in busy], now)
-        ended = [run for name, run in here.items() if name not in held]
-        cascade_run_ends(conn, [EndedRun(run, RunStatus.CANCELLED, run.error, now) for run in ended], counters)
-        left += ended
+        idle = [run for name, run in here.items() if name not in held]
+        undone = _undone_runs(conn, idle, now)
+        ended = [EndedRun(run, RunStatus.CANCELLED, run.error, now) for run in idle if run.run_id not in undone]
+        cascade_run_ends(conn, [*ended, *advance_runs(conn, list(undone.values()))], counters)
+        left += [one.run for one in ended]
     return left
+
+
+def _undone_runs(conn: sa.Connection, idle: Sequence[Run], now: int) -> dict[str, AdvancingRun]:
+    """Those of the cancelled runs that may be rolled back."""
+    found = [(run, load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)) for run in idle]
+    return {
+        run.run_id: AdvancingRun(run, workflow, now)
+        for run, workflow in found
+        if workflow is not None and workflow.has_compensations
+    }
 
 
 def _stopped_row(run: Run) -> tuple[object, ...]:

@@ -50,6 +50,9 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     ended = [(one.ended_at, one.result._value_, one.error, one.task_id, one.fence) for one in endings]
     bulk.execute_many(conn, _END_ATTEMPT, ended)
     insert_payloads(conn, [(one.task_id, "output", one.output) for one in endings if one.output is not None])
+    insert_payloads(
+        conn, [(one.task_id, "compensation", one.compensation) for one in endings if one.compensation is not None]
+    )
     _keep_logs(conn, [one for one in endings if one.logs])
     write_usage(conn, endings)
     # The last action of a lost worker may not have been kept.

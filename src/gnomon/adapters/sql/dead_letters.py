@@ -23,6 +23,7 @@ from gnomon.adapters.sql.rows import (
 from gnomon.core.model import Attempt, DeadLetter, TaskId
 from gnomon.core.runs.admission import ReadyTask, stored_run_input
 from gnomon.core.runs.outcomes import dead_letter
+from gnomon.core.runs.rollback import PREFIX
 from gnomon.ports.runs import LetterPosition
 
 _letter = schema.dead_letter.c
@@ -70,6 +71,11 @@ class LetterQuery(NamedTuple):
     oldest_first: bool
     after: LetterPosition | None
     limit: int
+
+
+_OF_COMPENSATIONS = bulk.statement(
+    f"SELECT dead_letter_id FROM dead_letter WHERE run_id IN KEYS AND step LIKE '{PREFIX}%'"  # noqa: S608 - our own
+)
 
 
 class FailedTask(NamedTuple):
@@ -145,6 +151,11 @@ def of_execution(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[s
 def lock_unresolved(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str]) -> list[str]:
     """The ids of the unresolved dead letters among these, locked until the end of the transaction."""
     return [name for (name,) in bulk.fetch_rows(conn, _UNRESOLVED, sorted(set(dead_letter_ids)), tenant)]
+
+
+def of_compensations(conn: sa.Connection, run_id: str) -> Sequence[str]:
+    """The ids of the letters that compensations of the run have left."""
+    return [name for (name,) in bulk.fetch_rows(conn, _OF_COMPENSATIONS, [run_id])]
 
 
 def resolve(conn: sa.Connection, tenant: str, dead_letter_ids: Collection[str], by: str, now: int) -> int:

@@ -31,7 +31,7 @@ All callers lock in this order, so that they cannot deadlock. Items are counted 
 exactly one transaction sees zero and ends the step. SQLite has one writer at a time and needs none of these locks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -49,19 +49,12 @@ from gnomon.adapters.sql.completion import (
 from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.transitions import insert_tasks
-from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
+from gnomon.core.model import ENGINE, Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.admission import Admission
-from gnomon.core.runs.dag import (
-    GraphProgress,
-    ItemTotals,
-    graph_progress,
-    items_outcome,
-    run_outcome,
-    step_state,
-    topological_order,
-)
+from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back
+from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome, topological_order
 from gnomon.core.runs.deadlines import OverdueEnd
-from gnomon.core.runs.launch import next_tasks, skipped_task, sub_run_id
+from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.outcomes import (
     Assignment,
     AttemptOutcome,
@@ -72,6 +65,13 @@ from gnomon.core.runs.outcomes import (
     outcome_by_deadline,
     run_error,
     run_status,
+)
+from gnomon.core.runs.rollback import (
+    COMPENSATION_UNREADABLE,
+    PREFIX,
+    UNDOABLE,
+    RollbackStatus,
+    changed_compensations,
 )
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
@@ -103,6 +103,15 @@ _SIZE_OF_ITEMS = bulk.statement(
 _OF_STEPS = bulk.statement(
     f"SELECT task.step, task.task_id, payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent IS NULL"  # noqa: S608
 )
+#: The runs of these in which a function has given up; a fan-out ends the same way if its items have failed.
+_GAVE_UP = bulk.statement(
+    "SELECT DISTINCT task.run_id FROM task JOIN attempt ON attempt.task_id = task.task_id"  # noqa: S608 - our own
+    f" WHERE task.run_id IN KEYS AND task.state = 'FAILED' AND task.step NOT LIKE '{PREFIX}%'"
+    f" AND attempt.result = 'gave_up' AND attempt.worker <> '{ENGINE}'"
+)
+_RECORDS = bulk.statement("SELECT owner_id, body FROM payload WHERE owner_id IN KEYS AND kind = 'compensation'")
+_ROLLBACK = ("rollback", "rollback_cause", "rollback_number", "cancel_requested_at")
+_SET_ROLLBACK = bulk.update_statement(schema.run, _ROLLBACK, by=("run_id",))
 _WITH_RUNS = f"""
 SELECT {column_list(TASK)}, {column_list(RUN)} FROM task JOIN run ON run.run_id = task.run_id WHERE task.task_id IN KEYS
 """  # noqa: S608
@@ -208,47 +217,76 @@ def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list
     tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs}
     for task in map(task_of, bulk.fetch_rows(conn, STEPS, sorted(runs))):
         tasks[task.run_id].append(task)
-    moved = [_RunAdvance(one, tasks[run_id]) for run_id, one in runs.items()]
-    insert_tasks(conn, [task for one in moved for task in one.made], step_row, NEW_STEP)
-    bulk.execute_many(
-        conn, _RELEASE, [(WaitReason.READY.value, one.of.at, name) for one in moved for name in one.released]
+    gave_up = _that_gave_up(conn, runs.values())
+    moved = [(one, advance_of(conn, one, tasks[run_id], gave_up=run_id in gave_up)) for run_id, one in runs.items()]
+    return write_advances(conn, moved)
+
+
+def advance_of(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task], *, gave_up: bool) -> RunAdvance:
+    """The changes of one run, whose steps and compensations have these tasks."""
+    return advance_run(
+        of.run, of.graph, tasks, gave_up=gave_up, changed=_changed_compensations(conn, of, tasks), now=of.at
     )
-    if any(one.after.ready or one.after.released for one in moved):
+
+
+def write_advances(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, RunAdvance]]) -> list[EndedRun]:
+    """Write the changes of these runs; return the runs that end."""
+    insert_tasks(conn, [task for _, after in moved for task in after.made], step_row, NEW_STEP)
+    bulk.execute_many(
+        conn, _RELEASE, [(WaitReason.READY.value, of.at, name) for of, after in moved for name in after.released]
+    )
+    if any(after.starts for _, after in moved):
         hint_after_commit(conn, HintTopic.READY)
+    _write_rollbacks(conn, moved)
     ended = [
-        EndedRun(one.of.run, one.after.status, one.after.error, one.of.at, one.of.graph.announce)
-        for one in moved
-        if one.after.status is not None
+        EndedRun(of.run, after.status, after.error, of.at, of.graph.announce)
+        for of, after in moved
+        if after.status is not None
     ]
     notify_activity(conn, lambda observer: observer.graph_runs_ended([one.run for one in ended]))
     return ended
 
 
-class _RunAdvance:
-    """The progress of a run after the end of one of its steps."""
+def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, RunAdvance]]) -> None:
+    """Write which runs are rolled back from now on, how rollbacks ended, and what could not be undone."""
+    dead_letters.write(
+        conn,
+        [
+            dead_letters.FailedTask(task.task_id, COMPENSATION_UNREADABLE, task.note, of.at)
+            for of, after in moved
+            for task in after.unreadable
+        ],
+    )
+    for of, after in moved:
+        if after.rollback is RollbackStatus.COMPLETE and after.rollback_number > 1:
+            names = dead_letters.of_compensations(conn, of.run.run_id)
+            dead_letters.resolve(conn, of.run.tenant, names, f"rollback {after.rollback_number}", of.at)
+    # A run that is cancelled may still be rolled back: its compensations are not cancelled.
+    bulk.execute_many(
+        conn,
+        _SET_ROLLBACK,
+        [
+            (after.rollback.value, after.rollback_cause, after.rollback_number, None, of.run.run_id)
+            for of, after in moved
+            if after.rollback is not None
+        ],
+    )
 
-    def __init__(self, of: AdvancingRun, tasks: Sequence[Task]) -> None:
-        self.of = of
-        order = {step.name: number for number, step in enumerate(topological_order(of.graph))}
-        in_order = sorted(tasks, key=lambda task: (task.created_at, order.get(task.step, 0)))
-        self._tasks = {task.step: task for task in in_order}
-        states = {name: step_state(task) for name, task in self._tasks.items()}
-        self.after: GraphProgress = graph_progress(of.graph, states, cancelled=of.run.cancel_requested_at is not None)
 
-    @property
-    def made(self) -> Sequence[Task]:
-        """New tasks: of the steps that became ready, and of the steps that will not run."""
-        run, now, after = self.of.run, self.of.at, self.after
-        return (
-            *next_tasks(run, after.ready, self.of.graph, held=False, now=now),
-            *next_tasks(run, after.held, self.of.graph, held=True, now=now),
-            *(skipped_task(run, one, now=now) for one in after.not_run),
-        )
+def _that_gave_up(conn: sa.Connection, advancing: Iterable[AdvancingRun]) -> Collection[str]:
+    """The runs with compensations in which the function of a step has given up for good."""
+    names: list[str] = sorted(one.run.run_id for one in advancing if one.graph.has_compensations)
+    return {name for (name,) in bulk.fetch_rows(conn, _GAVE_UP, names)} if names else ()
 
-    @property
-    def released(self) -> Sequence[TaskId]:
-        """The tasks that waited for other steps and no longer do."""
-        return [self._tasks[name].task_id for name in self.after.released]
+
+def _changed_compensations(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task]) -> Collection[str]:
+    """The steps whose compensation is not the one that their success has recorded. Nothing is read without need."""
+    if not of.graph.has_compensations or not may_roll_back(of.run, tasks):
+        return ()
+    steps = {task.task_id: task.step for task in tasks if task.state in UNDOABLE}
+    rows = bulk.fetch_rows(conn, _RECORDS, sorted(steps)) if steps else ()
+    found = {steps[task_id]: unsealed(conn, task_id, "compensation", body) for task_id, body in rows}
+    return changed_compensations(of.graph, found)
 
 
 # ---- tasks of the engine -------------------------------------------------------------------------

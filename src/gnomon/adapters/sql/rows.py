@@ -44,6 +44,7 @@ from gnomon.core.model import (
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, StoredRuling
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.core.runs.rollback import RollbackCause, RollbackStatus
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RunDeadlines, Workflow
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
@@ -464,7 +465,7 @@ def run_of(row: Row) -> Run:
     """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
-    parent_task, depth, actor, root_run_id, deadline_at = row[19:]
+    parent_task, depth, actor, root_run_id, deadline_at, rollback, rollback_cause, rollback_number = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -488,6 +489,9 @@ def run_of(row: Row) -> Run:
         replay_of=replay_of,
         parent_task=parent_task,
         depth=depth,
+        rollback=None if rollback is None else RollbackStatus(rollback),
+        rollback_cause=None if rollback_cause is None else RollbackCause(rollback_cause),
+        rollback_number=rollback_number,
         # Runs of older programs have none.
         actor=actor or "",
         root_run_id=root_run_id,

@@ -158,6 +158,17 @@ async def cancel(call: ApiCall) -> Reply:
     return Reply(body=responses.Ended(execution_id=call.path["id"], became=became.value), status=202)
 
 
+async def roll_back(call: ApiCall) -> Reply:
+    """Undo the steps of an execution that has ended: those that succeeded, the last one first."""
+    fields = body_fields(call.body, "reason")
+    execution = call.path["id"]
+    await call.services.executions.roll_back(
+        execution, reason=fields.text("reason"), actor=call.actor, tenant=call.tenant
+    )
+    call.services.changed()
+    return Reply(body=responses.RollbackStarted(execution_id=execution, rollback="running"), status=202)
+
+
 async def logs(call: ApiCall) -> Reply:
     """List the log lines of an execution, in order of time."""
     query: LogsQuery = call.query
@@ -252,8 +263,15 @@ def _task_schema() -> dict[str, object]:
 
 _REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
 _NO_MORE: dict[str, object] = {
-    "input": {}, "parent_task": None, "cancel_requested_at": None, "steps": [], "announcements": [],
+    "input": {}, "parent_task": None, "cancel_requested_at": None, "rollback": None, "rollback_cause": None,
+    "steps": [], "announcements": [],
 }  # fmt: skip
+_ROLLBACK: dict[str, object] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["reason"],
+    "properties": {"reason": {"type": "string", "minLength": 1}},
+}
 ROUTES = (
     ApiRoute(
         path="/v1/executions",
@@ -283,6 +301,18 @@ ROUTES = (
         success={202: "The execution is cancelled, or is stopping."},
         error_statuses=(404, 409),
         example={"execution_id": "run_1", "became": "cancelled"},
+    ),
+    ApiRoute(
+        method="POST",
+        path="/v1/executions/{id}/rollback",
+        name="roll_back_execution",
+        permission=Permission.OPERATE,
+        handle=roll_back,
+        body=RequestBody(schema=_ROLLBACK, example={"reason": "booked for the wrong customer"}),
+        answer=responses.RollbackStarted,
+        success={202: "The execution is under way again until its steps are undone."},
+        error_statuses=(404, 409),
+        example={"execution_id": "run_1", "rollback": "running"},
     ),
     ApiRoute(
         path="/v1/executions/{id}/logs",

@@ -34,12 +34,14 @@ from gnomon.core.responses import (
     ExecutionDetail,
     ItemDetail,
     LogEntry,
+    RollbackStarted,
     Started,
     StepDetail,
     WhyAttempt,
     WorkDetail,
 )
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
+from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackCause
 from gnomon.errors import UsageError
 
 NO_WORKER = "no worker is alive: gnomon up and gnomon worker start one"
@@ -144,6 +146,19 @@ def cancel(given: str | None, job: str | None, target: Target, form: Format) -> 
         echo(f"{done.execution_id} is cancelled")
     else:
         echo(f"{done.execution_id} is stopping")
+
+
+def roll_back(given: str | None, job: str | None, reason: str, target: Target, form: Format) -> None:
+    """Roll an execution back."""
+
+    async def work(gateway: Gateway) -> RollbackStarted:
+        return await gateway.send(requests.roll_back(await execution_of(gateway, given, job=job), reason=reason))
+
+    done = with_gateway(target, work)
+    if form is not Format.TABLE:
+        print_data(done, form)
+    else:
+        echo(f"{done.execution_id} is being rolled back: see gnomon executions show {done.execution_id}")
 
 
 def logs(given: str | None, job: str | None, target: Target, form: Format, *, follow: bool) -> None:
@@ -269,6 +284,7 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         ("took", format_duration(run.duration_ms)),
         ("cost", amount_text(run.cost)),
         ("error", run.error or ""),
+        ("rollback", _rollback_text(run)),
         ("key", run.key or ""),
         ("replay of", run.replay_of or ""),
         ("part of", run.parent_task or ""),
@@ -280,6 +296,13 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         for one in run.steps
         if one.output is not None
     ]
+
+
+def _rollback_text(run: ExecutionDetail) -> str:
+    if run.rollback is None:
+        return ""
+    cause = RollbackCause(run.rollback_cause or RollbackCause.GAVE_UP)
+    return f"{run.rollback}, because {CAUSE_TEXTS[cause]}"
 
 
 def _step_rows(step: str, one: WorkDetail, zone: str | None) -> list[list[str]]:

@@ -105,6 +105,26 @@ def cancel_execution(
     cancel(execution, job, Target(database, config), output)
 
 
+@executions.command("rollback")
+def roll_back_execution(
+    execution: ExecutionId = None,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why the execution is rolled back.")],
+    job: LastJob = None,
+    last: LastExecution = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Undo the steps of an execution that has ended: those that succeeded, the last one first."""
+    from gnomon.cli.actions.executions import roll_back
+    from gnomon.cli.ids import selected_execution
+    from gnomon.cli.target import Target
+
+    selected_execution(execution, job, last=last)
+    roll_back(execution, job, reason, Target(database, config), output)
+
+
 @executions.command("logs")
 def execution_logs(
     execution: ExecutionId = None,

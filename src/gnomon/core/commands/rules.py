@@ -98,13 +98,14 @@ class CommandRules:
         `list_field` is the name of the field with its steps.
         """
         for number, step in enumerate(workflow.steps):
-            if not step.is_command:
-                continue
-            verdict = self.judge(workflow, step, approved=approved)
-            if verdict is not None:
-                alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
-                field = "command" if alone else f"{list_field}[{number}].command"
-                yield CheckedStep(field=field, step=step, verdict=verdict)
+            alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
+            path = "" if alone else f"{list_field}[{number}]."
+            for field, one in ((f"{path}command", step), (f"{path}compensate.command", step.compensate)):
+                if one is None or not one.is_command:
+                    continue
+                verdict = self.judge(workflow, one, approved=approved)
+                if verdict is not None:
+                    yield CheckedStep(field=field, step=one, verdict=verdict)
 
 
 def _known_text(value: object, *, resolved: bool) -> str | None:

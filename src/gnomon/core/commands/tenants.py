@@ -18,6 +18,6 @@ def check_commands(workflow: Workflow, tenants: Collection[str], tenant: str) ->
     """Raise FieldError if a step of the workflow runs a command that its tenant may not run."""
     if may_run_commands(tenants, tenant):
         return
-    for step in workflow.steps:
+    for step in workflow.all_steps:
         if step.is_command:
             raise FieldError("command", step.command, f"is refused: tenant {tenant} may not run commands")

@@ -5,6 +5,8 @@ from gnomon.core.explain.evidence import JobEvidence, RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, one_line
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Run, RunStatus, Tick
+from gnomon.core.runs.advance import undoable_steps
+from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackStatus
 from gnomon.core.runs.states import TERMINAL
 
 
@@ -23,7 +25,22 @@ def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: i
             how = f"has been running{since}{waits}{_asked_to_stop(run, clocks)}"
         case RunStatus.PENDING:
             how = _not_begun(run, clocks, now)
-    return f"Its run {run.run_id} {how}."
+    return f"Its run {run.run_id} {how}.{_rolled_back(run, details)}"
+
+
+def _rolled_back(run: Run, details: RunEvidence) -> str:
+    """The sentence about the rollback of a run."""
+    if run.rollback is None or run.rollback_cause is None or details.workflow is None:
+        return ""
+    because = f"because {CAUSE_TEXTS[run.rollback_cause]}"
+    undoable, undone = undoable_steps(details.workflow, details.tasks)
+    left = [name for name in undoable if name not in undone]
+    counted = f"{len(undone)} of {len(undoable)} steps with a compensation are undone"
+    if run.rollback is RollbackStatus.RUNNING:
+        return f" It is being rolled back, {because}: {counted}."
+    if not left:
+        return f" It was rolled back, {because}: {counted}."
+    return f" Its rollback, {because}, is incomplete: {', '.join(left)} could not be undone."
 
 
 def _awaits_announcement(details: RunEvidence) -> bool:

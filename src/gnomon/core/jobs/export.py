@@ -14,7 +14,7 @@ from gnomon.core.jobs.breaker_fields import breaker_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
-from gnomon.core.jobs.steps import COMMAND_FIELDS, RISK_FIELDS, SANDBOX_FIELDS, ping_as_data
+from gnomon.core.jobs.steps import COMMAND_FIELDS, COMPENSATION_TERMS, RISK_FIELDS, SANDBOX_FIELDS, ping_as_data
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import At, Every, OnEvent
@@ -103,6 +103,7 @@ def _work(workflow: Workflow) -> Iterator[tuple[str, Any]]:
         yield "delivery", workflow.delivery.value
     yield from _unless("lock", workflow.lock, False).items()
     yield from _unless("dead_letter", workflow.dead_letter, False).items()
+    yield from _unless("rollback_on", list(workflow.rollback_on), []).items()
     yield from _unless("retention", _retention(workflow), None).items()
     if workflow.ping is not None:
         yield "ping", ping_as_data(workflow.ping)
@@ -166,6 +167,18 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
     yield from _unless("risk_tags", list(step.risk_tags), []).items()
     if step.breaker is not None:
         yield "breaker", breaker_as_data(step.breaker)
+    if step.compensate is not None:
+        yield "compensate", _compensation(step.compensate)
+
+
+def _compensation(step: Step) -> dict[str, Any]:
+    """The compensation without the terms that every compensation has."""
+    data = dict(_step(step))
+    data.pop("priority", None)
+    for field in ("labels", "env"):
+        own = {name: value for name, value in data.pop(field, {}).items() if name not in COMPENSATION_TERMS}
+        data |= _unless(field, own, {})
+    return data
 
 
 def _retention(workflow: Workflow) -> int | dict[str, int] | None:

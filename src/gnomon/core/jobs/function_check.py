@@ -22,7 +22,7 @@ def unknown_functions(jobs: Iterable[Job], known: Collection[str]) -> list[Unkno
     """The functions that these jobs call and that are not known, in the order of the jobs."""
     callers: dict[str, dict[str, None]] = {}
     for job in jobs:
-        for step in job.workflow.steps:
+        for step in job.workflow.all_steps:
             if step.function not in (None, SHELL, HTTP, AGENT) and step.function not in known:
                 callers.setdefault(step.function, {})[job.name] = None
     return [

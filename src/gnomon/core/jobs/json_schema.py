@@ -43,6 +43,7 @@ from gnomon.core.jobs.routing_fields import (
 )
 from gnomon.core.jobs.steps import (
     COMMAND_FIELDS,
+    COMPENSATION_FIELDS,
     DELAY_FIELDS,
     ENV_NAME,
     LARGEST_MULTIPLIER,
@@ -62,6 +63,7 @@ from gnomon.core.model import Catchup, Overlap
 from gnomon.core.pings import PingMoment
 from gnomon.core.runs.external_events import LARGEST_BATCH
 from gnomon.core.runs.http_calls import METHODS, MOST_REDIRECTS, STATUS_RANGE
+from gnomon.core.runs.rollback import ROLLBACK_ON
 from gnomon.core.runs.workflow import Delivery, Isolation, Priority, When
 
 _Schema = dict[str, Any]
@@ -139,6 +141,12 @@ def _job_fields() -> _Schema:
         "delivery": _one_of(Delivery, "Whether a lost attempt is retried."),
         "lock": _flag("Runs exclude each other by a lock that other programs can see; implies overlap skip."),
         "dead_letter": _flag("Write a dead letter when a run fails after all its attempts."),
+        "rollback_on": {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {"enum": [cause.value for cause in ROLLBACK_ON]},
+            "description": "The ends of steps that roll a run back, besides that one gave up for good.",
+        },
         "retention": _retention_schema(),
         "ping": _ping_schema(),
         "announce": _announce_schema(),
@@ -419,6 +427,16 @@ def _step_fields() -> _Schema:
             SHORTEST_DELAY_SECONDS, LONGEST_DELAY_MS // 1000, "The same as delay, as a number of seconds."
         ),
         "delay_until": _instant("The instant to wait for, or a reference to one."),
+        "compensate": _compensation_schema(),
+    }
+
+
+def _compensation_schema() -> _Schema:
+    fields = {name: schema for name, schema in _work_fields().items() if name in COMPENSATION_FIELDS}
+    return {
+        **_mapping("The action that undoes the step if its run is rolled back.", fields),
+        "anyOf": [{"required": [field]} for field in ("function", "command", "http")],
+        "allOf": [{"not": {"required": list(two)}} for two in combinations(("function", "command", "http"), 2)],
     }
 
 

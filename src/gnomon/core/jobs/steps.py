@@ -27,6 +27,7 @@ from gnomon.core.model import DAY_MS
 from gnomon.core.pings import REDACTED_PATH, Ping, PingMoment, is_http_url, redacted_url
 from gnomon.core.runs.dag import upstream
 from gnomon.core.runs.expressions import ROOTS, SECRET_BEGINS, check_condition, check_references, references
+from gnomon.core.runs.rollback import ROLLBACK_ON, compensation_name
 from gnomon.core.runs.workflow import (
     AGENT,
     HTTP,
@@ -34,6 +35,7 @@ from gnomon.core.runs.workflow import (
     SHELL,
     Delivery,
     Isolation,
+    Priority,
     RetryPolicy,
     RoutingRequirements,
     Step,
@@ -57,12 +59,16 @@ _TRY_FIELDS = ("timeout", "retry", "isolation", *ROUTE_FIELDS, *RISK_FIELDS, "br
 WORK_FIELDS = (
     "name", "description", "tags", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "dag",
     "max_parallel", "input", "input_schema", *_TRY_FIELDS, *DEADLINE_FIELDS, "delivery", "lock", "dead_letter",
-    "retention", "ping", "announce",
+    "rollback_on", "retention", "ping", "announce",
 )  # fmt: skip
 STEP_FIELDS = (
     "step", "function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "agent", "workflow", "depends_on", "when", "if",
-    "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", *_TRY_FIELDS, *DEADLINE_FIELDS,
+    "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", "compensate", *_TRY_FIELDS,
+    *DEADLINE_FIELDS,
 )  # fmt: skip
+#: The labels of every compensation. The first two are also variables of its command.
+COMPENSATION_TERMS = ("saga_compensation", "saga_workflow_id", "is_compensation")
+COMPENSATION_FIELDS = ("function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "input", *_TRY_FIELDS)
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS
 LONGEST_DELAY_MS = 366 * DAY_MS
@@ -116,6 +122,7 @@ def read_workflow(fields: FieldReader) -> Workflow:
         input_schema=schema,
         delivery=delivery,
         dead_letter=fields.flag("dead_letter", default=False),
+        rollback_on=_rollback_on(fields, steps),
         max_parallel=_max_parallel(fields, "dag"),
         deadline_ms=read_deadline(fields),
         lock=fields.flag("lock", default=False),
@@ -133,11 +140,13 @@ def _steps(fields: FieldReader, name: str, policy: _AttemptPolicy) -> tuple[Step
     if "dag" not in fields:
         _refuse_without_command(fields, SANDBOX_FIELDS)
         return (Step(name=ONLY_STEP, **_read_function_call(fields, policy, alone=True)),)
-    steps = tuple(_step(FieldReader(step, STEP_FIELDS, path=path), policy) for path, step in fields.entries("dag"))
+    steps = tuple(
+        _step(FieldReader(step, STEP_FIELDS, path=path), name, policy) for path, step in fields.entries("dag")
+    )
     if not steps:
         raise fields.refused("dag", "has no steps")
     check_size(fields.at("dag"), steps)
-    if not any(step.is_command for step in steps):
+    if not any(step.is_command or (step.compensate and step.compensate.is_command) for step in steps):
         _refuse_without_command(fields, SANDBOX_FIELDS)
     _check_graph(fields.at("dag"), name, steps)
     return steps
@@ -197,9 +206,10 @@ def _network(fields: FieldReader, *, inherited: bool) -> bool:
     return found
 
 
-def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
+def _step(fields: FieldReader, workflow: str, inherited: _AttemptPolicy) -> Step:
+    name = fields.name("step")
     return Step(
-        name=fields.name("step"),
+        name=name,
         depends_on=tuple(schedule_name(path, name) for path, name in fields.entries("depends_on")),
         when=_when(fields),
         condition=fields.text("if") if "if" in fields else None,
@@ -208,8 +218,52 @@ def _step(fields: FieldReader, inherited: _AttemptPolicy) -> Step:
         delay_ms=_delay_ms(fields),
         delay_until=_delay_until(fields),
         deadline_ms=read_deadline(fields),
+        compensate=_compensation(fields, workflow, name, inherited),
         **_read_action(fields, inherited),
     )
+
+
+def _compensation(fields: FieldReader, workflow: str, step: str, inherited: _AttemptPolicy) -> Step | None:
+    """The step that undoes this one. It has the attempt policy of this one, unless it says otherwise."""
+    if "compensate" not in fields:
+        return None
+    for field, reason in _NOT_UNDONE.items():
+        if field in fields:
+            raise fields.refused("compensate", reason)
+    if not any(field in fields for field in ("function", "command", "http", "agent")):
+        raise fields.refused("compensate", "means nothing for a step that only waits")
+    own = FieldReader(fields["compensate"], COMPENSATION_FIELDS, path=fields.at("compensate"))
+    action = _read_action(own, _read_attempt_policy(fields, inherited))
+    terms = dict(zip(COMPENSATION_TERMS, ("true", workflow, "true"), strict=True))
+    if "command" in action:
+        variables = {name: terms[name] for name in COMPENSATION_TERMS[:2]}
+        action["input"] = {**action["input"], "env": {**action["input"].get("env", {}), **variables}}
+    route = action["route"] or RoutingRequirements()
+    action["route"] = replace(route, priority=Priority.CRITICAL, labels={**route.labels, **terms})
+    return Step(name=compensation_name(step), **action)
+
+
+#: The fields beside which a compensation is refused, and why.
+_NOT_UNDONE = {
+    "foreach": "cannot be beside foreach: only a step that does one thing can be undone",
+    "workflow": "cannot be beside workflow: only a step that does one thing can be undone",
+}
+
+
+def _rollback_on(fields: FieldReader, steps: Sequence[Step]) -> tuple[str, ...]:
+    """The ends of steps, besides giving up for good, that roll a run back."""
+    if "rollback_on" not in fields:
+        return ()
+    if not any(step.compensate is not None for step in steps):
+        raise fields.refused("rollback_on", "means nothing without a step that has compensate")
+    found: dict[str, None] = {}
+    for path, value in fields.entries("rollback_on"):
+        if value not in tuple(cause.value for cause in ROLLBACK_ON):
+            raise FieldError(path, value, f"must be one of {', '.join(ROLLBACK_ON)}")
+        if value in found:
+            raise FieldError(path, value, "is named a second time")
+        found[str(value)] = None
+    return tuple(found)
 
 
 def _read_action(fields: FieldReader, inherited: _AttemptPolicy) -> dict[str, Any]:
@@ -549,6 +603,7 @@ def _check_graph(field: str, workflow_id: str, steps: tuple[Step, ...]) -> None:
     graph = Workflow(workflow_id=workflow_id, version=1, steps=steps)
     for index, step in enumerate(steps):
         _check_step(f"{field}[{index}]", step, graph)
+        _check_compensation(f"{field}[{index}]", step, graph)
 
 
 def _places(field: str, steps: tuple[Step, ...]) -> dict[str, int]:
@@ -604,6 +659,14 @@ def _check_step(field: str, step: Step, graph: Workflow) -> None:
     before = upstream(graph, step.name)
     for at, value, item in found:
         check_references(at, value, before, item=item)
+
+
+def _check_compensation(field: str, step: Step, graph: Workflow) -> None:
+    """Raise FieldError if the compensation refers to more than its step, and the steps before that, have left."""
+    if step.compensate is not None:
+        done = upstream(graph, step.name) | {step.name}
+        for at, value, item in _values(f"{field}.compensate", step.compensate):
+            check_references(at, value, done, item=item)
 
 
 #: The fields in which the definition of a step has its input, by the built-in function.

@@ -38,7 +38,7 @@ class AssumedRun(Struct, frozen=True, kw_only=True):
 
 def explain_steps(policy: CompiledPolicy, workflow: Workflow, run: AssumedRun) -> list[StepExplanation]:
     """The rulings about all steps that are tasks: a step that only waits, or runs another workflow, is none."""
-    return [_explained(policy, workflow, step, run) for step in workflow.steps if step.function]
+    return [_explained(policy, workflow, step, run) for step in workflow.all_steps if step.function]
 
 
 def _explained(policy: CompiledPolicy, workflow: Workflow, step: Step, run: AssumedRun) -> StepExplanation:

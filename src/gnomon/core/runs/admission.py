@@ -25,6 +25,7 @@ from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import routing_delay_ms, share_of
+from gnomon.core.runs.rollback import COMPENSATION_FAILED, is_compensation
 from gnomon.core.runs.routing import Placement, Unroutable
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.task_breakers import breaker_use
@@ -464,6 +465,8 @@ def skipped_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, no
 def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """The admission of a task that can never run, because its input cannot be resolved."""
     letter = "bad_input" if workflow.dead_letter else None
+    if is_compensation(waiting.task.step):
+        letter = COMPENSATION_FAILED
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
     return replace(made, **_workflow_fields(workflow))
 

@@ -14,6 +14,16 @@ from msgspec import Struct
 from gnomon.core.model import Result, Run, RunStatus, Task
 from gnomon.core.runs.launch import SkippedStep
 from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.rollback import (
+    Rollback,
+    RollbackCause,
+    RollbackStatus,
+    UndoState,
+    compensation_name,
+    is_compensation,
+    rollback_cause,
+    rollback_progress,
+)
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, When, Workflow
 
@@ -43,6 +53,8 @@ class StepState(Struct, frozen=True, kw_only=True):
     #: It never ran, because a step before it did not succeed.
     upstream_failed: bool = False
     error: str | None = None
+    #: When it ended, if it has.
+    ended_at: int = 0
 
     @property
     def end(self) -> StepResult:
@@ -70,10 +82,70 @@ class GraphProgress(Struct, frozen=True, kw_only=True):
     #: The status with which the run ends, if it does.
     status: RunStatus | None = None
     error: str | None = None
+    #: The cause of a rollback that begins now, or the status of one that ends now.
+    rollback_cause: RollbackCause | None = None
+    rollback_status: RollbackStatus | None = None
 
 
-def graph_progress(workflow: Workflow, states: Mapping[str, StepState], *, cancelled: bool) -> GraphProgress:
-    """The changes that follow from the states of the steps. `cancelled`: no step starts any more."""
+def graph_progress(
+    workflow: Workflow,
+    states: Mapping[str, StepState],
+    *,
+    cancelled: bool,
+    gave_up: bool = False,
+    rollback: Rollback | None = None,
+) -> GraphProgress:
+    """The changes that follow from the states of the steps and compensations of a run.
+
+    `cancelled`: no step starts any more. `gave_up`: a function of one of the steps gave up for good.
+    `rollback`: the run is being rolled back.
+    """
+    if not workflow.has_compensations:
+        return _forward_progress(workflow, states, None, cancelled=cancelled)
+    forward = {name: state for name, state in states.items() if not is_compensation(name)}
+    if rollback is not None or len(forward) < len(states):
+        return _backward_progress(workflow, states, forward, rollback or Rollback(cause=RollbackCause.GAVE_UP))
+    cause = rollback_cause(workflow, _undo_states(states), gave_up=gave_up, cancelled=cancelled)
+    after = _forward_progress(workflow, states, cause, cancelled=cancelled)
+    if cause is None or after.status is None:
+        return after
+    back = rollback_progress(workflow, _undo_states(states), _places(workflow))
+    if back.undo is None:
+        return after
+    return GraphProgress(not_run=after.not_run, ready=(compensation_name(back.undo),), rollback_cause=cause)
+
+
+def _backward_progress(
+    workflow: Workflow,
+    states: Mapping[str, StepState],
+    forward: Mapping[str, StepState],
+    rollback: Rollback,
+) -> GraphProgress:
+    """The next change of a run that is being rolled back."""
+    back = rollback_progress(workflow, _undo_states(states), _places(workflow), number=rollback.number)
+    if back.undo is not None:
+        return GraphProgress(ready=(compensation_name(back.undo, rollback.number),))
+    if back.status is None:
+        return GraphProgress()
+    status = RunStatus.CANCELLED if rollback.cause is RollbackCause.CANCELLED else RunStatus.FAILED
+    return GraphProgress(status=status, error=_error(workflow, forward), rollback_status=back.status)
+
+
+def _undo_states(states: Mapping[str, StepState]) -> dict[str, UndoState]:
+    return {
+        name: UndoState(state=one.state, ended_at=one.ended_at, not_run=one.skipped or one.upstream_failed)
+        for name, one in states.items()
+    }
+
+
+def _places(workflow: Workflow) -> dict[str, int]:
+    return {step.name: place for place, step in enumerate(topological_order(workflow))}
+
+
+def _forward_progress(
+    workflow: Workflow, states: Mapping[str, StepState], cause: RollbackCause | None, *, cancelled: bool
+) -> GraphProgress:
+    """The next changes of a run that goes on. With a cause for a rollback, only steps that handle failures start."""
     known = {name: state.end for name, state in states.items()}
     made: list[str] = []
     not_run: list[SkippedStep] = []
@@ -81,6 +153,8 @@ def graph_progress(workflow: Workflow, states: Mapping[str, StepState], *, cance
         if step.name in known or any(known.get(name, StepResult.OPEN) is StepResult.OPEN for name in step.depends_on):
             continue
         why = _why_not(step, known)
+        if why is None and cause is not None and step.when is When.ALL_SUCCESS:
+            why = SkippedStep(step.name, "the run is rolled back", upstream_failed=True)
         if why is None:
             made.append(step.name)
             known[step.name] = StepResult.OPEN
@@ -181,6 +255,7 @@ def step_state(task: Task) -> StepState:
         skipped=task.skipped,
         upstream_failed=task.upstream_failed,
         error=task.note,
+        ended_at=task.available_at if task.state in TERMINAL else 0,
     )
 
 

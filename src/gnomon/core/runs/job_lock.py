@@ -54,7 +54,7 @@ def job_lock(run: Run, workflow: Workflow | None, *, default_timeout_ms: int) ->
     """The lock that the run holds; None if its job has none."""
     if workflow is None or not workflow.lock or run.queued or run.over:
         return None
-    timeout_ms = max(step.timeout_ms or default_timeout_ms for step in workflow.steps)
+    timeout_ms = max(step.timeout_ms or default_timeout_ms for step in workflow.all_steps)
     return RunLock(
         tenant=run.tenant,
         job=run.schedule_id or run.workflow_id,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gnomon.core.ids import task_id
 from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule, Spec, Task, TaskId
 from gnomon.core.runs.deadlines import NO_DEADLINES, run_deadline, task_deadline
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
 
@@ -146,7 +147,16 @@ def next_tasks(run: Run, steps: Sequence[str], graph: Workflow, *, held: bool, n
     wait = WaitReason.DEPS if held else WaitReason.READY
     spans = {one.name: one.deadline_ms for one in graph.steps if one.deadline_ms is not None}
     made = first_tasks(run, tuple(steps), now=now, spans_ms=spans)
-    return tuple(replace(task, available_at=now, wait_reason=wait) for task in made)
+    # A rollback has no deadline: the effects of a run are undone, however late that is.
+    return tuple(
+        replace(
+            task,
+            available_at=now,
+            wait_reason=wait,
+            deadline_at=None if is_compensation(task.step) else task.deadline_at,
+        )
+        for task in made
+    )
 
 
 def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:

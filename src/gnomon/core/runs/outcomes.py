@@ -29,6 +29,7 @@ from gnomon.core.model import (
 from gnomon.core.named_breakers import BreakerUse
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
 from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
+from gnomon.core.runs.rollback import COMPENSATION_FAILED, compensation_record, is_compensation
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.task_breakers import breaker_use
 from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
@@ -122,6 +123,8 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     routings: int
     ended_at: int
     error: str | None = None
+    #: The record of the compensation of its step, if the attempt succeeded.
+    compensation: bytes | None = None
     output: bytes | None = None
     logs: tuple[LogLine, ...] = ()
     #: See AttemptOutcome.usage.
@@ -202,6 +205,9 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         reported_by=outcome.reported_by,
         never_began=outcome.never_began,
         breaker=breaker_use(held.step, held.run, task.task_id, task.fence),
+        compensation=compensation_record(held.step)
+        if held.step.compensate is not None and result is Result.SUCCEEDED
+        else None,
         graph=None if held.workflow.is_single_step else held.workflow,
         announce=held.workflow.announce,
     )
@@ -335,6 +341,8 @@ def _delay(held: Assignment, retry: RetryPolicy) -> int:
 
 
 def _dead_letter_reason(held: Assignment, reason: str) -> str | None:
+    if is_compensation(held.step.name):
+        return COMPENSATION_FAILED
     return reason if held.workflow.dead_letter else None
 
 

@@ -131,6 +131,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     risk_tags: tuple[str, ...] = ()
     #: Its tasks start only while this breaker lets them.
     breaker: StepBreaker | None = None
+    #: The step that undoes this one if the run is rolled back. It is in no graph; its name is `compensate:NAME`.
+    compensate: "Step | None" = None
 
     @property
     def topic(self) -> str:
@@ -197,13 +199,25 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ping: Ping | None = None
     #: The rules by which its runs and ticks are announced.
     announce: tuple[AnnounceRule, ...] = ()
+    #: The ends of steps that roll a run back, besides that one gave up for good.
+    rollback_on: tuple[str, ...] = ()
     #: Where this version comes from (`core/jobs/origins`): it decides which policy its commands are under.
     origin: str = ""
 
     @property
+    def all_steps(self) -> "tuple[Step, ...]":
+        """The steps of its graph, and their compensations."""
+        return (*self.steps, *(step.compensate for step in self.steps if step.compensate is not None))
+
+    @property
+    def has_compensations(self) -> bool:
+        """Whether any of its steps can be undone."""
+        return any(step.compensate is not None for step in self.steps)
+
+    @property
     def has_commands(self) -> bool:
         """Whether one of its steps runs a shell command."""
-        return any(step.is_command for step in self.steps)
+        return any(step.is_command for step in self.all_steps)
 
     @property
     def has_agents(self) -> bool:
@@ -229,8 +243,9 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_single_step(self) -> bool:
         """Whether a run of it has exactly one task."""
-        return len(self.steps) == 1 and not self.steps[0].foreach
+        return len(self.steps) == 1 and not self.steps[0].foreach and self.steps[0].compensate is None
 
     def step(self, name: str) -> Step | None:
-        """The step of that name."""
-        return next((step for step in self.steps if step.name == name), None)
+        """The step or the compensation of that name, whatever the number of its rollback."""
+        name = name.partition("#")[0]
+        return next((step for step in self.all_steps if step.name == name), None)

@@ -7,7 +7,8 @@ from msgspec import Struct
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, DeadLetter, Run, RunId
 from gnomon.core.runs.launch import LaunchOutcome
-from gnomon.errors import NotFound, Refused
+from gnomon.core.runs.rollback import is_compensation
+from gnomon.errors import NotFound, NotReplayed, Refused
 from gnomon.ports.runs import DeadLetters, Executions, LetterPosition
 from gnomon.ports.runtime import Clock
 from gnomon.services.operations.launcher import Launcher, LaunchResult, ReplayedLetter
@@ -143,6 +144,8 @@ class DeadLetterService:
         )
 
     async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None, waits: bool = False) -> LaunchResult:
+        if is_compensation(letter.step):
+            raise NotReplayed(letter.dead_letter_id, letter.run_id)
         if key is None and letter.replayed_by is not None:
             return LaunchResult(letter.replayed_by, LaunchOutcome.ALREADY)
         failed = await self._executions.find_run(letter.run_id)

@@ -12,9 +12,10 @@ from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, Run, RunId, RunStatus, Task, TaskId, Tick
 from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import CancelOutcome, sub_run_id
+from gnomon.core.runs.rollback import RollbackOutcome, is_compensation
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.errors import AlreadyOver, NotFound
+from gnomon.errors import AlreadyOver, NotFound, NotRolledBack
 from gnomon.ports.announcements import Announcements
 from gnomon.ports.runs import Executions, ItemQuery, LogCursor, LogQuery, RunQuery, Runs, RunTasks, StepLogLine
 from gnomon.ports.runtime import Clock
@@ -177,6 +178,17 @@ class ExecutionService:
             raise AlreadyOver("execution", execution_id)
         return became
 
+    async def roll_back(self, execution_id: str, *, reason: str, actor: str, tenant: str = "default") -> None:
+        """Undo the steps of an execution that has ended; Refused if there is nothing to undo, or it has not ended."""
+        printable("actor", actor)
+        run = await self._find(tenant, execution_id)
+        why = f"{printable('reason', reason)} ({actor})"
+        became = await self._runs.roll_back(run.run_id, reason=why, now=self._clock.now(), actor=actor)
+        if became is RollbackOutcome.UNKNOWN:
+            raise NotFound("execution", execution_id)
+        if became is not RollbackOutcome.STARTED:
+            raise NotRolledBack(execution_id, _NOT_ROLLED_BACK[became])
+
     async def logs(
         self,
         execution_id: str,
@@ -216,7 +228,7 @@ class StepProgress(Struct, frozen=True, kw_only=True):
 
 
 def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]:
-    """Every step of the workflow with its tasks, in topological order."""
+    """Every step of the workflow with its tasks, in topological order, and then the compensations of a rollback."""
     own = {one.task.step: one for one in view.steps if one.task.parent is None}
     items: dict[str, list[StepView]] = {}
     for one in view.steps:
@@ -229,8 +241,14 @@ def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]
             items=tuple(sorted(items.get(step.name, ()), key=lambda one: one.task.item or 0)),
             item_counts=view.item_counts.get(step.name, {}),
         )
-        for step in topological_order(workflow)
+        for step in (*topological_order(workflow), *_compensations(workflow, own))
     ]
+
+
+def _compensations(workflow: Workflow, views: Mapping[str, StepView]) -> list[Step]:
+    """The compensations that have a task, in the order in which these were created."""
+    found = [one for one in workflow.all_steps if is_compensation(one.name) and one.name in views]
+    return sorted(found, key=lambda one: views[one.name].task.created_at)
 
 
 def sub_run_of(progress: StepProgress) -> str | None:
@@ -241,6 +259,11 @@ def sub_run_of(progress: StepProgress) -> str | None:
     return sub_run_id(view.task)
 
 
+#: Why a run is not rolled back.
+_NOT_ROLLED_BACK = {
+    RollbackOutcome.NOTHING: "no step of it has succeeded, has a compensation, and is not undone",
+    RollbackOutcome.UNDER_WAY: "it has not ended: cancel it first",
+}
 T = TypeVar("T")
 PageKey = TypeVar("PageKey")
 #: The rows scanned for one page of matches: by the store, and by tag in this process, which is slower.

@@ -166,7 +166,7 @@ def decoded(payload: bytes | None) -> Any:  # noqa: ANN401 - any JSON value
 
 def functions_of(workflow: Workflow | None) -> list[str]:
     """The functions that the steps call, without duplicates."""
-    return list(dict.fromkeys(step.function for step in workflow.steps if step.function)) if workflow else []
+    return list(dict.fromkeys(step.function for step in workflow.all_steps if step.function)) if workflow else []
 
 
 def next_run_at(view: JobView | ScheduleView) -> int | None:
@@ -422,6 +422,8 @@ def execution_detail(view: ExecutionView) -> responses.ExecutionDetail:
         parent_task=view.run.parent_task,
         cancel_requested_at=optional_instant(view.run.cancel_requested_at),
         deadline_at=optional_instant(view.run.deadline_at),
+        rollback=view.run.rollback,
+        rollback_cause=view.run.rollback_cause,
         steps=_step_details(view),
         announcements=[announcement_summary(one) for one in view.announcements],
     )

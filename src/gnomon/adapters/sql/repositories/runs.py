@@ -13,6 +13,7 @@ from gnomon.adapters.sql import (
     dead_letters,
     external_events,
     launches,
+    rollbacks,
     run_tasks,
     runs,
 )
@@ -27,6 +28,7 @@ from gnomon.core.audit import (
     emitted_entry,
     launched_entry,
     resolved_entry,
+    rolled_back_entry,
 )
 from gnomon.core.model import (
     ENGINE,
@@ -49,6 +51,7 @@ from gnomon.core.runs.backfill import (
 )
 from gnomon.core.runs.external_events import EventEffect, ExternalEvent
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
+from gnomon.core.runs.rollback import RollbackOutcome
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementQuery, AnnouncementUpdate
 from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
@@ -86,6 +89,19 @@ class SqlRuns:
             return outcome
 
         return await self._transactions.write(cancel)
+
+    async def roll_back(self, run_id: RunId, *, reason: str, now: int, actor: str) -> RollbackOutcome:
+        """See Runs.roll_back."""
+
+        def roll_back(conn: sa.Connection) -> RollbackOutcome:
+            before = runs.find_run(conn, run_id)
+            outcome = rollbacks.roll_back(conn, run_id, reason, now)
+            after = runs.find_run(conn, run_id)
+            if outcome is RollbackOutcome.STARTED and before is not None and after is not None:
+                audit.write(conn, [rolled_back_entry(before, after, actor, now)])
+            return outcome
+
+        return await self._transactions.write(roll_back)
 
 
 class SqlExecutions:

@@ -1,0 +1,128 @@
+"""The next tasks of a run whose graph has moved on: the decision of the graph as rows to be written."""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.model import Run, RunStatus, Task, TaskId
+from gnomon.core.runs.dag import GraphProgress, graph_progress, step_state, topological_order
+from gnomon.core.runs.launch import SkippedStep, next_tasks, skipped_task
+from gnomon.core.runs.rollback import (
+    COMPENSATION_UNREADABLE,
+    UNDOABLE,
+    Rollback,
+    RollbackCause,
+    RollbackStatus,
+    is_compensation,
+    undone_step,
+)
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Workflow
+
+_NOT_THE_RECORDED_ONE = f"{COMPENSATION_UNREADABLE}: it is not the compensation that the success of the step recorded"
+
+
+class RunAdvance(Struct, frozen=True, kw_only=True):
+    """The changes of a run after the end of one of its steps."""
+
+    #: New tasks: of steps and compensations that can start or wait, and of those that will not run.
+    made: tuple[Task, ...]
+    #: Those of the new ones that are compensations which will not run.
+    unreadable: tuple[Task, ...] = ()
+    #: The tasks that waited for other steps and no longer do.
+    released: tuple[TaskId, ...] = ()
+    #: Whether any task can start.
+    starts: bool = False
+    #: The status with which the run ends, if it does.
+    status: RunStatus | None = None
+    error: str | None = None
+    #: The new status of its rollback, if that changes.
+    rollback: RollbackStatus | None = None
+    rollback_cause: RollbackCause | None = None
+    rollback_number: int = 0
+
+
+def rollback_of(run: Run) -> Rollback | None:
+    """The rollback of the run; None if it is not rolled back."""
+    if run.rollback_cause is None:
+        return None
+    return Rollback(cause=run.rollback_cause, number=max(1, run.rollback_number))
+
+
+def rolled_back(run: Run, *, reason: str) -> Run:
+    """The run that has ended, as it is when its rollback begins on request."""
+    return replace(
+        run,
+        status=RunStatus.RUNNING,
+        completed_at=None,
+        error=run.error or f"rolled back: {reason}",
+        cancel_requested_at=None,
+        rollback=RollbackStatus.RUNNING,
+        rollback_cause=RollbackCause.REQUESTED,
+        rollback_number=run.rollback_number + 1,
+    )
+
+
+def undoable_steps(workflow: Workflow, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
+    """The steps that have an effect and a compensation, and those of them that are undone."""
+    states = {task.step: task.state for task in tasks if task.parent is None}
+    found = [step.name for step in workflow.steps if step.compensate is not None and states.get(step.name) in UNDOABLE]
+    done = {
+        undone_step(name) for name, state in states.items() if is_compensation(name) and state is TaskState.SUCCEEDED
+    }
+    return found, [name for name in found if name in done]
+
+
+def may_roll_back(run: Run, tasks: Sequence[Task]) -> bool:
+    """Whether the run is or may now be rolled back."""
+    if run.rollback_cause is not None or run.cancel_requested_at is not None:
+        return True
+    return any(task.state in TERMINAL and task.state is not TaskState.SUCCEEDED for task in tasks)
+
+
+def advance_run(
+    run: Run, workflow: Workflow, tasks: Sequence[Task], *, gave_up: bool, changed: Collection[str], now: int
+) -> RunAdvance:
+    """The changes of a run. `tasks` are those of its steps and compensations, without items.
+
+    `gave_up`: a function of one of the steps gave up for good. `changed`: the steps whose compensation is not the one
+    that their success recorded.
+    """
+    order = {step.name: number for number, step in enumerate(topological_order(workflow))}
+    by_step = {task.step: task for task in sorted(tasks, key=lambda one: (one.created_at, order.get(one.step, 0)))}
+    unreadable = list[Task]()
+    while True:
+        after = _progress(run, workflow, [*by_step.values(), *unreadable], gave_up=gave_up)
+        refused = [name for name in after.ready if is_compensation(name) and undone_step(name) in changed]
+        if not refused:
+            break
+        note = SkippedStep(refused[0], _NOT_THE_RECORDED_ONE, upstream_failed=True)
+        unreadable.append(skipped_task(run, note, now=now))
+    cause = after.rollback_cause or run.rollback_cause
+    return RunAdvance(
+        made=(
+            *unreadable,
+            *next_tasks(run, after.ready, workflow, held=False, now=now),
+            *next_tasks(run, after.held, workflow, held=True, now=now),
+            *(skipped_task(run, one, now=now) for one in after.not_run),
+        ),
+        unreadable=tuple(unreadable),
+        released=tuple(by_step[name].task_id for name in after.released),
+        starts=bool(after.ready or after.released),
+        status=after.status,
+        error=after.error,
+        rollback=after.rollback_status or (RollbackStatus.RUNNING if after.rollback_cause is not None else None),
+        rollback_cause=cause,
+        rollback_number=run.rollback_number or int(cause is not None),
+    )
+
+
+def _progress(run: Run, workflow: Workflow, tasks: Sequence[Task], *, gave_up: bool) -> GraphProgress:
+    return graph_progress(
+        workflow,
+        {task.step: step_state(task) for task in tasks},
+        cancelled=run.cancel_requested_at is not None,
+        gave_up=gave_up,
+        rollback=rollback_of(run),
+    )

@@ -1,0 +1,196 @@
+"""Rollback: undoing the steps of a run that have succeeded, the last success first.
+
+The compensation of a step is a step of its own that is in no graph. Its task is created only when the run is rolled
+back, under the name `compensate:STEP`, and passes the gate, the router and the worker like every other task. The run
+stays under way meanwhile: its next compensation is created in the transaction that ends the one before, so that a
+crash anywhere continues where it was, and nothing is undone twice.
+
+The order is that of the ends of the steps, backwards. The clocks of servers may differ, so that a step could seem to
+have ended before one that it depends on: a step is undone only after all steps that depend on it.
+
+A compensation that fails for good leaves a dead letter, and the next one goes on: what can be undone is undone. A
+person may roll back the run again. The second round has tasks of its own, named `compensate:STEP#2`, and undoes what
+no round before it has undone.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.workflow import Step, Workflow
+
+#: The beginning of the names of compensations. No step of a definition can have such a name.
+PREFIX = "compensate:"
+#: The reason codes of the dead letters of compensations: it failed for good, or is not what was recorded.
+COMPENSATION_FAILED, COMPENSATION_UNREADABLE = "saga_compensation_failed", "saga_unmarshal_failed"
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
+#: The states after which a step has an effect that can be undone.
+UNDOABLE = (TaskState.SUCCEEDED, TaskState.OUTPUT_QUARANTINED)
+
+
+class RollbackStatus(StrEnum):
+    """How far the rollback of a run is."""
+
+    RUNNING = "running"
+    #: Every step that succeeded and has a compensation is undone.
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+
+
+class RollbackCause(StrEnum):
+    """The reason why a run is rolled back."""
+
+    #: A step gave up for good.
+    GAVE_UP = "gave_up"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    #: A person requested it.
+    REQUESTED = "requested"
+
+
+#: The causes that a workflow can name in `rollback_on`.
+ROLLBACK_ON = (RollbackCause.FAILED, RollbackCause.TIMEOUT, RollbackCause.CANCELLED, RollbackCause.DENIED)
+#: The reason in words.
+CAUSE_TEXTS = {
+    RollbackCause.GAVE_UP: "a step gave up for good",
+    RollbackCause.FAILED: "a step failed",
+    RollbackCause.TIMEOUT: "a step timed out",
+    RollbackCause.CANCELLED: "it was cancelled",
+    RollbackCause.DENIED: "a step was denied",
+    RollbackCause.REQUESTED: "a person requested it",
+}
+_CAUSES = {
+    TaskState.FAILED: RollbackCause.FAILED,
+    TaskState.OUTPUT_QUARANTINED: RollbackCause.FAILED,
+    TaskState.TIMEOUT: RollbackCause.TIMEOUT,
+    TaskState.CANCELLED: RollbackCause.CANCELLED,
+    TaskState.DENIED: RollbackCause.DENIED,
+}
+
+
+class RollbackOutcome(StrEnum):
+    """The outcome of a request to roll a run back."""
+
+    STARTED = "started"
+    #: None of its steps can be undone, or all of them are.
+    NOTHING = "nothing"
+    #: It has not ended: only a run that is over is rolled back on request.
+    UNDER_WAY = "under_way"
+    UNKNOWN = "unknown"
+
+
+class Rollback(Struct, frozen=True, kw_only=True, gc=False):
+    """The rollback of a run."""
+
+    cause: RollbackCause
+    #: Counts from 1. Each request to roll the run back begins another one.
+    number: int = 1
+
+
+class UndoState(Struct, frozen=True, kw_only=True):
+    """The state of a step, or of a compensation, as the rollback sees it."""
+
+    state: TaskState
+    #: When it ended, if it has.
+    ended_at: int
+    #: It never ran.
+    not_run: bool = False
+
+
+class RollbackProgress(Struct, frozen=True, kw_only=True):
+    """The next change of a rollback."""
+
+    #: The step whose compensation is created now.
+    undo: str | None = None
+    #: How the rollback ends, if it does.
+    status: RollbackStatus | None = None
+
+
+def compensation_name(step: str, number: int = 1) -> str:
+    """The name of the compensation of a step, in the rollback of that number."""
+    return f"{PREFIX}{step}" if number == 1 else f"{PREFIX}{step}#{number}"
+
+
+def is_compensation(step: str) -> bool:
+    """Whether the name is that of a compensation."""
+    return step.startswith(PREFIX)
+
+
+def undone_step(compensation: str) -> str:
+    """The name of the step that a compensation undoes."""
+    return compensation.removeprefix(PREFIX).partition("#")[0]
+
+
+def _number(compensation: str) -> int:
+    return int(compensation.partition("#")[2] or 1)
+
+
+def compensation_record(step: Step) -> bytes:
+    """The record that the success of the step leaves: by it a compensation that was changed since is known."""
+    return _CANONICAL.encode({"compensation": sha256(_CANONICAL.encode(step.compensate)).hexdigest()})
+
+
+def changed_compensations(workflow: Workflow, records: Mapping[str, bytes | None]) -> set[str]:
+    """The steps with a compensation whose record is missing, or is that of another one."""
+    steps = (step for step in workflow.steps if step.compensate is not None)
+    return {step.name for step in steps if records.get(step.name) != compensation_record(step)}
+
+
+def compensation_key(workflow_id: str, task_id: str, compensation: Step) -> str:
+    """The idempotency key of a compensation: the same whenever it runs, and different from that of its step."""
+    route = compensation.route
+    topic = compensation.function if route is None or route.topic is None else route.topic
+    parts = (workflow_id, task_id, topic, compensation.capability, undone_step(compensation.name))
+    return f"saga:{sha256('|'.join(part.strip() for part in parts).encode()).hexdigest()[:32]}"
+
+
+def rollback_cause(
+    workflow: Workflow, states: Mapping[str, UndoState], *, gave_up: bool, cancelled: bool
+) -> RollbackCause | None:
+    """Why the run is to be rolled back; None if it is not. `gave_up`: a function of one of its steps has."""
+    if gave_up:
+        return RollbackCause.GAVE_UP
+    found = {_CAUSES.get(one.state) for one in states.values() if one.state in TERMINAL and not one.not_run}
+    if cancelled:
+        found.add(RollbackCause.CANCELLED)
+    return next((cause for cause in ROLLBACK_ON if cause in found and cause.value in workflow.rollback_on), None)
+
+
+def rollback_progress(
+    workflow: Workflow, states: Mapping[str, UndoState], order: Mapping[str, int], *, number: int = 1
+) -> RollbackProgress:
+    """The next change of the rollback of that number. `order` is the place of each step in the graph."""
+    compensations = {name: one for name, one in states.items() if is_compensation(name)}
+    if any(one.state not in TERMINAL for one in compensations.values()):
+        return RollbackProgress()
+    undone = {undone_step(name) for name, one in compensations.items() if one.state is TaskState.SUCCEEDED}
+    tried = {undone_step(name) for name in compensations if _number(name) >= number}
+    undoable = {
+        step.name
+        for step in workflow.steps
+        if step.compensate is not None and step.name in states and states[step.name].state in UNDOABLE
+    }
+    left = undoable - undone - tried
+    if not left:
+        complete = undoable <= undone
+        return RollbackProgress(status=RollbackStatus.COMPLETE if complete else RollbackStatus.INCOMPLETE)
+    free = left - _steps_before(workflow, left)
+    return RollbackProgress(undo=max(free, key=lambda name: (states[name].ended_at, order[name])))
+
+
+def _steps_before(workflow: Workflow, steps: set[str]) -> set[str]:
+    """All steps that any of these depends on, directly or not."""
+    needs = {step.name: step.depends_on for step in workflow.steps}
+    found = set[str]()
+    ahead = [needed for name in steps for needed in needs[name]]
+    while ahead:
+        if (name := ahead.pop()) not in found:
+            found.add(name)
+            ahead += needs[name]
+    return found
