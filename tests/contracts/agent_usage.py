@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from contracts.store import HOUR, NOON, minutely
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.agents.usage import day_of
+from gnomon.core.agents.usage import AgentUsageTotal, day_of
 from gnomon.core.model import DAY_MS, LogLine, Overlap, Result, RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import TaskCompletion
@@ -47,8 +47,13 @@ class AgentUsageContract:
         assert await store.agent_usages.cost_since("default", NOON - HOUR) == 1500
         assert await store.agent_usages.cost_since("default", NOON + 1) == 0
         assert await store.agent_usages.cost_since("acme", 0) == 0
-        assert await store.agent_usages.cost_of_runs("default", [one.run_id, "run_x"]) == {one.run_id: 1500}
-        assert await store.agent_usages.cost_of_runs("acme", [one.run_id]) == {}
+        total = AgentUsageTotal(attempts=1, spent=replace(SPENT, model=""))
+        assert await store.agent_usages.of_runs("default", [one.run_id, "run_x"]) == {one.run_id: total}
+        assert await store.agent_usages.of_runs("acme", [one.run_id]) == {}
+        assert await store.agent_usages.of_job("default", "triage", since=NOON) == total
+        others = [("default", "triage", NOON + 1), ("default", "other", 0), ("acme", "triage", 0)]
+        found = [await store.agent_usages.of_job(tenant, job, since=since) for tenant, job, since in others]
+        assert found == [AgentUsageTotal()] * 3
 
     async def test_an_attempt_that_is_another_ones_by_now_writes_no_usage(self, store: Store) -> None:
         one = await self.ended(store, 1, SPENT)

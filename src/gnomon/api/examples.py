@@ -68,6 +68,7 @@ JOB = {
     "exceptions": [],
     "lock": None,
     "approval": None,
+    "agents": None,
 }
 _DIGEST = "5f1c36b45cffe084dd3d20d928bee85e7b0f2129ffc8c2f1f0a8c5aed6b2ac5f"
 APPROVED: dict[str, Any] = {
@@ -106,6 +107,7 @@ EXECUTION: dict[str, Any] = {
     "key": "monday-1",
     "replay_of": None,
     "announced": "sent",
+    "tokens": None,
     "cost": None,
 }
 AGENT_USAGE: dict[str, Any] = {

@@ -119,6 +119,20 @@ class JobApprovalState(Response, frozen=True, kw_only=True):
     approval: JobApproval | None
 
 
+class JobAgentUsage(Response, frozen=True, kw_only=True):
+    """The usage of the agents of a job in the last days."""
+
+    #: How many days, today included, in UTC.
+    days: int
+    #: The number of attempts, of requests to models, and of tokens that were read and written.
+    attempts: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    #: In the currency of the prices; requests to a model without a price add nothing.
+    cost: float
+
+
 class JobDetail(JobSummary, frozen=True, kw_only=True):
     """A job with all its details."""
 
@@ -137,6 +151,8 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     lock: JobLock | None
     #: The approval of its commands; None if they have none.
     approval: JobApproval | None = None
+    #: The usage of its agents; None for a job without agents, and in the answer to a change.
+    agents: JobAgentUsage | None = None
 
 
 class JobApplied(Response, frozen=True, kw_only=True):
@@ -259,7 +275,9 @@ class Execution(Response, frozen=True, kw_only=True):
     replay_of: str | None
     #: Whether its end was announced: `pending`, `sent`, `silent` or `given_up`; None if it is not announced.
     announced: str | None = None
-    #: The cost of its agents so far, in the currency of the prices; None if none has run.
+    #: The tokens that its agents have read and written so far, and their cost in the currency of the prices; None if
+    #: none has run.
+    tokens: int | None = None
     cost: float | None = None
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 
 
 class AgentUsages(Protocol):
@@ -27,8 +27,12 @@ class AgentUsages(Protocol):
         """The usage since then by day and model, newest day first, models by name."""
         ...
 
-    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
-        """The cost of these runs that had agents, in millionths."""
+    async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
+        """The usage of those of these runs that had agents."""
+        ...
+
+    async def of_job(self, tenant: str, job: str, *, since: int) -> AgentUsageTotal:
+        """The usage of all runs of the job since then."""
         ...
 
 

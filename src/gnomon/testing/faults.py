@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 from gnomon.core.approvals import Approval, ApprovalKind
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
@@ -542,9 +542,13 @@ class FaultyAgentUsages:
         """See AgentUsages.by_day."""
         return await self._usages.by_day(tenant, since=since)
 
-    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
-        """See AgentUsages.cost_of_runs."""
-        return await self._usages.cost_of_runs(tenant, run_ids)
+    async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
+        """See AgentUsages.of_runs."""
+        return await self._usages.of_runs(tenant, run_ids)
+
+    async def of_job(self, tenant: str, job: str, *, since: int) -> AgentUsageTotal:
+        """See AgentUsages.of_job."""
+        return await self._usages.of_job(tenant, job, since=since)
 
 
 class FaultyExecutionStore:

@@ -6,7 +6,7 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.agents.usage import AgentUsageDay, day_of
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal, day_of
 
 _SUMS = ("requests", "input_tokens", "output_tokens", "cost_micros", "tool_calls", "actions")
 
@@ -40,13 +40,22 @@ class MemoryAgentUsages:
             for (day, model), spent in sorted(found.items(), key=lambda item: item[0])
         ]
 
-    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
-        """See AgentUsages.cost_of_runs."""
-        costs: dict[str, int] = {}
-        for one in self._state.agent_usage.values():
-            if one.tenant == tenant and one.run_id in run_ids:
-                costs[one.run_id] = costs.get(one.run_id, 0) + one.spent.cost_micros
-        return costs
+    async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
+        """See AgentUsages.of_runs."""
+        found: dict[str, list[AgentSpending]] = {}
+        for one in self._since(tenant, 0):
+            if one.run_id in run_ids:
+                found.setdefault(one.run_id, []).append(one.spent)
+        return {run: _total(spent) for run, spent in found.items()}
+
+    async def of_job(self, tenant: str, job: str, *, since: int) -> AgentUsageTotal:
+        """See AgentUsages.of_job."""
+        return _total([one.spent for one in self._since(tenant, since) if one.job == job])
 
     def _since(self, tenant: str, since: int) -> Iterator[UsageRow]:
         return (one for one in self._state.agent_usage.values() if one.tenant == tenant and one.at >= since)
+
+
+def _total(spent: Sequence[AgentSpending]) -> AgentUsageTotal:
+    sums = {name: sum(getattr(one, name) for one in spent) for name in _SUMS}
+    return AgentUsageTotal(attempts=len(spent), spent=AgentSpending(**sums))

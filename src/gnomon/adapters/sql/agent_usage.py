@@ -4,6 +4,7 @@ A running attempt also has its log in a table. It is needed only if the worker i
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.agents.usage import AgentUsageDay
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 from gnomon.core.model import DAY_MS, LogLine, Result
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.worker_ids import may_hold
@@ -56,10 +57,14 @@ _KEPT_LINES = bulk.statement(
 _FORGET_LINES = bulk.statement("DELETE FROM agent_log WHERE task_id IN KEYS")
 _FORGET = bulk.statement("DELETE FROM agent_usage WHERE tenant IN KEYS AND at < ?")
 _COST = bulk.statement("SELECT sum(cost_micros) FROM agent_usage WHERE tenant = ? AND at >= ?")
-_OF_RUNS = bulk.statement(
-    "SELECT run_id, sum(cost_micros) FROM agent_usage WHERE run_id IN KEYS AND tenant = ? GROUP BY run_id"
-)
 _SUMS = ("requests", "input_tokens", "output_tokens", "cost_micros", "tool_calls", "actions")
+_TOTAL = f"count(*), {', '.join(f'sum({name})' for name in _SUMS)}"
+_OF_RUNS = bulk.statement(
+    f"SELECT run_id, {_TOTAL} FROM agent_usage WHERE run_id IN KEYS AND tenant = ? GROUP BY run_id"  # noqa: S608 - our own names
+)
+_OF_JOB = bulk.statement(
+    f"SELECT {_TOTAL} FROM agent_usage WHERE tenant = ? AND job = ? AND at >= ?"  # noqa: S608 - our own names
+)
 _BY_DAY = bulk.statement(
     f"SELECT at / {DAY_MS}, model, count(*), {', '.join(f'sum({name})' for name in _SUMS)}"  # noqa: S608 - our own names
     f" FROM agent_usage WHERE tenant = ? AND at >= ? GROUP BY at / {DAY_MS}, model ORDER BY 1 DESC, 2"
@@ -165,12 +170,27 @@ class SqlAgentUsages:
 
         return await self._transactions.read(read)
 
-    async def cost_of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, int]:
-        """See AgentUsages.cost_of_runs."""
+    async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
+        """See AgentUsages.of_runs."""
         if not run_ids:
             return {}
 
-        def read(conn: sa.Connection) -> dict[str, int]:
-            return {run: int(cost) for run, cost in bulk.fetch_rows(conn, _OF_RUNS, list(run_ids), tenant)}
+        def read(conn: sa.Connection) -> dict[str, AgentUsageTotal]:
+            return {run: _total(totals) for run, *totals in bulk.fetch_rows(conn, _OF_RUNS, list(run_ids), tenant)}
 
         return await self._transactions.read(read)
+
+    async def of_job(self, tenant: str, job: str, *, since: int) -> AgentUsageTotal:
+        """See AgentUsages.of_job."""
+
+        def read(conn: sa.Connection) -> AgentUsageTotal:
+            [totals] = bulk.fetch_rows(conn, _OF_JOB, tenant, job, since)
+            return _total(totals)
+
+        return await self._transactions.read(read)
+
+
+def _total(row: Sequence[Any]) -> AgentUsageTotal:
+    attempts, *sums = row
+    counts = (int(value or 0) for value in sums)
+    return AgentUsageTotal(attempts=attempts, spent=AgentSpending(**dict(zip(_SUMS, counts, strict=True)), model=""))

@@ -112,7 +112,7 @@ async def list_executions(call: ApiCall) -> Reply:
     if query.prefix is not None:
         refuse_other_filters(call)
         some = await call.services.search.executions_by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
-        return Reply(body=await make_page(call, await _shown_with_costs(call, some), some, None))
+        return Reply(body=await make_page(call, await _shown_with_usage(call, some), some, None))
     if query.status is ExecutionStatus.SKIPPED:
         return await _list_skipped(call, query)
     filters = RunQuery(
@@ -126,13 +126,13 @@ async def list_executions(call: ApiCall) -> Reply:
         limit=query.limit,
     )
     found = await call.services.search.executions(filters, tag=query.tag)
-    return Reply(body=await make_page(call, await _shown_with_costs(call, found.items), found.items, found.after))
+    return Reply(body=await make_page(call, await _shown_with_usage(call, found.items), found.items, found.after))
 
 
-async def _shown_with_costs(call: ApiCall, listed: Sequence[ListedRun]) -> Callable[[ListedRun], responses.Execution]:
-    """Presents executions with the costs of their agents."""
-    costs = await call.services.agent_usage.costs([one.run for one in listed], tenant=call.tenant)
-    return partial(presenters.listed_execution, costs=costs)
+async def _shown_with_usage(call: ApiCall, listed: Sequence[ListedRun]) -> Callable[[ListedRun], responses.Execution]:
+    """Presents executions with the usage of their agents."""
+    used = await call.services.agent_usage.of_runs([one.run for one in listed], tenant=call.tenant)
+    return partial(presenters.listed_execution, used=used)
 
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
@@ -147,8 +147,8 @@ async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
 async def show(call: ApiCall) -> Reply:
     """Show an execution with its input, steps, attempts and outputs."""
     view = await call.services.executions.get(call.path["id"], tenant=call.tenant)
-    costs = await call.services.agent_usage.costs([view.run], tenant=call.tenant)
-    return Reply(body=presenters.with_cost(presenters.execution_detail(view), costs))
+    used = await call.services.agent_usage.of_runs([view.run], tenant=call.tenant)
+    return Reply(body=presenters.with_usage(presenters.execution_detail(view), used))
 
 
 async def cancel(call: ApiCall) -> Reply:

@@ -34,8 +34,10 @@ from gnomon.core.responses import Page
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
 from gnomon.services.operations import presenters
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan
-from gnomon.services.operations.jobs import LAST_NAME, ApplyResult, PlanGuard, TickQuery
+from gnomon.services.operations.jobs import LAST_NAME, ApplyResult, JobView, PlanGuard, TickQuery
 
+#: The days whose usage of agents a job shows.
+_AGENT_DAYS = 30
 _IF_MATCH = Header(
     name="If-Match",
     about="The ETag of the job that the caller has read; the request fails with 412 if the job has changed since.",
@@ -186,7 +188,16 @@ async def show(call: ApiCall) -> Reply:
 
 async def _shown(call: ApiCall, query: JobQuery) -> Reply:
     view = await call.services.jobs.get(call.path["name"], tenant=call.tenant, coming=query.coming, last=query.last)
-    return Reply(body=presenters.job_detail(view), headers={"ETag": etag(view.schedule)})
+    body = presenters.job_detail(view, await _agent_usage(call, view))
+    return Reply(body=body, headers={"ETag": etag(view.schedule)})
+
+
+async def _agent_usage(call: ApiCall, view: JobView) -> responses.JobAgentUsage | None:
+    """The usage of the agents of the job; None if it has none."""
+    if view.workflow is None or not view.workflow.has_agents:
+        return None
+    found = await call.services.agent_usage.of_job(view.schedule.schedule_id, _AGENT_DAYS, tenant=call.tenant)
+    return presenters.job_agent_usage(found, _AGENT_DAYS)
 
 
 async def delete(call: ApiCall) -> Reply:

@@ -38,6 +38,11 @@ def usage(days: int, target: Target, form: Format) -> None:
     echo(f"today: {amount_text(found.cost_today)}{limit}; all days: {amount_text(sum(one.cost for one in found.days))}")
 
 
+def count_text(count: int | None) -> str:
+    """A number of tokens as it is printed; empty if there is none."""
+    return "" if count is None else f"{count:,}"
+
+
 def amount_text(cost: float | None) -> str:
     """The cost of agents as it is printed; empty if there is none."""
     return "" if cost is None else money(round(cost * MICROS))

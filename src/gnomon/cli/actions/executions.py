@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gnomon.app.gateway import Gateway
-from gnomon.cli.actions.agents import amount_text
+from gnomon.cli.actions.agents import amount_text, count_text
 from gnomon.cli.actions.announcements import announced_text, announcement_line
 from gnomon.cli.actions.graph_drawing import draw, state_of
 from gnomon.cli.ids import execution_of
@@ -68,7 +68,7 @@ def list_executions(filters: Mapping[str, str | None], limit: int, target: Targe
     columns = ["execution", "job", "trigger", "status", "planned", "took", "error"]
     announced = any(run.announced is not None for run in runs)
     costly = any(run.cost is not None for run in runs)
-    columns += (["announced"] if announced else []) + (["cost"] if costly else [])
+    columns += (["announced"] if announced else []) + (["tokens", "cost"] if costly else [])
     print_list(
         runs, form, columns, lambda run: _row(run, zone, announced=announced, costly=costly), none="no executions"
     )
@@ -84,7 +84,7 @@ def _row(run: Execution, zone: str | None, *, announced: bool, costly: bool) -> 
         format_duration(run.duration_ms),
         first_line(run.error),
         *([announced_text(run.announced)] if announced else []),
-        *([amount_text(run.cost)] if costly else []),
+        *([count_text(run.tokens), amount_text(run.cost)] if costly else []),
     ]
 
 
@@ -282,6 +282,7 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         ("completed", format_instant(run.completed_at, zone)),
         ("deadline", format_instant(run.deadline_at, zone)),
         ("took", format_duration(run.duration_ms)),
+        ("tokens", count_text(run.tokens)),
         ("cost", amount_text(run.cost)),
         ("error", run.error or ""),
         ("rollback", _rollback_text(run)),

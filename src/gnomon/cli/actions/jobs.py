@@ -10,6 +10,7 @@ from typing import Any
 from gnomon.app.files import read_jobs_file, read_jobs_with_source
 from gnomon.app.gateway import Gateway
 from gnomon.app.runner import imported_functions
+from gnomon.cli.actions.agents import amount_text, count_text
 from gnomon.cli.actions.executions import NO_WORKER, accepted_text, any_worker, summary_text
 from gnomon.cli.inputs import JobsSource, jobs_files, json_option, parse_start
 from gnomon.cli.output import (
@@ -228,6 +229,7 @@ def _show_text(found: JobDetail) -> None:
         ("functions", ", ".join(found.functions) if definition else "not registered"),
         ("commands", "\n".join(_commands(definition))),
         ("calls", "\n".join(_calls(definition))),
+        ("agents", _agents(found)),
         ("version", f"{found.version} (revision {found.revision} of the schedule)"),
         ("from", _origin(found)),
         ("approved", _approval(found)),
@@ -247,6 +249,16 @@ def _show_text(found: JobDetail) -> None:
         echo("")
         rows = [_tick_row(tick, found.timezone) for tick in found.last_ticks]
         print_table(["last ticks", "became", "why", "count", "execution"], rows)
+
+
+def _agents(found: JobDetail) -> str:
+    """The usage of the agents of a job in words; empty if it has none."""
+    used = found.agents
+    if used is None:
+        return ""
+    tokens = count_text(used.input_tokens + used.output_tokens)
+    counts = f"{used.attempts} attempts, {used.requests} requests, {tokens} tokens"
+    return f"{counts}, cost {amount_text(used.cost)} in {used.days} days"
 
 
 def _approval(found: JobDetail) -> str:

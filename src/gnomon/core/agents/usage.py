@@ -20,6 +20,14 @@ class AgentUsageDay(Struct, frozen=True, kw_only=True):
     spent: AgentSpending
 
 
+class AgentUsageTotal(Struct, frozen=True, kw_only=True):
+    """The usage of several attempts together."""
+
+    attempts: int = 0
+    #: No model: there may have been several.
+    spent: AgentSpending = AgentSpending()
+
+
 def day_of(at: int) -> int:
     """The beginning of the day in UTC."""
     return at - at % DAY_MS

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gnomon.core.agents.usage import AgentUsageDay, day_of
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal, day_of
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import DAY_MS, Run
 from gnomon.ports.agents import AgentUsages
@@ -18,12 +18,18 @@ class AgentUsageService:
         self._clock = clock
         self.daily_limit = daily_limit
 
-    async def costs(self, runs: Sequence[Run], *, tenant: str = "default") -> Mapping[str, int]:
-        """The cost of those of these runs that had agents, in millionths, by id."""
-        return await self._usages.cost_of_runs(tenant, [run.run_id for run in runs])
+    async def of_runs(self, runs: Sequence[Run], *, tenant: str = "default") -> Mapping[str, AgentUsageTotal]:
+        """The usage of those of these runs that had agents, by id."""
+        return await self._usages.of_runs(tenant, [run.run_id for run in runs])
+
+    async def of_job(self, job: str, days: int, *, tenant: str = "default") -> AgentUsageTotal:
+        """The usage of the job today and on the days before."""
+        return await self._usages.of_job(tenant, job, since=self._since(days))
 
     async def days(self, days: int, *, tenant: str = "default") -> Sequence[AgentUsageDay]:
         """The usage by day and model, today and on the days before, newest day first."""
         schedule_name("tenant", tenant)
-        since = day_of(self._clock.now()) - (days - 1) * DAY_MS
-        return await self._usages.by_day(tenant, since=since)
+        return await self._usages.by_day(tenant, since=self._since(days))
+
+    def _since(self, days: int) -> int:
+        return day_of(self._clock.now()) - (days - 1) * DAY_MS

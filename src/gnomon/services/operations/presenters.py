@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from gnomon.core import responses
 from gnomon.core.agents.rules import MICROS
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 from gnomon.core.announcements.model import Announcement, AnnouncementState
 from gnomon.core.approvals import Approval
 from gnomon.core.audit import StoredAuditEntry
@@ -201,8 +201,8 @@ def job_summary(view: JobView) -> responses.JobSummary:
     )
 
 
-def job_detail(view: JobView) -> responses.JobDetail:
-    """A job with its definition, next planned times and last ticks."""
+def job_detail(view: JobView, agents: responses.JobAgentUsage | None = None) -> responses.JobDetail:
+    """A job with its definition, next planned times and last ticks, and the usage of its agents."""
     return responses.JobDetail(
         **asdict(job_summary(view)),
         revision=view.schedule.revision,
@@ -217,6 +217,20 @@ def job_detail(view: JobView) -> responses.JobDetail:
         ],
         lock=None if view.lock is None else _job_lock(view.lock),
         approval=None if view.approval is None else _job_approval(view.approval),
+        agents=agents,
+    )
+
+
+def job_agent_usage(total: AgentUsageTotal, days: int) -> responses.JobAgentUsage:
+    """The usage of the agents of a job within so many days."""
+    spent = total.spent
+    return responses.JobAgentUsage(
+        days=days,
+        attempts=total.attempts,
+        requests=spent.requests,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        cost=spent.cost_micros / MICROS,
     )
 
 
@@ -333,19 +347,21 @@ def run_duration_ms(run: Run) -> int | None:
     return max(0, run.completed_at - run.started_at)
 
 
-def listed_execution(listed: ListedRun, costs: Mapping[str, int]) -> responses.Execution:
-    """An execution in a list; `costs` are those of runs with agents."""
+def listed_execution(listed: ListedRun, used: Mapping[str, AgentUsageTotal]) -> responses.Execution:
+    """An execution in a list; `used` is the usage of runs with agents."""
     shown = execution_summary(listed.run, attempt=listed.attempt, announcements=listed.announcements)
-    return with_cost(shown, costs)
+    return with_usage(shown, used)
 
 
 _Shown = TypeVar("_Shown", bound=responses.Execution)
 
 
-def with_cost(shown: _Shown, costs: Mapping[str, int]) -> _Shown:
-    """The execution with the cost of its agents, if it had any."""
-    cost = costs.get(shown.execution_id)
-    return shown if cost is None else replace(shown, cost=cost / MICROS)
+def with_usage(shown: _Shown, used: Mapping[str, AgentUsageTotal]) -> _Shown:
+    """The execution with the tokens and the cost of its agents, if it had any."""
+    total = used.get(shown.execution_id)
+    if total is None:
+        return shown
+    return replace(shown, tokens=total.spent.tokens, cost=total.spent.cost_micros / MICROS)
 
 
 def execution_summary(run: Run, *, attempt: int, announcements: Sequence[Announcement] = ()) -> responses.Execution:
