@@ -70,9 +70,10 @@ class _ArgumentRule(Struct, frozen=True, kw_only=True):
 
     def first_refused(self, words: Sequence[str]) -> int | None:
         """The place of the first word that is refused, 0 for a missing one, None if there is none."""
-        for place, word in enumerate(words[1:], 1):
-            if word in self.words or self.refuses_option(word):
-                return place
+        if self.words or self.long or self.letters:
+            for place, word in enumerate(words[1:], 1):
+                if word in self.words or self.refuses_option(word):
+                    return place
         if self.folder is not None and (places := [place for place, _ in self.folder.places(words)])[1:]:
             return places[1]
         return self.check(words) if self.check else None
@@ -81,7 +82,7 @@ class _ArgumentRule(Struct, frozen=True, kw_only=True):
         """Whether the word is or holds an option that is refused."""
         if word.startswith("--"):
             name = word.partition("=")[0]
-            return len(name) > len("--") and any(option.startswith(name) for option in self.long)
+            return name in _abbreviations(self.long)
         if not word.startswith("-") or not self.letters:
             return False
         for letter in word[1:]:
@@ -90,6 +91,12 @@ class _ArgumentRule(Struct, frozen=True, kw_only=True):
             if letter in self.valued:
                 return False
         return False
+
+
+@cache
+def _abbreviations(options: frozenset[str]) -> frozenset[str]:
+    """The long options, and all beginnings by which a program may know them."""
+    return frozenset(option[:end] for option in options for end in range(len("--") + 1, len(option) + 1))
 
 
 def has_rule(name: str) -> bool:
@@ -274,7 +281,7 @@ def _git(words: Sequence[str]) -> int | None:
         return start
     rule = _GIT_RULES.get(words[start], _GIT_RULE)
     for place, word in enumerate(words[1:], 1):
-        if _GIT_TRANSPORT.search(word) or (place > start and rule.refuses_option(word)):
+        if (":" in word and _GIT_TRANSPORT.search(word)) or (place > start and rule.refuses_option(word)):
             return place
     return None
 

@@ -1,7 +1,11 @@
 """The questions that the check of a command asks a file system, and the answers of one that has only the text."""
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
+
+#: An empty part of a path, or one of dots.
+_NOT_NORMAL = re.compile(r"/(?:/|\.{1,2}(?:/|\Z)|\Z)")
 
 
 class FileView(Protocol):
@@ -60,8 +64,11 @@ def normal_path(path: str, folder: str = "/") -> str:
     """The absolute path that a path in a folder stands for by its text: links are not followed."""
     if path and "/" not in path and path not in (".", ".."):
         return f"{folder}/{path}" if folder != "/" else f"/{path}"
+    whole = path if path.startswith("/") else f"{folder}/{path}"
+    if not _NOT_NORMAL.search(whole):
+        return whole
     parts: list[str] = []
-    for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
+    for part in whole.split("/"):
         if part == "..":
             del parts[-1:]
         elif part not in ("", "."):

@@ -22,6 +22,8 @@ _SYSTEM = frozenset(SYSTEM_FOLDERS)
 #: It holds nothing, and takes everything.
 _HARMLESS = "/dev/null"
 _SEPARATORS = re.compile("[=@:,;<>]")
+#: Most words are plain: the whole word is then the only part that could be a path.
+_PLAIN = re.compile("(?!-)[^=@:,;<>]{1,255}")
 #: The separators, and the sign of a character that is decoded.
 _COUNTED = "=@:,;<>%"
 #: The letters of options, whose last one may have a path behind it.
@@ -37,6 +39,7 @@ _FILE_URL = re.compile("file:(/[^,;<>]*)", re.IGNORECASE)
 #: Some programs look for such a path in a home themselves.
 _HOME = re.compile(r"~(?:[A-Za-z_][\w.-]*)?(?:/.*)?", re.DOTALL)
 _HOMES = ("/root", "/home/", "/Users/")
+_IN_HOMES = ("/root/", "/home/", "/Users/")
 _HOME_FOLDER = re.compile("/root|/(?:home|Users)/[^/.][^/]*")
 _PERCENT = re.compile("%([0-9A-Fa-f]{2})")
 #: The kernel opens no longer path, and has no longer name.
@@ -74,10 +77,12 @@ class PathRules:
         self._files = files
         self._workspace_only = workspace_only
         self._workspace = normal_path(workspace)
-        self._resolved_workspace = files.resolve(self._workspace)
-        self._roots = self._with_targets((self._workspace, *map(normal_path, roots)))
-        folders, self._in_homes = _entries(tuple(forbidden), home)
-        self._names_in_homes = frozenset(entry.partition("/")[0] for entry in self._in_homes)
+        self._workspaces = self._with_targets((self._workspace,))
+        self._roots = self._with_targets((self._workspace, *map(normal_path, roots))) if roots else self._workspaces
+        #: With the beginning of what lies in each, the longest first.
+        longest_first = sorted(self._roots, key=len, reverse=True)
+        self._nearest_first = [(root, root if root == "/" else f"{root}/") for root in longest_first]
+        folders, self._in_homes, self._names_in_homes = _entries(tuple(forbidden), home)
         # A folder of the system that is a link leads out of the workspace, which is enough if nothing else is allowed.
         certain = _SYSTEM if workspace_only and not roots else frozenset[str]()
         self._forbidden = folders + self._with_targets(tuple(folder for folder in folders if folder not in certain))
@@ -99,10 +104,8 @@ class PathRules:
         """The first path of a repository that git would find from a folder, and that leads out; None if none does."""
         holder = self._files.resolve(folder)
         while holder and self._nearest_root(holder):
-            for part in _REPOSITORY:
-                if self._files.resolve(f"{holder}/{part}") != f"{holder}/{part}" and (
-                    found := self.refused(f"{holder}/{part}")
-                ):
+            for path in [f"{holder}/{part}" for part in _REPOSITORY]:
+                if self._files.resolve(path) != path and (found := self.refused(path)):
                     return found
             holder = holder.rpartition("/")[0]
         return None
@@ -117,12 +120,12 @@ class PathRules:
             self._candidates += sum(map(word.count, _COUNTED))
             if self.is_exhausted:
                 return word
-        # Most words are plain: the whole word is then the only part that could be a path.
-        for candidate in (word,) if word.isalnum() else _candidates(word):
+        for candidate in (word,) if word.isalnum() or _PLAIN.fullmatch(word) else _candidates(word):
             if not candidate or candidate in self._allowed:
                 continue
-            self._count(candidate)
-            if self.is_exhausted or not (self._is_harmless(candidate) or self._may_name(candidate, wholly=True)):
+            if not self._count(candidate) or not (
+                self._is_harmless(candidate) or self._may_name(candidate, wholly=True)
+            ):
                 return candidate
             self._allowed.add(candidate)
         self._allowed.add(word)
@@ -134,16 +137,17 @@ class PathRules:
             path = f"{folder}/{candidate}"
             if candidate.startswith("/") or path in self._allowed:
                 continue
-            self._count(path)
-            if self.is_exhausted or not self._may_name(path, wholly=True):
+            if not self._count(path) or not self._may_name(path, wholly=True):
                 return path
             self._allowed.add(path)
         return None
 
-    def _count(self, candidate: str) -> None:
+    def _count(self, candidate: str) -> bool:
+        """Count a part that could be a path; False if it is one more than can be checked."""
         self._candidates += 1
         self._characters += len(candidate)
         self._names += candidate.count("/")
+        return not self.is_exhausted
 
     def _is_harmless(self, candidate: str) -> bool:
         return candidate[0] == "/" and normal_path(candidate) == _HARMLESS
@@ -164,17 +168,15 @@ class PathRules:
         """Whether the paths in a folder may be looked at; `folder` may be empty, for that of the command."""
         if not folder or folder in self._allowed:
             return True
-        self._count(folder)
-        return not self.is_exhausted and self._may_name(folder)
+        return self._count(folder) and self._may_name(folder)
 
-    def is_in_workspace(self, path: str) -> bool:
-        """Whether an absolute path leads into the workspace."""
-        workspaces = (self._workspace, self._resolved_workspace)
-        return any(is_inside(one, folder) for one in (path, self._files.resolve(path)) for folder in workspaces)
+    def is_in_workspace(self, path: str, resolved: str) -> bool:
+        """Whether an absolute path, or that to which it leads, is in the workspace."""
+        return any(is_inside(path, one) or is_inside(resolved, one) for one in self._workspaces)
 
-    def is_in_root(self, path: str) -> bool:
-        """Whether an absolute path leads into the workspace or a root, where commands may write."""
-        return any(self._nearest_root(one) for one in (path, self._files.resolve(path)))
+    def is_in_root(self, path: str, resolved: str) -> bool:
+        """Whether an absolute path, or that to which it leads, is where commands may write."""
+        return bool(self._nearest_root(path) or self._nearest_root(resolved))
 
     def _with_targets(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         """The paths, and those to which they lead."""
@@ -182,7 +184,7 @@ class PathRules:
 
     def _may_name(self, candidate: str, *, wholly: bool = False) -> bool:
         """Whether a path may be named; `wholly`, with everything that lies in it."""
-        if _HOME.fullmatch(candidate):
+        if candidate.startswith("~") and _HOME.fullmatch(candidate):
             return False
         if len(candidate) > _LONGEST_PATH:
             path = normal_path(candidate, self._workspace)
@@ -213,14 +215,17 @@ class PathRules:
 
     def _nearest_root(self, path: str) -> int:
         """The length of the longest root that holds the path; 0 if none does."""
-        return max([len(root) for root in self._roots if is_inside(path, root)], default=0)
+        for root, beginning in self._nearest_first:
+            if path == root or path.startswith(beginning):
+                return len(root)
+        return 0
 
     def _is_forbidden(self, path: str, entries: Sequence[str], nearest: int) -> bool:
         """Whether one of the entries holds the path, and no root inside that entry does."""
         for entry in entries:
             if len(entry) > nearest and is_inside(path, entry):
                 return True
-        in_home = _in_home(path) if self._in_homes else None
+        in_home = _in_home(path) if self._in_homes and path.startswith(_IN_HOMES) else None
         if in_home is None or in_home.partition("/")[0] not in self._names_in_homes:
             return False
         home = len(path) - len(in_home)
@@ -228,13 +233,13 @@ class PathRules:
 
 
 @lru_cache(maxsize=64)
-def _entries(forbidden: tuple[str, ...], home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The forbidden folders as normal paths, and those that lie in every home."""
+def _entries(forbidden: tuple[str, ...], home: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """The forbidden folders as normal paths, those that lie in every home, and the names with which these begin."""
     in_homes = tuple(normal_path(entry.removeprefix("~/"))[1:] for entry in forbidden if entry.startswith("~/"))
     folders = [entry for entry in forbidden if not entry.startswith("~/")]
     if home:
         folders += [f"{home}/{entry}" for entry in in_homes]
-    return tuple(map(normal_path, folders)), in_homes
+    return tuple(map(normal_path, folders)), in_homes, frozenset(entry.partition("/")[0] for entry in in_homes)
 
 
 @lru_cache(maxsize=64)
@@ -289,7 +294,8 @@ def _places(word: str) -> Iterator[tuple[int, int]]:
     for place, following in zip(breaks, [*breaks[1:], len(word)], strict=True):
         if not word.startswith("://", place) or not _is_server(word, place):
             yield place + 1, len(word)
-            yield place + 1, following
+            if following < len(word):
+                yield place + 1, following
 
 
 def _behind_letters(word: str, first_break: int) -> Iterator[tuple[int, int]]:
@@ -301,7 +307,8 @@ def _behind_letters(word: str, first_break: int) -> Iterator[tuple[int, int]]:
     nearest = (slash if slash >= 0 else len(word)) - _LONGEST_NAME
     for start in range(max(2, nearest), letters + 1):
         yield start, len(word)
-        yield start, max(start, first_break)
+        if first_break < len(word):
+            yield start, max(start, first_break)
 
 
 def _is_server(word: str, colon: int) -> bool:

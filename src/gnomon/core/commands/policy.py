@@ -361,8 +361,9 @@ class _CommandCheck:
             if file is None:
                 problem = "is no program in the folders of security.path"
             else:
-                names = program_names(word.text, self._files.resolve(file))
-                problem = self._file_problem(file, names)
+                resolved = self._files.resolve(file)
+                names = program_names(word.text, resolved)
+                problem = self._file_problem(file, resolved, names)
                 if problem is None:
                     words = [one.text for one in command.words]
                     return _CheckedCommand(command.written, command, words, file, names, risk_of(names, words))
@@ -378,12 +379,12 @@ class _CommandCheck:
             return None
         return "is not in security.allowed_commands"
 
-    def _file_problem(self, file: str, names: frozenset[str]) -> str | None:
+    def _file_problem(self, file: str, resolved: str, names: frozenset[str]) -> str | None:
         if starts_others(names):
             return "starts other programs, which no setting allows"
-        if self._paths.is_in_workspace(file):
+        if self._paths.is_in_workspace(file, resolved):
             return "is a file in the workspace"
-        if self._paths.is_in_root(file):
+        if self._paths.is_in_root(file, resolved):
             return "is a file in security.allowed_roots, which commands may write"
         return None
 
@@ -408,7 +409,7 @@ class _CommandCheck:
     def _path_refusal(self, command: _CheckedCommand) -> _Refusal | None:
         folders = ("", *sorted(entered_folders(command.names, command.words)))
         for word in self._path_words(command):
-            candidate = next(filter(None, (self._paths.refused(word.text, folder) for folder in folders)), None)
+            candidate = self._refused_path(word.text, folders)
             if candidate is not None:
                 shown = candidate if word.shown == word.text else word.shown
                 return _Refusal(PolicyRule.PATH, f"{_PATH_TEXT}: {truncate(shown)}{self._paths.note}", word.start)
@@ -421,10 +422,20 @@ class _CommandCheck:
             return _Refusal(PolicyRule.PATH, f"{_PATH_TEXT}: .{self._paths.note}", command.filled.words[0].start)
         return self._step_path_refusal()
 
+    def _refused_path(self, word: str, folders: Sequence[str]) -> str | None:
+        """The first path in a word that the policy refuses, seen from one of the folders."""
+        for folder in folders:
+            if (found := self._paths.refused(word, folder)) is not None:
+                return found
+        return None
+
     def _path_words(self, command: _CheckedCommand) -> Iterator[FilledWord]:
         filled = command.filled
         scripts = script_places(command.names, command.words)
-        yield from (word for place, word in enumerate(filled.words) if place and place not in scripts)
+        if not scripts:
+            yield from filled.words[1:]
+        else:
+            yield from (word for place, word in enumerate(filled.words) if place and place not in scripts)
         yield from (value for _, value in filled.assignments)
         if filled.stdin is not None:
             yield filled.stdin

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
 
 from gnomon.core.commands.arguments import has_rule, program_name, subcommand
@@ -92,6 +93,12 @@ _MEDIUM_SUBCOMMANDS = {
 
 def program_names(written: str, resolved: str) -> frozenset[str]:
     """The names of a program in the tables: as it was written, as its file is called, and both without a variant."""
+    if len(written) + len(resolved) > _LONGEST_REMEMBERED:
+        return _names(written, resolved)
+    return _remembered_names(written, resolved)
+
+
+def _names(written: str, resolved: str) -> frozenset[str]:
     found = {program_name(written), program_name(resolved)}
     if len(found) > 1:
         # A link to a variant, such as `vim.basic`.
@@ -100,6 +107,11 @@ def program_names(written: str, resolved: str) -> frozenset[str]:
         # The name as it was written is then one of the programs in that file.
         found -= _MANY_PROGRAMS - {program_name(written)}
     return frozenset(one for name in found for one in _general_names(name))
+
+
+#: Commands start the same few programs again and again.
+_remembered_names = lru_cache(maxsize=512)(_names)
+_LONGEST_REMEMBERED = 512
 
 
 def _general_names(name: str) -> Iterator[str]:
@@ -119,7 +131,9 @@ def _is_in_tables(name: str) -> bool:
 
 def starts_others(names: Collection[str]) -> bool:
     """Whether one of the names is that of a program that starts others."""
-    return any(name in STARTERS or _LOADER.fullmatch(name) for name in names)
+    if not STARTERS.isdisjoint(names):
+        return True
+    return any(name.startswith("ld") and _LOADER.fullmatch(name) for name in names)
 
 
 def programs_of_risk(risk: Risk) -> list[str]:
@@ -133,7 +147,7 @@ def programs_of_risk(risk: Risk) -> list[str]:
 
 def risk_of(names: Collection[str], words: Sequence[str]) -> Risk:
     """The risk of a program with these names and words."""
-    if any(name in _HIGH or name.startswith("mkfs.") for name in names):
+    if not _HIGH.isdisjoint(names) or any(name.startswith("mkfs.") for name in names):
         return Risk.HIGH
     if not _MEDIUM.isdisjoint(names):
         return Risk.MEDIUM

@@ -12,6 +12,7 @@ where a shell would find a meaning. The text is read once, from left to right, i
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
 from gnomon.core.commands.plan import Connector, OutputTarget
@@ -33,7 +34,10 @@ _UNPRINTABLE = re.compile(
     "\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _SPACE = re.compile(r"(?:[ \t]|(?<=[ \t])\\\n)*")
+_SPACE_BEGINS = frozenset(" \t\\")
 _PLAIN = re.compile(r"[^ \t\n|&;<>()$`\"'\\*?\[{}~#]+")
+#: A word of such characters alone, up to its end.
+_PLAIN_WORD = re.compile(r"[^ \t\n|&;<>()$`\"'\\*?\[{}~#]++(?=[ \t\n|&;<>]|\Z)")
 _IN_QUOTES = re.compile(r"[^\"$`\\]+")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _DOLLAR = re.compile(r"\$(?=[ \t\n;|&<>/.,:%=+]|\Z)")
@@ -67,6 +71,9 @@ class WordPart(NamedTuple):
     text: str
 
 
+_KIND = attrgetter("kind")
+
+
 class Word(NamedTuple):
     """A word: its place in the text of the command, and its parts."""
 
@@ -77,17 +84,19 @@ class Word(NamedTuple):
     @property
     def is_pattern(self) -> bool:
         """Whether it stands for the paths that match it."""
-        return any(part.kind is PartKind.PATTERN for part in self.parts)
+        return PartKind.PATTERN in map(_KIND, self.parts)
 
     @property
-    def has_variables(self) -> bool:
-        """Whether the value of a variable is a part of it."""
-        return any(part.kind is PartKind.VARIABLE for part in self.parts)
+    def is_literal(self) -> bool:
+        """Whether it has neither variables nor patterns."""
+        if len(self.parts) == 1:
+            return self.parts[0].kind is PartKind.TEXT
+        return list(map(_KIND, self.parts)).count(PartKind.TEXT) == len(self.parts)
 
     @property
     def text(self) -> str | None:
         """The text of a word that has no variables and no patterns."""
-        if self.is_pattern or self.has_variables:
+        if not self.is_literal:
             return None
         return "".join(part.text for part in self.parts)
 
@@ -264,6 +273,10 @@ class _CommandReader:
         self._words += 1
         if self._words > MOST_WORDS:
             raise CommandUnreadable(start, f"has more than {MOST_WORDS} words: put them into a file")
+        if (plain := _PLAIN_WORD.match(self._text, self._at)) and self._parts < MOST_PARTS:
+            self._parts += 1
+            self._at = plain.end()
+            return Word(start, self._at, (WordPart(PartKind.TEXT, plain[0]),))
         parts: list[WordPart] = []
         if self._char() == "#" and start == self._at:
             raise CommandUnreadable(self._at, "has a comment: put a # that is meant into quotes")
@@ -370,8 +383,7 @@ class _CommandReader:
         return self._text[self._at : self._at + 1]
 
     def _skip_space(self) -> None:
-        found = _SPACE.match(self._text, self._at)
-        if found is not None:
+        if self._char() in _SPACE_BEGINS and (found := _SPACE.match(self._text, self._at)):
             self._at = found.end()
 
     def _skip_lines(self) -> None:

@@ -6,6 +6,7 @@ harmless.
 """
 
 import re
+from functools import lru_cache
 
 #: Variables that programs read, and that only change what they print, or to which database they connect. LANGUAGE is
 #: not among them: it is a path from a folder of the system, and with `..` one to translations that a command has made.
@@ -32,11 +33,20 @@ _WORDS = frozenset(
 
 def is_harmless(name: str) -> bool:
     """Whether a command may set this variable. The value of one that programs read must still not be a path."""
+    return _is_harmless(name) if len(name) > _LONGEST_REMEMBERED else _remembered_is_harmless(name)
+
+
+def _is_harmless(name: str) -> bool:
     if is_read_by_programs(name) or _LOWER.fullmatch(name) or _OWN.fullmatch(name):
         return True
     return all(word in _WORDS or word.isdecimal() for word in name.split("_"))
 
 
+#: The names of the variables of a job are checked with each of its commands.
+_remembered_is_harmless = lru_cache(maxsize=1024)(_is_harmless)
+_LONGEST_REMEMBERED = 128
+
+
 def is_read_by_programs(name: str) -> bool:
     """Whether programs of the system read this harmless variable, some of them as the name of a file."""
-    return name in _KNOWN or _LOCALE.fullmatch(name) is not None
+    return name in _KNOWN or (name.startswith("LC_") and _LOCALE.fullmatch(name) is not None)

@@ -48,8 +48,12 @@ class FilledCommand(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether everything that the program gets is known here."""
-        given = (*self.words, *(value for _, value in self.assignments), *([self.stdin] if self.stdin else []))
-        return all(word.is_known for word in given)
+        for word in self.words:
+            if not word.is_known:
+                return False
+        if self.stdin is not None and not self.stdin.is_known:
+            return False
+        return all(value.is_known for _, value in self.assignments)
 
 
 class WordFiller:
@@ -88,7 +92,7 @@ class WordFiller:
         return assignment.name, self._one(assignment.value)
 
     def _words(self, word: Word) -> Sequence[FilledWord]:
-        if not word.is_pattern:
+        if word.is_literal or not word.is_pattern:
             return (self._one(word),)
         self._patterns += 1
         if self._patterns > MOST_PATTERNS:
@@ -186,5 +190,4 @@ class WordFiller:
             raise CommandUnreadable(word.start, f"has a word of more than {_MOST_BYTES_OF_WORD} bytes")
         if self._bytes > _MOST_BYTES:
             raise CommandUnreadable(word.start, f"has words of more than {_MOST_BYTES} bytes")
-        is_literal = not word.has_variables and not word.is_pattern
-        return FilledWord(word.start, text, text if is_literal else self._text[word.start : word.end], known)
+        return FilledWord(word.start, text, text if word.is_literal else self._text[word.start : word.end], known)
