@@ -953,3 +953,40 @@ async def test_a_gate_that_only_answers_late_is_as_good_as_one_that_answers_at_o
     await harness.run_until_idle()
 
     assert {(await harness.now(run)).status for run in runs} == {RunStatus.COMPLETED}
+
+
+async def test_answers_that_come_one_after_the_other_are_collected_together() -> None:
+    woken = asyncio.Event()
+    gates = {number: asyncio.Event() for number in range(8)}
+
+    async def answer(number: int) -> int:
+        await gates[number].wait()
+        return number
+
+    calls: GateCalls[int, str] = GateCalls(
+        VirtualClock(NOON),
+        answer,
+        lambda number, _: f"answer {number}",
+        lambda number, reason: f"failed {number}: {reason}",
+        timeout_seconds=5,
+        queue_seconds=1,
+        on_answer=woken.set,
+    )
+    for number in gates:
+        calls.ask((TaskId(f"task_{number}"), 1), ("default", "report"), number)
+    for number in range(4):
+        gates[number].set()
+        await asyncio.sleep(0)
+    assert not woken.is_set()
+    async with asyncio.timeout(10):
+        await woken.wait()
+    assert len(await calls.collect()) == 4
+
+    # With the last one there is nothing left to wait for.
+    woken.clear()
+    for gate in gates.values():
+        gate.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert woken.is_set()
+    calls.close()

@@ -271,7 +271,7 @@ def kernel_ruling(answer: PolicyCheckResponse, step: Step, *, throttle_ms: int) 
         reason=_reason(answer),
         code=answer.code if answer.code in (SAFETY_DENIED, SAFETY_UNKNOWN) else SAFETY_DENIED,
         ruled_by=by_kernel(_snapshot(answer.policy_snapshot)),
-        rule_digest=clean_reason(answer.rule_digest)[:_LONGEST_NAME],
+        rule_digest=clean_reason(answer.rule_digest[:_LONGEST_NAME]),
     )
     try:
         decision = PolicyDecision(answer.decision)
@@ -284,16 +284,22 @@ def kernel_ruling(answer: PolicyCheckResponse, step: Step, *, throttle_ms: int) 
         wait = answer.retry_after_ms or throttle_ms
         wait = min(max(wait, _SHORTEST_RETRY_MS), _LONGEST_RETRY_MS)
         return replace(made, decision=decision, retry_after_ms=wait)
+    return _permission(answer, made, step)
+
+
+def _permission(answer: PolicyCheckResponse, made: Ruling, step: Step) -> Ruling:
+    """The ruling of an answer that lets the task run, now or once it is approved."""
     try:
         limits = _received_constraints(answer)
     except FieldError as error:
         return unknown_ruling(made, f"the policy kernel asks for what nothing can enforce: {error}")
     if limits is not None and (problem := unenforceable(step, limits)):
         return unknown_ruling(made, problem)
-    if answer.approval_required or decision is PolicyDecision.REQUIRE_APPROVAL:
-        decision = PolicyDecision.REQUIRE_APPROVAL
-    else:
-        decision = PolicyDecision.ALLOW if limits is None else PolicyDecision.ALLOW_WITH_CONSTRAINTS
+    if answer.approval_required or answer.decision == PolicyDecision.REQUIRE_APPROVAL:
+        # A vote counts for as long as the rule is the same; a kernel may only say which policy it is from.
+        rule_digest = made.rule_digest or clean_reason(answer.policy_snapshot[:_LONGEST_NAME])
+        return replace(made, decision=PolicyDecision.REQUIRE_APPROVAL, constraints=limits, rule_digest=rule_digest)
+    decision = PolicyDecision.ALLOW if limits is None else PolicyDecision.ALLOW_WITH_CONSTRAINTS
     return replace(made, decision=decision, constraints=limits)
 
 
@@ -333,8 +339,12 @@ def _rule_name(given: str) -> str:
 
 def _snapshot(given: str) -> str:
     """A short name of the policy that has decided."""
-    name = given.removeprefix("sha256:")
-    return "".join(char for char in name if char.isascii() and (char.isalnum() or char in "._-"))[:_SHOWN_SNAPSHOT]
+    name = given[:_LONGEST_NAME].removeprefix("sha256:")
+    return (
+        name[:_SHOWN_SNAPSHOT]
+        if name.isascii() and name.isalnum()
+        else "".join(char for char in name if char.isascii() and (char.isalnum() or char in "._-"))[:_SHOWN_SNAPSHOT]
+    )
 
 
 def _reason(answer: PolicyCheckResponse) -> str:

@@ -47,6 +47,8 @@ from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef
 
+#: So many answers are collected at once, and the first one waits so long for others.
+_ANSWERS_AT_ONCE, _MORE_ANSWERS_SECONDS = 64, 0.01
 #: How many calls the groups share, and how many calls one group may have that have not ended.
 _MAX_SHARED_CALLS, _MAX_CALLS_PER_GROUP = 64, 16
 #: How many calls there may be in all that have not ended, and from how many on a group may not start a second one.
@@ -156,6 +158,8 @@ class GateCalls(Generic[Asked, Answer]):
         #: When all requests are given up that are not answered.
         self._deadline = float("inf")
         self._closed = False
+        #: Whether the service will be woken soon.
+        self._announcing = False
 
     def __len__(self) -> int:
         return len(self._unsettled)
@@ -284,6 +288,18 @@ class GateCalls(Generic[Asked, Answer]):
             calls.answered(now, now - call.since)
             self._answers[call.key] = call.asked, self._checked(call.asked, task, error)
         self._start_waiting()
+        self._announce_answers()
+
+    def _announce_answers(self) -> None:
+        """Wake the service: soon if more answers are about to come, because it stores all that there are at once."""
+        if not self._started or len(self._answers) >= _ANSWERS_AT_ONCE:
+            self._on_answer()
+        elif not self._announcing:
+            self._announcing = True
+            asyncio.get_running_loop().call_later(_MORE_ANSWERS_SECONDS, self._announce_now)
+
+    def _announce_now(self) -> None:
+        self._announcing = False
         self._on_answer()
 
     def _take_back(self, call: _Call[Asked]) -> None:
