@@ -162,10 +162,19 @@ async def test_an_agent_whose_process_is_killed_fails_with_what_it_has_spent(tmp
 
 
 def agent_processes() -> list[int]:
-    """The processes of agents that this process has started."""
-    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    pids = [int(pid) for file in children for pid in file.read_text().split()]
-    return [pid for pid in pids if b"agents.child_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    """The processes of agents that the starter of this process has forked."""
+    return [agent for starter in starters() for agent in children_of(starter) if alive(agent)]
+
+
+def starters() -> list[int]:
+    """The starters of agents that this process has."""
+    mine = [pid for pid in children_of(os.getpid()) if alive(pid)]
+    return [pid for pid in mine if b"agents.starter_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def children_of(pid: int) -> list[int]:
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
 
 
 @pytest.mark.req("Z-10")

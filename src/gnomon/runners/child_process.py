@@ -12,6 +12,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -64,15 +65,60 @@ class LineSplitter:
             self._skipping = True
 
 
+class ProcessHandle(Protocol):
+    """A process that was started, as SupervisedProcess needs it: a Popen, or one that another process has forked."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it is not known. A negative one is that of a signal."""
+        ...
+
+    def wait(self) -> int | None:
+        """Collect its exit status, once it has exited: from then on its pid may be another's."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it."""
+        ...
+
+
+class StartedProcess(ProcessHandle, Protocol):
+    """A process that runs already, and our ends of its pipes."""
+
+    @property
+    def pipes(self) -> Sequence[int]:
+        """The descriptors that it writes to at their other ends."""
+        ...
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Call the function once it has exited."""
+        ...
+
+
 class SupervisedProcess(ABC):
     """A running process in a session of its own: reads its pipes and watches for its exit."""
 
-    def __init__(self, log: TaskLog, splitters: Sequence[LineSplitter]) -> None:
+    def __init__(self, log: TaskLog, splitters: Sequence[LineSplitter], started: StartedProcess | None = None) -> None:
+        """Start the process, unless it is `started`."""
         self._loop = asyncio.get_running_loop()
         self._log = log
         self._mark = uuid.uuid4().hex
         #: Done when the process has exited but is not reaped: until then its pid cannot be reused.
         self.exited: asyncio.Future[None] = self._loop.create_future()
+        self._process: ProcessHandle
+        if started is None:
+            self._launch(splitters)
+        else:
+            self._process = started
+            self._read_pipes(started.pipes, splitters)
+            started.watch(lambda: self.exited.set_result(None))
+
+    def _launch(self, splitters: Sequence[LineSplitter]) -> None:
         ours, theirs = zip(*(os.pipe() for _ in splitters), strict=True)
         try:
             self._process = self._spawn(theirs)
@@ -82,11 +128,14 @@ class SupervisedProcess(ABC):
             raise
         finally:
             _close_all(theirs)
+        self._read_pipes(ours, splitters)
+        self._loop.add_reader(self._pidfd, self._exit)
+
+    def _read_pipes(self, ours: Sequence[int], splitters: Sequence[LineSplitter]) -> None:
         self._readers = dict(zip(ours, splitters, strict=True))
         for each in ours:
             os.set_blocking(each, False)
             self._loop.add_reader(each, self._read, each)
-        self._loop.add_reader(self._pidfd, self._exit)
 
     def terminate(self) -> None:
         """Send SIGTERM to the process group."""
@@ -116,7 +165,8 @@ class SupervisedProcess(ABC):
         Its guardian finds all of them. Afterwards, or if the guardian was killed, they are looked for in /proc.
         """
         if not self.exited.done():
-            os.kill(self._process.pid, KILL_ALL)
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, KILL_ALL)
             await asyncio.wait([self.exited], timeout=_KILL_SECONDS)
         return await asyncio.to_thread(kill_tree, self._process.pid, self._mark)
 

@@ -93,6 +93,16 @@ class ProcessExecutor:
             done = asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=patience), self._control_loop.loop)
             await asyncio.wrap_future(done)
 
+    async def close(self) -> None:
+        """End the process that starts agents."""
+        if self._agents is not None:
+            done = asyncio.run_coroutine_threadsafe(self._close(self._agents), self._control_loop.loop)
+            await asyncio.wrap_future(done)
+
+    @staticmethod
+    async def _close(agents: AgentRunner) -> None:
+        agents.close()
+
     def _begin(self, attempts: Sequence[RunningAttempt]) -> None:
         for attempt in attempts:
             self._stops[attempt] = asyncio.Event()
@@ -164,7 +174,7 @@ class ProcessExecutor:
             invocation = await asyncio.to_thread(self._commands.prepared, attempt)
             return self._commands.started(attempt, invocation)
         if self._agents is not None and attempt.assignment.step.function == AGENT:
-            return self._agents.started(attempt, await asyncio.to_thread(self._agents.prepared, attempt))
+            return await self._agents.started(attempt, await asyncio.to_thread(self._agents.prepared, attempt))
         return ChildProcess(
             attempt_request(attempt, self._environment, self._imports),
             attempt.log,

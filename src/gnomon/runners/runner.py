@@ -215,6 +215,7 @@ class FunctionRunner:
         self.stop([attempt.ref for attempt in self._table.unreported()], why=Result.INTERRUPTED)
         await self._table.wait_until_empty(grace)
         await executors.process_executor.wait_until_exited(_KILL_WAIT_SECONDS)
+        await executors.process_executor.close()
         for attempt in self._table.unreported():
             self._table.give_up(attempt, "; it did not stop")
 

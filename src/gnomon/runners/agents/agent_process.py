@@ -25,6 +25,7 @@ from gnomon.core.durations import duration_text
 from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.errors import GnomonError, UsageError, truncate
+from gnomon.runners.agents.agent_starter import ForkedAgent
 from gnomon.runners.agents.messages import (
     AboutToAsk,
     AgentAnswer,
@@ -57,6 +58,11 @@ _VARIABLES = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
+
+
+def process_variables() -> dict[str, str]:
+    """The variables that the processes of all agents have."""
+    return {name: value for name in _VARIABLES if (value := os.environ.get(name)) is not None}
 
 
 class ToolVerdict(msgspec.Struct, frozen=True):
@@ -147,8 +153,11 @@ class AgentProcess(SupervisedProcess):
         may_be_repeated: bool,
         max_output_bytes: int,
         progress: ProgressReporter | None = None,
+        forked: ForkedAgent | None = None,
     ) -> None:
         """`has_session` says whether the messages of the run are wanted. `progress` is told what the attempt spends.
+
+        Without a `forked` process, a new one loads the library of models.
 
         `may_be_repeated` says whether another attempt may do again what the tools of this one have done.
         """
@@ -171,7 +180,10 @@ class AgentProcess(SupervisedProcess):
                 LineSplitter(LONGEST_MESSAGE, self._receive),
                 *(LineSplitter(CHUNK, self._log_writer(level)) for level in ("stdout", "stderr")),
             ),
+            forked,
         )
+        if forked is not None:
+            self._input = PipeWriter(self._loop, forked.given)
         #: The process loads the library of models in the meantime.
         self._opening = self._loop.create_task(self._open(request)) if tools.needs_servers else None
         if self._opening is None:
@@ -218,9 +230,7 @@ class AgentProcess(SupervisedProcess):
                 stderr=err,
                 pass_fds=(answers,),
                 start_new_session=True,
-                env={name: value for name in _VARIABLES if (value := os.environ.get(name)) is not None}
-                | attempt_variables(self._facts)
-                | {MARK: self._mark},
+                env=process_variables() | attempt_variables(self._facts) | {MARK: self._mark},
             )
         except BaseException:
             self._input.close()
@@ -232,10 +242,10 @@ class AgentProcess(SupervisedProcess):
         """Give the process its task, once the tools on servers are known."""
         try:
             described = await self._tools.open()
-        except UsageError as error:
-            self._end(give_up_outcome(self._shown(str(error))))
-            return
-        self._send_request(msgspec.structs.replace(request, tools=(*request.tools, *described)))
+            self._send_request(msgspec.structs.replace(request, tools=(*request.tools, *described)))
+        except Exception as error:  # noqa: BLE001 - the process must not wait for its task, whatever a server sends
+            reason = str(error) if isinstance(error, UsageError) else f"the servers failed: {type(error).__name__}"
+            self._end(give_up_outcome(self._shown(reason)))
 
     def _send_request(self, request: AgentRequest) -> None:
         self._input.write(_ENCODER.encode(request) + b"\n")

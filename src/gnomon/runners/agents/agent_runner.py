@@ -19,12 +19,14 @@ from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.http import HttpSender
-from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, ProgressWriter
+from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, ProgressWriter, process_variables
+from gnomon.runners.agents.agent_starter import AgentStarter
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
 from gnomon.runners.agents.tool_servers import ToolServers
 from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
+from gnomon.runners.child_process import attempt_variables
 from gnomon.runners.open_files import inherited_open_files_limit
 from gnomon.runners.process_memory import memory_reads_forbidden
 from gnomon.runners.registry import Function
@@ -84,6 +86,7 @@ class AgentRunner:
         self._environment = environment
         self._settings, self._http, self._read_secret, self._verbs, self._progress, self._server_http = agents
         self._commands, self._functions = commands, functions
+        self._starter = AgentStarter(process_variables())
 
     def prepared(self, attempt: RunningAttempt) -> PreparedAgent:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
@@ -113,7 +116,11 @@ class AgentRunner:
         )
         return PreparedAgent(request, servers)
 
-    def started(self, attempt: RunningAttempt, prepared: PreparedAgent) -> AgentProcess:
+    def close(self) -> None:
+        """End the process that starts agents. Called on the thread that starts them."""
+        self._starter.close()
+
+    async def started(self, attempt: RunningAttempt, prepared: PreparedAgent) -> AgentProcess:
         """Start the process. It ends with the thread that calls this."""
         spec, step = _spec_of(attempt), attempt.assignment.step
         servers = ToolServers(
@@ -125,6 +132,8 @@ class AgentRunner:
             start_seconds=self._settings.request_timeout_ms / 1000,
         )
         tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs, self._functions, servers)
+        kinds = sorted({model.kind for model in prepared.request.models})
+        forked = await self._starter.start(kinds, attempt_variables(attempt.facts()))
         return AgentProcess(
             prepared.request,
             attempt,
@@ -135,6 +144,7 @@ class AgentRunner:
             may_be_repeated=step.retry is not None,
             max_output_bytes=self._environment.max_output_bytes,
             progress=None if self._progress is None else ProgressReporter(self._progress, attempt),
+            forked=forked,
         )
 
     def _described(self, tool: str) -> ToolDescription:

@@ -8,7 +8,8 @@ import asyncio
 import os
 import resource
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Raw
@@ -59,15 +60,30 @@ _TEMPORARY = frozenset((408, 409, 425, 429))
 
 
 def main() -> NoReturn:
-    """Ask the models until there is an answer, and exit."""
+    """Be the process of one agent."""
     answers, worker = map(int, sys.argv[1:])
+    run_agent(answers, worker)
+
+
+def run_agent(answers: int, parent: int) -> NoReturn:
+    """Ask the models until there is an answer, and exit. The guardian of this process ends it with `parent`."""
     os.set_inheritable(answers, False)
-    die_with_parent(supervise(worker))
+    die_with_parent(supervise(parent))
     # A core dump would contain the keys.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
     asyncio.run(_Conversation(answers).run())
     os._exit(0)
+
+
+def load_library(kinds: Iterable[str]) -> None:
+    """Load the library of models, and those of these kinds of providers."""
+    import pydantic_ai
+    import pydantic_ai.models.wrapper
+
+    for kind in kinds:
+        _provider_library(kind)
+    del pydantic_ai
 
 
 class _Conversation:
@@ -302,20 +318,37 @@ def _model(access: ModelEndpoint, timeout: float) -> "Model":
     direct = {"follow_redirects": False, "timeout": timeout}
     if access.url:
         given["base_url"] = access.url
-    if access.kind == "anthropic":
-        from anthropic import AsyncAnthropic
-        from anthropic import DefaultAsyncHttpxClient as AnthropicHttpClient
+    library = _provider_library(access.kind)
+    client = library.client(**given, http_client=library.http_client(**direct))
+    return library.model(name, client)
+
+
+class _ProviderLibrary(NamedTuple):
+    """The library of one kind of provider: its clients, and the model on a client."""
+
+    client: Any
+    http_client: Any
+    model: Callable[[str, Any], "Model"]
+
+
+def _provider_library(kind: str) -> _ProviderLibrary:
+    if kind == "anthropic":
+        import anthropic
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
-        client = AsyncAnthropic(**given, http_client=AnthropicHttpClient(**direct))
-        return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        def claude(name: str, client: Any) -> "Model":  # noqa: ANN401 - of the library
+            return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
+
+        return _ProviderLibrary(anthropic.AsyncAnthropic, anthropic.DefaultAsyncHttpxClient, claude)
+    import openai
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    opened = AsyncOpenAI(**given, http_client=DefaultAsyncHttpxClient(**direct))
-    return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=opened))
+    def chat(name: str, client: Any) -> "Model":  # noqa: ANN401 - of the library
+        return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
+
+    return _ProviderLibrary(openai.AsyncOpenAI, openai.DefaultAsyncHttpxClient, chat)
 
 
 if __name__ == "__main__":

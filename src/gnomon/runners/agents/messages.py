@@ -119,5 +119,39 @@ class AgentFailure(Struct, frozen=True, tag="agent_failure"):
     after_ms: int = 0
 
 
+# ---- between a worker and its starter of agents --------------------------------------------------
+
+
+class StartAgent(Struct, frozen=True, tag="start"):
+    """Fork an agent. Its four descriptors come with the message: its input, its answers, and its streams of output."""
+
+    number: int
+    #: The kinds of its providers.
+    kinds: tuple[str, ...]
+    variables: dict[str, str]
+
+
+class ReapAgent(Struct, frozen=True, tag="reap"):
+    """The worker is done with an agent that has ended: its pid may be another's."""
+
+    pid: int
+
+
+class AgentStarted(Struct, frozen=True, tag="started"):
+    """An agent was forked; the pid is 0 if the starter cannot fork."""
+
+    number: int
+    pid: int
+
+
+class AgentEnded(Struct, frozen=True, tag="ended"):
+    """An agent has ended with this exit code; a negative one is that of a signal."""
+
+    pid: int
+    code: int
+
+
+StarterRequest = StartAgent | ReapAgent
+StarterReport = AgentStarted | AgentEnded
 ToAgent = Proceed | ToolResult
 FromAgent = AboutToAsk | Answered | ModelFailure | ToolRequest | AgentAnswer | AgentFailure
