@@ -79,6 +79,7 @@ from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.observed_events import ThrottledEvents
 from gnomon.services.remote.registry_limits import WorkerRegistryLimits
+from gnomon.services.remote.report_turns import ReportTurns
 from gnomon.services.remote.sealed_messages import MessageSealer
 from gnomon.services.remote.task_publisher import TaskPublisher
 from gnomon.services.remote.worker_checks import check_worker_info
@@ -88,12 +89,16 @@ _NOT_EXECUTED = frozenset((Result.NEVER_STARTED, Result.DENIED, Result.CANCELLED
 #: How many messages are processed together, and how long to wait for the first.
 _MESSAGES = 50
 _WAIT_MS = 250
+#: How many messages are read together while more wait than are processed together, to find those of other workers.
+_READ_AHEAD = 500
 #: How many starts and ends are written together: more would delay all other writes.
 _MAX_REPORTS_PER_WRITE = 1000
 #: After how many ends other coroutines run, such as API requests.
 _YIELD_EVERY = 25
 #: How soon reports are delivered again that could not be written, or dead-lettered.
 _AGAIN_MS = 1_000
+#: How soon reports are delivered again that were read ahead, but are too many to wait here.
+_EXCESS_AGAIN_MS = 2_000
 _PUT_AWAY_AGAIN_MS = 5_000
 #: The gate has at most this part of a lease to decide about an output.
 _GATE_LEASE_SHARE = 4
@@ -143,6 +148,8 @@ class ResultConsumer:
         self._store = store
         self._workflow_cache = workflow_cache
         self._queue = queue
+        #: The reports that were read; whether there may be more than are processed together.
+        self._turns, self._behind = ReportTurns(), False
         #: Set when the gate was asked, or has decided, about an output.
         self.wake = asyncio.Event()
         timeout_ms = _gate_timeout_ms(settings)
@@ -176,8 +183,8 @@ class ResultConsumer:
         """Process a batch of reports. Returns how many seconds to wait before the next step."""
         self._announce_workers()
         try:
-            delivered = await self._queue.collect(limit=_MESSAGES, wait_ms=_WAIT_MS)
-            readable = await self._readable(delivered)
+            await self._read()
+            readable = await self._readable(self._turns.take(_MESSAGES))
         except Unavailable as error:
             self._publisher.rebuild_streams()
             return self.backoff.failed(error)
@@ -190,6 +197,15 @@ class ResultConsumer:
             return self.backoff.failed(error)
         self.backoff.worked()
         return 0.0
+
+    async def _read(self) -> None:
+        """Read what has arrived; and more than is written at once, if the reports of others may be behind it."""
+        limit = _READ_AHEAD if self._behind else _MESSAGES
+        self._turns.add(await self._queue.collect(limit=limit, wait_ms=0 if self._turns else _WAIT_MS))
+        self._behind = len(self._turns) >= _MESSAGES
+        excess = self._turns.take_excess()
+        if excess:
+            await self._queue.redeliver_later(excess, after_ms=_EXCESS_AGAIN_MS)
 
     async def _readable(self, delivered: Sequence[InboundMessage]) -> list[_Message]:
         """The messages that can be decoded; the others become dead letters."""
