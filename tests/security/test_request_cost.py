@@ -1,10 +1,12 @@
 """No request holds the process of the scheduler for long: every route, with everything as large as it may be."""
 
+import asyncio
 import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -14,6 +16,7 @@ from gnomon.api.routes import ROUTES
 from support.api_server import background_scheduler
 from support.forgotten_caches import forget_what_was_read
 from support.loop_holds import LoopHolds, measured_loop_holds
+from support.postgres_server import postgres
 from support.request_sender import RequestSender, request_sender
 
 #: The longest that one callback may hold the event loop, in processor time.
@@ -125,9 +128,8 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    database = tmp_path_factory.mktemp("cost") / "gnomon.db"
+@contextmanager
+def measured_target(database: Path | str) -> Iterator[Target]:
     with (
         without_garbage_collection(),
         measured_loop_holds("gnomon") as holds,
@@ -146,6 +148,18 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             each=sender.sent_json("POST", "/v1/jobs/each/trigger", {})["execution_id"],
             event=sender.sent_json("POST", "/v1/events", {"name": "big", "body": NUMBERS})["event_id"],
         )
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with measured_target(tmp_path_factory.mktemp("cost") / "gnomon.db") as target:
+        yield target
+
+
+@pytest.fixture(scope="module")
+def postgres_target() -> Iterator[Target]:
+    with measured_target(asyncio.run(postgres(18).fresh())) as target:
+        yield target
 
 
 Request = tuple[str, str, object]
@@ -336,6 +350,8 @@ ELSEWHERE = {"follow_changes"}
 #: Others request the objects that these remove.
 LAST = ("delete_job", "delete_schedule", "cancel_execution")
 NAMES = [route.name for route in ROUTES if route.name not in (*ELSEWHERE, *LAST)] + ["describe", *LAST]
+#: These compute much and read little: the database makes no difference.
+COMPUTED = ("plan_jobs", "simulate_jobs", "explain_schedule", "preview_backfill", "diff_policy", "describe")
 #: How often a request is repeated that held something for too long: the load of the machine stretches the time that
 #: passes. The caches are cleared each time: a caller can vary what is read.
 TRIES = 4
@@ -351,6 +367,17 @@ RUNS = {
 
 @pytest.mark.parametrize("definition", RUNS.values(), ids=RUNS)
 def test_the_steps_of_a_run_hold_the_scheduler_for_milliseconds(target: Target, definition: dict[str, Any]) -> None:
+    assert_run_is_short(target, definition)
+
+
+@pytest.mark.parametrize("definition", RUNS.values(), ids=RUNS)
+def test_the_steps_of_a_run_hold_it_no_longer_on_postgresql(
+    postgres_target: Target, definition: dict[str, Any]
+) -> None:
+    assert_run_is_short(postgres_target, definition)
+
+
+def assert_run_is_short(target: Target, definition: dict[str, Any]) -> None:
     name, holds = definition["name"], list[tuple[float, float]]()
     target.sender.sent_json("POST", "/v1/jobs", definition)
     while not holds or (not is_short(holds) and len(holds) < TRIES):
@@ -372,6 +399,15 @@ def wait_for_end(sender: RequestSender, execution: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds(target: Target, name: str) -> None:
+    assert_requests_are_short(target, name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in COMPUTED])
+def test_a_request_of_the_largest_size_holds_it_no_longer_on_postgresql(postgres_target: Target, name: str) -> None:
+    assert_requests_are_short(postgres_target, name)
+
+
+def assert_requests_are_short(target: Target, name: str) -> None:
     for method, path, body in requests(target)[name]:
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         holds: list[tuple[float, float]] = []

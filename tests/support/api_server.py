@@ -57,10 +57,11 @@ def serve_api_fixture(api_setup: ApiFixture) -> Iterator[str]:
         loop.close()
 
 
-def background_scheduler(database: Path, **settings: object) -> BackgroundScheduler:
-    """A scheduler on a file without registered functions, whatever else this process has imported."""
-    if not database.exists():
+def background_scheduler(database: Path | str, **settings: object) -> BackgroundScheduler:
+    """A scheduler on a file, or at a URL, without registered functions, whatever else this process has imported."""
+    if isinstance(database, Path) and not database.exists():
         new_sqlite_file(database)
-    flags = {"database.url": f"sqlite:///{database}", "server.port": 0, "metrics.enabled": False}
+    url = database if isinstance(database, str) else f"sqlite:///{database}"
+    flags = {"database.url": url, "server.port": 0, "metrics.enabled": False}
     flags |= {name.replace("__", "."): value for name, value in settings.items()}
     return BackgroundScheduler(ServerOptions(settings=load(flags=flags), functions=Functions(), api=True))
