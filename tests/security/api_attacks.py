@@ -1,5 +1,6 @@
 """Attacks on the API: bodies, fields, addresses and callers. Each asserts what must hold on the target."""
 
+import asyncio
 import base64
 import contextlib
 import gzip
@@ -9,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from gnomon.app.auth import new_token
 from gnomon.ports.auth import Role
 from support.hostile_target import REGULAR_JOB, HostileTarget, Shape, problem, received
+from support.postgres_server import postgres
 
 Attack = Callable[[HostileTarget], None]
 #: A refusal that takes longer was worked on, however busy the machine is.
@@ -353,6 +355,77 @@ def security_headers(target: HostileTarget) -> None:
     for path, caller in (("/v1/jobs", "viewer"), ("/v1/jobs", ""), ("/livez", ""), ("/nothing", "viewer")):
         shown = target.ask("GET", path, caller=caller).headers
         assert (shown["cache-control"], shown["x-content-type-options"]) == ("no-store", "nosniff"), path
+
+
+#: Markup, links, terminal sequences, and a pattern that would take for ever.
+_MARKUP = '"><img src=x onerror=alert(1)></script><svg onload=alert(1)> javascript:alert(1)'
+_TERMINAL = "\x1b]52;c;ZXZpbA==\x07\x1b[2Jhidden\rshown"
+
+
+def inert_texts(target: HostileTarget) -> None:
+    assert target.register("marked", description=_MARKUP + _TERMINAL, tags=["<b>"]).status_code in (201, 422)
+    target.register("marked", description=_MARKUP)
+    for path in ("/v1/jobs/marked", "/v1/jobs?tag=%3Cscript%3E", f"/v1/jobs/{quote(_MARKUP + _TERMINAL, safe='')}"):
+        shown = target.ask("GET", path, caller="viewer")
+        assert shown.headers["content-type"].partition(";")[0] in ("application/json", "application/problem+json")
+        assert shown.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in shown.headers["content-security-policy"]
+        assert not [byte for byte in shown.content if byte < ord(" ") and byte != ord("\n")]
+    target.delete("marked")
+
+
+def changes_by_pages(target: HostileTarget) -> None:
+    for origin, kind in (
+        ("https://evil.example", "text/plain"),
+        ("null", "application/x-www-form-urlencoded"),
+        ("https://evil.example", "multipart/form-data; boundary=x"),
+    ):
+        headers = {"Origin": origin, "Content-Type": kind, "Cookie": f"token={target.token('admin')}"}
+        sent = target.ask("POST", "/v1/jobs", raw=json.dumps(_JOB).encode(), caller="", headers=headers)
+        assert sent.status_code in (401, 403, 415), (origin, kind)
+
+
+def frames(target: HostileTarget) -> None:
+    for path, caller in (("/v1/jobs", "viewer"), ("/openapi.json", ""), ("/nothing", ""), ("/livez", "")):
+        shown = target.ask("GET", path, caller=caller).headers
+        assert shown["x-frame-options"] == "DENY", path
+        assert "frame-ancestors 'none'" in shown["content-security-policy"], path
+
+
+def redirects(target: HostileTarget) -> None:
+    for where in ("//evil.example", "/\\evil.example", "javascript:alert(1)", "https://evil.example"):
+        for path in ("/", "/v1/jobs", "/livez", "/v1/jobs/"):
+            for name in ("next", "redirect", "return_to"):
+                shown = target.ask("GET", f"{path}?{name}={quote(where, safe='')}", caller="viewer")
+                assert not 300 <= shown.status_code < 400
+                assert "location" not in shown.headers
+
+
+def cookies(target: HostileTarget) -> None:
+    given = {"Cookie": f"session=fixed; token={target.token('admin')}"}
+    assert target.ask("GET", "/v1/jobs", caller="", headers=given).status_code == 401
+    for path, caller in (("/v1/jobs", "viewer"), ("/v1/jobs", ""), ("/openapi.json", ""), ("/livez", "")):
+        assert (
+            "set-cookie"
+            not in target.ask("GET", path, caller=caller, headers={} if caller else {"Cookie": "session=fixed"}).headers
+        )
+
+
+def endless_lists(target: HostileTarget) -> None:
+    for path in ("/v1/executions", "/v1/jobs", "/v1/ticks", "/v1/audit"):
+        assert target.ask("GET", f"{path}?limit=100000").status_code == 422, path
+    started = time.monotonic()
+    for pattern in ("(a+)+$", "(.*)*" * 50, "%", "_"):
+        shown = target.ask("GET", f"/v1/executions?tag={quote(pattern)}", caller="viewer")
+        assert shown.status_code == 422 or shown.json()["items"] == []
+    assert time.monotonic() - started < _AT_ONCE
+
+
+def privileged_database_role(target: HostileTarget) -> None:
+    """The tests use a superuser, for whom no row security counts; the tenants are kept apart all the same."""
+    role = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+    assert asyncio.run(postgres(18).run(role, url=target.settings.database.url))[0][0]
+    tenants_in_turn(target)
 
 
 # ---- concurrency ---------------------------------------------------------------------------------

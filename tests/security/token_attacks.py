@@ -6,6 +6,7 @@ import hmac
 import json
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import Any
 
 from joserfc.jwk import OKPKey
@@ -121,6 +122,11 @@ lifetimes = refuses_tokens(
     *(_claim("exp", value) for value in (None, "soon", 0, -1, 1_700_000_000, True)),
     *(_number("exp", text) for text in ("NaN", "1e400", "9" * 5000, "99999999999")),
     *(_claim(name, 99_999_999_999) for name in ("nbf", "iat")),
+)
+#: A token whose end was five minutes ago, and one that another node with a key of its own has signed.
+replayed = refuses_tokens(
+    lambda forger: forger.token(iat=int(time()) - 600, exp=int(time()) - 300),
+    lambda forger: forger.token(key=okp("other-node"), header={"kid": okp("other-node").thumbprint()}),
 )
 claims_twice = refuses_tokens(_twice("roles", ["scheduler-admin"]), _twice("tenant", "other"), _twice("exp", 1))
 unknown_roles = refuses_tokens(
