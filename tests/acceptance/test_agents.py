@@ -45,14 +45,14 @@ TRIAGE: dict[str, Any] = {
 }
 
 
-def settings(model: ScriptedServer, folder: Path) -> Path:
+def settings(model: ScriptedServer, folder: Path, **agents: str) -> Path:
     """A configuration file with the provider."""
     config = folder / "gnomon.yaml"
     provider = {"kind": "openai", "url": model.url("/v1"), "token": "${secret:KEY}"}
     workspace = folder / "workspace"
     workspace.mkdir()
     config.write_text(
-        json.dumps({"agents": {"providers": {"local": provider}}, "shell": {"workspace": str(workspace)}})
+        json.dumps({"agents": {"providers": {"local": provider}, **agents}, "shell": {"workspace": str(workspace)}})
     )
     return config
 
@@ -190,3 +190,49 @@ async def test_a_killed_worker_leaves_no_agent_running_and_loses_no_usage(
     assert spent == [(2, 3, 20, 1)]
     assert [line.partition(":")[0] for line in log if line.startswith("list_files")] == ['list_files {"path"']
     assert [(one.session, one.turns) for one in sessions] == [("triage", 1)]
+
+
+async def test_a_killed_scheduler_neither_ends_the_agent_nor_repeats_what_it_has_changed(
+    tmp_path: Path, url: str, model: ScriptedServer
+) -> None:
+    """The agent on a worker with the database pauses a job; the scheduler dies while the model is asked again."""
+    config = settings(model, tmp_path, request_timeout="8s")
+    pause, lists = openai_calls(("gnomon_pause_job", {"job": "report"})), openai_calls(("gnomon_list_jobs", {}))
+    # The model that does not answer fails, and the other one takes over.
+    model.replies = [pause, lists, ScriptedReply(silent=True), openai_text("Paused.")]
+    agent = {**TRIAGE["agent"], "tools": ["gnomon.pause_job", "gnomon.list_jobs"]}
+    loop = asyncio.get_running_loop()
+
+    def wait(event: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(event, loop).result(60)
+
+    def work() -> Any:  # noqa: ANN401 - the responses of the API
+        with (
+            running_topology(Topology(), url, **KEY) as there,
+            there.server("--config", str(config)) as first,
+            gnomon.Client(first.line_with("answering on ").split()[-1]) as client,
+        ):
+            client.register({"name": "report", "schedule": "every day at 9am", "command": "echo done"})
+            client.register({**TRIAGE, "agent": {**agent, "fallbacks": ["local:large"]}})
+            execution = client.trigger("triage").execution_id
+            with there.worker("--config", str(config)):
+                wait(model.until(3))
+                first.kill()
+                with (
+                    there.server("--config", str(config)) as second,
+                    gnomon.Client(second.line_with("answering on ").split()[-1]) as again,
+                ):
+                    done = again.finished(execution)
+                    changes = [one for one in again.audit() if one.action == "pause"]
+                    return done, again.agent_usage(), again.job("report"), changes, again.job("triage")
+
+    done, usage, report, changes, triage = await asyncio.to_thread(work)
+
+    [step] = done.steps
+    assert [attempt.result for attempt in step.attempts] == ["succeeded"]
+    assert step.output == "Paused."
+    assert report.paused
+    assert [one.actor for one in changes] == ["model:agent.triage"]
+    assert [(one.attempts, one.tool_calls, one.actions) for one in usage.days] == [(1, 2, 1)]
+    assert triage.agents is not None
+    assert triage.agents.attempts == 1

@@ -21,7 +21,7 @@ from runners.test_agents import agents, output, steps
 from support.model_servers import openai_calls
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
-JOBS, SETTINGS, SERVERS, WATCH = (
+JOBS, SETTINGS, SERVERS, WATCH, NIGHTLY, LOCAL = (
     yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 
@@ -29,6 +29,8 @@ JOBS, SETTINGS, SERVERS, WATCH = (
 def test_the_job_and_the_settings_of_the_page_fit_together() -> None:
     for job in gnomon.read_jobs([*JOBS["jobs"], *WATCH["jobs"]], now=0):
         check_agents(job.workflow, agent_catalog(load(file=SETTINGS).agents))
+    [nightly] = gnomon.read_jobs(NIGHTLY["jobs"], now=0)
+    check_agents(nightly.workflow, agent_catalog(load(file={"agents": LOCAL["agents"]}).agents))
 
 
 def test_the_page_has_every_field_and_every_tool() -> None:

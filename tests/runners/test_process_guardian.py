@@ -144,7 +144,9 @@ async def _killed(folder: Path, order: Sequence[str]) -> None:
     assert all(map(alive, (inner, outer, *family)))
     pids = {"inner": inner, "outer": outer, "worker": worker.pid}
     for name in order:
-        os.kill(pids[name], signal.SIGKILL)
+        # It may have ended with the one before.
+        with suppress(ProcessLookupError):
+            os.kill(pids[name], signal.SIGKILL)
     await wait_until(lambda: not any(map(alive, (inner, outer, *family))))
     if worker.returncode is None:
         worker.kill()
