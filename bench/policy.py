@@ -183,6 +183,7 @@ async def replay(count: int) -> list[list[str]]:
                 store.jobs,
                 store.schedules,
                 node.clock,
+                shadows=store.policy_shadows,
                 parse=parse_policy,
             )
             began, after, tasks = process_time(), "", 0

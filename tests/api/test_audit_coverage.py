@@ -36,6 +36,13 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
             "delete job trip",
         ],
     ),
+    "start_policy_shadow": ("/v1/policy/shadow", {"body": "default_decision: allow"}, ["register policy shadow-2"]),
+    "stop_policy_shadow": ("/v1/policy/shadow/stop", {}, ["delete policy shadow-1"]),
+    "promote_policy_shadow": (
+        "/v1/policy/shadow/promote",
+        {},
+        ["delete policy shadow-1", "register policy version-1"],
+    ),
     "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
     "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
     "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
@@ -82,6 +89,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await admin.post("/v1/jobs", {"name": "tagger", "command": "git tag v1"})
     await admin.post("/v1/workflows", _GRAPH)
     await admin.post("/v1/schedules/upsert", _TIMER)
+    await admin.post("/v1/policy/shadow", {"body": "default_decision: deny"})
     await admin.post("/v1/jobs/report/pause")
     api_setup.clock.advance(3 * DAY_MS)
     await admin.post("/v1/jobs/report/resume")

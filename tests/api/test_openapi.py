@@ -130,6 +130,7 @@ def test_every_answer_has_an_example(path: str, method: str, said: dict[str, Any
 async def test_every_example_of_a_request_is_taken(admin: ApiCaller, path: str, said: dict[str, Any]) -> None:
     await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]})
     await admin.post("/v1/schedules/upsert", {"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"})
+    await admin.post("/v1/policy/shadow", {"body": "default_decision: deny"})
 
     done = await admin.post(path, said["examples"]["usual"]["value"])
 

@@ -160,3 +160,24 @@ async def test_a_replay_that_is_none_is_refused(admin: ApiCaller, wrong: dict[st
     body = {"body": FILE, "since": "2020-01-01T00:00:00Z", **wrong}
 
     assert (await admin.post("/v1/policy/replay", body)).status_code == 422
+
+
+@pytest.mark.req("R-02")
+async def test_a_shadow_is_started_shown_stopped_and_promoted(admin: ApiCaller) -> None:
+    none = [
+        (await admin.get("/v1/policy/shadow")).status_code,
+        (await admin.post("/v1/policy/shadow/stop")).status_code,
+    ]
+    started = (await admin.post("/v1/policy/shadow", {"body": FILE})).json()
+    refused = (await admin.post("/v1/policy/shadow", {"body": "rules: 3"})).status_code
+    shown = (await admin.get("/v1/policy/shadow")).json()
+    stopped = (await admin.post("/v1/policy/shadow/stop")).json()
+    again = (await admin.post("/v1/policy/shadow", {"body": FILE})).json()
+    stale = (await admin.post("/v1/policy/shadow/promote", {"expected": 4})).status_code
+    promoted = (await admin.post("/v1/policy/shadow/promote")).json()
+
+    assert (none, refused, stale) == ([404, 404], 422, 412)
+    assert (started["number"], shown["body"], shown["differences"]) == (1, FILE, [])
+    assert (started["ended_at"], stopped["ended_at"] is not None, again["number"]) == (None, True, 2)
+    assert (promoted["version"], (await admin.get("/v1/policy")).json()["body"]) == (1, FILE)
+    assert (await admin.post("/v1/policy/shadow/promote")).status_code == 404

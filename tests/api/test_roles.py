@@ -22,7 +22,7 @@ VIEWER = {
     "list_breakers", "show_breaker",
     "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
     "explain_schedule",
-    "explain_policy", "replay_policy",
+    "explain_policy", "replay_policy", "show_policy_shadow",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",
@@ -34,6 +34,7 @@ ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
     "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job", "apply_policy",
+    "start_policy_shadow", "stop_policy_shadow", "promote_policy_shadow",
 }  # fmt: skip
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

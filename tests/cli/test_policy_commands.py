@@ -134,3 +134,20 @@ def test_a_file_is_replayed_over_the_history_with_an_exit_code_for_ci(prompt: Cl
     assert (nothing.code, nothing.out[-1]) == (0, "0 tasks: 0 decided otherwise, 0 as before")
     assert (data["tasks"], data["changes"], data["after"]) == (0, [], None)
     assert unknown.code == 2
+
+
+@pytest.mark.req("R-02")
+def test_a_shadow_is_judged_by_and_promoted(prompt: CliPrompt) -> None:
+    started = prompt.run("policy", "shadow", "-f", "policy.yaml")
+    shown = prompt.data("policy", "shadow", "show")
+    stopped = prompt.run("policy", "shadow", "stop")
+    nothing = prompt.run("policy", "promote")
+    prompt.run("policy", "shadow", "-f", "policy.yaml")
+    promoted = prompt.run("policy", "promote", "--expected", "0")
+
+    assert started.out == ["shadow 1 runs; gnomon policy shadow show prints the differences"]
+    assert (shown["number"], shown["different"], shown["differences"]) == (1, 0, [])
+    assert "0 as in force, 0 otherwise" in stopped.out[0]
+    assert nothing.code != 0
+    assert promoted.out == ["version 1 is in force; the shadow has ended"]
+    assert prompt.run("policy", "shadow").code == 2

@@ -9,10 +9,11 @@ from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Schedule, Task
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.policy.shadow import MOST_DIFFERENCES, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import body_digest
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.errors import Stale
+from gnomon.errors import NotFound, Stale
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
 from support.rulings import rulings_of
@@ -75,6 +76,78 @@ class PolicyContract:
         )
 
         assert sorted(one.version for one in made) == [1, 2, 3, 4, 5]
+
+    async def test_a_shadow_counts_its_rulings_until_it_is_stopped(self, store: Store) -> None:
+        shadows = store.policy_shadows
+        assert (await shadows.newest(), await shadows.running_number()) == (None, 0)
+        first = await shadows.start(FILE, author="ada", now=NOON)
+        assert await shadows.start(FILE, author="bob", now=NOON + 1) == first
+
+        counted = [
+            await shadows.count(1, ShadowCounts(same=5)),
+            await shadows.count(1, _counts("a", 1)),
+            await shadows.count(1, _counts("b", 3, not_judged=2)),
+            await shadows.count(1, _counts("a", 4)),
+            await shadows.count(2, _counts("a", 4)),
+        ]
+        ended = await shadows.stop(actor="bob", now=NOON + HOUR)
+        late = await shadows.count(1, ShadowCounts(same=1))
+
+        assert (counted, late) == ([True] * 4 + [False], False)
+        assert (ended.ended_at, await shadows.running_number()) == (NOON + HOUR, 0)
+        kept = await shadows.newest()
+        assert kept is not None
+        assert (kept.same, kept.different, kept.not_judged, kept.left_out) == (5, 8, 2, 0)
+        found = await shadows.differences(limit=10)
+        assert [(one.job, one.count, one.first_at, one.last_at) for one in found] == [
+            ("a", 5, NOON, NOON + 4),
+            ("b", 3, NOON, NOON + 3),
+        ]
+        assert list(await shadows.differences(limit=1)) == found[:1]
+        with pytest.raises(NotFound):
+            await shadows.stop(actor="bob", now=NOON + HOUR)
+
+    async def test_another_shadow_replaces_the_last_one_and_its_counts(self, store: Store) -> None:
+        await store.policy_shadows.start(FILE, author="ada", now=NOON)
+        await store.policy_shadows.count(1, _counts("a", 1))
+        second = await store.policy_shadows.start(OTHER, author="ada", now=NOON + 1)
+
+        assert (second.number, second.different) == (2, 0)
+        assert list(await store.policy_shadows.differences(limit=10)) == []
+        entries = await store.audit.page(AuditQuery(tenant="default", kind="policy"))
+        assert [(one.entry.action, one.entry.name) for one in entries] == [
+            ("register", "shadow-2"),
+            ("register", "shadow-1"),
+        ]
+
+    async def test_a_shadow_is_promoted_to_the_version_in_force(self, store: Store) -> None:
+        with pytest.raises(NotFound):
+            await store.policy_shadows.promote(actor="ada", now=NOON)
+        await store.policies.add(FILE, author="ada", now=NOON)
+        await store.policy_shadows.start(OTHER, author="ada", now=NOON)
+
+        with pytest.raises(Stale):
+            await store.policy_shadows.promote(actor="bob", now=NOON, expected=0)
+        assert await store.policy_shadows.running_number() == 1
+        made = await store.policy_shadows.promote(actor="bob", now=NOON + 1, expected=1)
+
+        assert (made.version, made.body, made.author) == (2, OTHER, "bob")
+        assert await store.policy_shadows.running_number() == 0
+
+    async def test_no_more_differences_are_kept_than_there_is_room_for(self, store: Store) -> None:
+        await store.policy_shadows.start(FILE, author="ada", now=NOON)
+        for start in range(0, MOST_DIFFERENCES + 500, 500):
+            many = ShadowCounts(different=500)
+            for number in range(start, start + 500):
+                one = _difference(f"job{number:05}", 1)
+                many.differences[one.key] = one
+            await store.policy_shadows.count(1, many)
+
+        shadow = await store.policy_shadows.newest()
+
+        assert shadow is not None
+        assert (shadow.different, shadow.left_out) == (MOST_DIFFERENCES + 500, 500)
+        assert len(await store.policy_shadows.differences(limit=10_000)) == MOST_DIFFERENCES
 
     @pytest.mark.req("R-02")
     async def test_a_plain_permission_is_kept_with_rule_version_and_digest(
@@ -277,3 +350,24 @@ def _boxed(rule: str, most: int) -> Ruling:
         constraints=Constraints(max_concurrent=most),
         retry_after_ms=5_000,
     )
+
+
+def _difference(job: str, count: int) -> ShadowDifference:
+    return ShadowDifference(
+        tenant="default",
+        job=job,
+        before="allow",
+        before_rule="rest",
+        after="deny",
+        after_rule="default",
+        count=count,
+        first_at=NOON,
+        last_at=NOON + count,
+        run_id="run_1",
+        step="main",
+    )
+
+
+def _counts(job: str, count: int, *, not_judged: int = 0) -> ShadowCounts:
+    one = _difference(job, count)
+    return ShadowCounts(different=count, not_judged=not_judged, differences={one.key: one})

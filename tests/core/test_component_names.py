@@ -12,6 +12,7 @@ PUBLISHED = {
     "DEADLINES": "deadlines",
     "EVENT_BATCHER": "gatherer",
     "POLICY": "policy",
+    "POLICY_SHADOW": "policy_shadow",
     "BACKFILLER": "backfiller",
     "TASK_PUBLISHER": "courier",
     "RESULT_CONSUMER": "collector",

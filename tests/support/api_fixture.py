@@ -132,6 +132,7 @@ class ApiFixture:
                     store.jobs,
                     store.schedules,
                     clock,
+                    shadows=store.policy_shadows,
                     parse=parse_policy,
                     compute=compute,
                 ),

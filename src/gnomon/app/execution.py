@@ -25,6 +25,7 @@ from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
+from gnomon.services.execution.shadow_policy import ShadowPolicy
 from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.services.execution.worker import Worker
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -54,6 +55,8 @@ class WakeUps:
         self.backfill = asyncio.Event()
         #: Another version of the policy may be in force.
         self.policy = asyncio.Event()
+        #: A shadow of the policy may have been started or stopped.
+        self.policy_shadow = asyncio.Event()
 
 
 class NodeContext(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class NodeContext(Struct, frozen=True, kw_only=True):
     events: Events
     gate: Gate
     policy: StoredPolicy
+    shadow: ShadowPolicy
     coordination: Coordination
     wake_ups: WakeUps
 
@@ -120,7 +124,7 @@ class ExecutionServices:
             lease=singleton(component_names.DEADLINES),
             on_ready=wake,
         )
-        self._policy = context.policy
+        self._policy, self._shadow = context.policy, context.shadow
         self._event_batcher = EventBatcher(
             store.events, clock, events, lease=singleton(component_names.EVENT_BATCHER), on_ready=wake
         )
@@ -157,6 +161,9 @@ class ExecutionServices:
                 component_names.DISPATCHER, self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events
             ),
             run_loop(component_names.POLICY, self._policy.step, stop=stop, wake=wake_ups.policy, events=events),
+            run_loop(
+                component_names.POLICY_SHADOW, self._shadow.step, stop=stop, wake=wake_ups.policy_shadow, events=events
+            ),
             run_loop(component_names.RECONCILER, self.reconciler.step, stop=stop, events=events),
             run_loop(component_names.DEADLINES, self._deadline_enforcer.step, stop=stop, events=events),
             run_loop(
@@ -192,6 +199,7 @@ class ExecutionServices:
     def check_soon(self) -> None:
         """Look at everything soon: another process may have written something."""
         self._wake_ups.policy.set()
+        self._wake_ups.policy_shadow.set()
         self._wake_ups.event_batches.set()
         self._wake_ups.backfill.set()
         self._wake_ups.dispatch.set()

@@ -12,6 +12,7 @@ from gnomon.config.settings import Settings
 from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.jobs.origins import OriginKind
+from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
@@ -20,6 +21,7 @@ from gnomon.ports.store import ExecutionStore, Store
 from gnomon.services.execution.command_gate import AgentGate, CommandGate
 from gnomon.services.execution.composed_gate import ComposedGate
 from gnomon.services.execution.policy_gate import PolicyGate
+from gnomon.services.execution.shadow_policy import ShadowedGate, ShadowPolicy
 from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.command_policy import CommandPolicyService
@@ -27,9 +29,16 @@ from gnomon.services.operations.model_actions import ModelActions
 
 if TYPE_CHECKING:
     from gnomon.core.policy.compiled import CompiledPolicy
+    from gnomon.core.policy.step_rules import StepRulesCache
 
 
-def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: TaskPolicy | None = None) -> Gate:
+def build_gate(
+    settings: Settings,
+    store: ExecutionStore,
+    clock: Clock,
+    policy: TaskPolicy | None = None,
+    shadow: ShadowPolicy | None = None,
+) -> Gate:
     """The gate that the settings ask for; without `policy`, the process admits no tasks."""
     limit = daily_limit_micros(settings.agents.max_cost_per_day)
     rules = command_rules(settings)
@@ -45,7 +54,8 @@ def build_gate(settings: Settings, store: ExecutionStore, clock: Clock, policy: 
         catalog=agent_catalog(settings.agents) if settings.agents.providers else None,
     )
     commands = CommandGate(rules, store.tasks, store.approvals, clock, agents)
-    return commands if policy is None else ComposedGate(commands, policy)
+    gate = commands if policy is None else ComposedGate(commands, policy)
+    return gate if shadow is None else ShadowedGate(gate, shadow)
 
 
 def build_task_policy(
@@ -76,6 +86,18 @@ def build_stored_policy(settings: Settings, store: Store, events: Events) -> Sto
         compile_version=partial(_compile_version, throttle_ms=settings.policy.throttle_ms),
         refresh_seconds=settings.policy.refresh_ms / 1000,
     )
+
+
+def build_shadow_policy(store: Store, clock: Clock, events: Events) -> ShadowPolicy:
+    """The shadow of the policy, as this process follows it."""
+    return ShadowPolicy(store.policy_shadows, clock, events, compile_shadow=_compile_shadow)
+
+
+def _compile_shadow(shadow: PolicyShadow) -> "StepRulesCache":
+    from gnomon.core.policy.compiled import CompiledPolicy
+    from gnomon.core.policy.step_rules import StepRulesCache
+
+    return StepRulesCache(CompiledPolicy(parse_policy_text(shadow.body), 0, throttle_ms=0))
 
 
 def _compile_version(version: PolicyVersion, *, throttle_ms: int) -> "CompiledPolicy":

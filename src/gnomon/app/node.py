@@ -12,7 +12,7 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
-from gnomon.app.gate import build_gate, build_stored_policy, build_task_policy, open_kernel
+from gnomon.app.gate import build_gate, build_shadow_policy, build_stored_policy, build_task_policy, open_kernel
 from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
 from gnomon.app.observability import EventObservers, Observability, SchedulerParts
 from gnomon.app.scheduling import SchedulingServices
@@ -78,13 +78,15 @@ class Node:
         policy = build_stored_policy(settings, store, self.events)
         self._kernel = open_kernel(settings)
         task_policy = build_task_policy(settings, store, clock, self.events, policy, self._kernel)
+        shadow = build_shadow_policy(store, clock, self.events)
         self._context = NodeContext(
             store=store,
             settings=settings,
             clock=clock,
             events=self.events,
-            gate=gate or build_gate(settings, store, clock, task_policy),
+            gate=gate or build_gate(settings, store, clock, task_policy, shadow),
             policy=policy,
+            shadow=shadow,
             coordination=self.coordination,
             wake_ups=self._wake_ups,
         )

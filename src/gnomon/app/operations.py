@@ -64,6 +64,7 @@ class Operations:
             store.jobs,
             store.schedules,
             clock,
+            shadows=store.policy_shadows,
             parse=parse_policy_text,
             compute=compute,
         )

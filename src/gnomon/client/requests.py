@@ -546,6 +546,27 @@ def replay_policy(
     return _post_many(api_path("policy", "replay"), responses.PolicyReplayed, fields)
 
 
+def start_policy_shadow(body: str) -> ApiRequest[responses.PolicyShadowDetail]:
+    """Judge by the text of a policy file beside the policy in force, from now on."""
+    return _post_many(api_path("policy", "shadow"), responses.PolicyShadowDetail, {"body": body})
+
+
+def policy_shadow(*, limit: int = 100) -> ApiRequest[responses.PolicyShadowReport]:
+    """The shadow of the policy, and the most frequent ways in which its rulings differ."""
+    return _get(api_path("policy", "shadow"), responses.PolicyShadowReport, {"limit": limit})
+
+
+def stop_policy_shadow() -> ApiRequest[responses.PolicyShadowDetail]:
+    """End the shadow of the policy."""
+    return _post_many(api_path("policy", "shadow", "stop"), responses.PolicyShadowDetail, {})
+
+
+def promote_policy_shadow(*, expected: int | None = None) -> ApiRequest[responses.PolicyApplied]:
+    """End the shadow and put its file in force; with `expected`, only if that version is in force, 0 for none."""
+    fields = {} if expected is None else {"expected": expected}
+    return _post_many(api_path("policy", "shadow", "promote"), responses.PolicyApplied, fields)
+
+
 def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
     """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
     return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})

@@ -23,6 +23,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
 from gnomon.core.model_names import actor_and_owner, owner_of
 from gnomon.core.named_breakers import NamedBreaker
+from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill
 from gnomon.core.runs.external_events import ExternalEvent
@@ -429,6 +430,23 @@ def policy_applied_entry(before: PolicyVersion | None, after: PolicyVersion) -> 
         name=f"version-{after.version}",
         before=None if before is None else before.digest,
         after=after.digest,
+        details=_details(),
+    )
+
+
+def shadow_entry(before: PolicyShadow | None, after: PolicyShadow, *, actor: str, now: int) -> AuditEntry:
+    """The entry of a shadow of the policy that was started or stopped."""
+    started = after.ended_at is None
+    running = before is not None and before.ended_at is None
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant="default",
+        action=(Action.REGISTER if started else Action.DELETE).value,
+        kind="policy",
+        name=f"shadow-{after.number}",
+        before=before.digest if before is not None and running else None,
+        after=after.digest if started else None,
         details=_details(),
     )
 

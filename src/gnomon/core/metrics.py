@@ -101,6 +101,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("safety_unavailable", "Questions to the policy kernel without an answer, by topic.", "topic"),
         _counter("input_fail_open", "Tasks that ran because the policy kernel could not be asked, by topic.", "topic"),
         _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
+        _counter("policy_shadow_rulings", "Rulings of the shadow of the policy, by result.", "result"),
         _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
         _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),
         _gauge("tasks_ready_seconds", "Longest time that a due task has waited for a route or a worker.", absent=True),

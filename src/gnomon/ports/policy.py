@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from gnomon.core.model import RunId
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import Ruling, TaskRulings
+from gnomon.core.policy.shadow import PolicyShadow, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.admission import AdmissionRequest
 
@@ -37,6 +38,38 @@ class Policies(Protocol):
 
     async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
         """The versions before that one, newest first."""
+        ...
+
+
+class PolicyShadows(Protocol):
+    """The shadow of the policy. Every method that starts or ends it is one transaction, which also writes the audit."""
+
+    async def start(self, body: str, *, author: str, now: int) -> PolicyShadow:
+        """Judge by this file from now on; a shadow that runs and has the same content goes on."""
+        ...
+
+    async def stop(self, *, actor: str, now: int) -> PolicyShadow:
+        """End the shadow, and keep what was counted until another starts; NotFound if none runs."""
+        ...
+
+    async def promote(self, *, actor: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """End the shadow and put its file in force; NotFound if none runs, Stale as Policies.add."""
+        ...
+
+    async def newest(self) -> PolicyShadow | None:
+        """The shadow that was started last."""
+        ...
+
+    async def running_number(self) -> int:
+        """The number of the shadow that runs; 0 if none does."""
+        ...
+
+    async def count(self, number: int, counts: ShadowCounts) -> bool:
+        """Add rulings of the shadow of that number; False, and nothing is written, if it does not run any more."""
+        ...
+
+    async def differences(self, *, limit: int) -> Sequence[ShadowDifference]:
+        """The differences of the newest shadow, the most frequent first."""
         ...
 
 

@@ -15,7 +15,7 @@ from gnomon.ports.breakers import Breakers
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
-from gnomon.ports.policy import Policies, Rulings
+from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskDeadlines, TaskPlacement, Workers
@@ -166,6 +166,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def policies(self) -> Policies:
         """The versions of the policy."""
+        ...
+
+    @property
+    def policy_shadows(self) -> PolicyShadows:
+        """The shadow of the policy."""
         ...
 
     @property

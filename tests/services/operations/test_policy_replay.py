@@ -25,6 +25,7 @@ def service(harness: PolicyHarness) -> PolicyService:
         store.jobs,
         store.schedules,
         harness.clock,
+        shadows=store.policy_shadows,
         parse=parse_policy,
         compute=ComputeQueue(),
     )

@@ -2,14 +2,27 @@
 
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.audit import policy_applied_entry
+from gnomon.core.audit import policy_applied_entry, shadow_entry
 from gnomon.core.model import RunId, Task
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings, plain_permission
+from gnomon.core.policy.shadow import (
+    MOST_DIFFERENCES,
+    PolicyShadow,
+    ShadowCounts,
+    ShadowDifference,
+    counted_shadow,
+    differences_by_size,
+    merged_differences,
+    new_shadow,
+)
 from gnomon.core.policy.version import PolicyVersion, next_version
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.errors import NotFound
 
 
 class MemoryPolicies:
@@ -46,6 +59,75 @@ class MemoryPolicies:
         """See Policies.page."""
         found = (one for one in reversed(self._state.policy_versions) if before is None or one.version < before)
         return list(found)[:limit]
+
+
+class MemoryPolicyShadows:
+    """Implements PolicyShadows."""
+
+    def __init__(self, state: MemoryTables, policies: MemoryPolicies) -> None:
+        self._state = state
+        self._policies = policies
+
+    async def start(self, body: str, *, author: str, now: int) -> PolicyShadow:
+        """See PolicyShadows.start."""
+        last = await self.newest()
+        made = new_shadow(last, body, author=author, now=now)
+        if made is not last:
+            self._state.policy_shadows.clear()
+            self._keep(made)
+            self._state.shadow_differences.clear()
+            self._state.write_audit([shadow_entry(last, made, actor=author, now=now)])
+        return made
+
+    async def stop(self, *, actor: str, now: int) -> PolicyShadow:
+        """See PolicyShadows.stop."""
+        last = self._running()
+        if last is None:
+            raise NotFound("shadow", "of the policy")
+        ended = replace(last, ended_at=now)
+        self._keep(ended)
+        self._state.write_audit([shadow_entry(last, ended, actor=actor, now=now)])
+        return ended
+
+    async def promote(self, *, actor: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """See PolicyShadows.promote."""
+        running = self._running()
+        if running is None:
+            raise NotFound("shadow", "of the policy")
+        made = await self._policies.add(running.body, author=actor, now=now, expected=expected)
+        await self.stop(actor=actor, now=now)
+        return made
+
+    async def newest(self) -> PolicyShadow | None:
+        """See PolicyShadows.newest."""
+        return next(iter(self._state.policy_shadows.values()), None)
+
+    async def running_number(self) -> int:
+        """See PolicyShadows.running_number."""
+        running = self._running()
+        return 0 if running is None else running.number
+
+    async def count(self, number: int, counts: ShadowCounts) -> bool:
+        """See PolicyShadows.count."""
+        shadow = self._running()
+        if shadow is None or shadow.number != number:
+            return False
+        known = self._state.shadow_differences
+        changed, new, left_out = merged_differences(known, counts, free=MOST_DIFFERENCES - len(known))
+        known.update({one.key: one for one in (*changed, *new)})
+        self._keep(counted_shadow(shadow, counts, left_out=left_out))
+        return True
+
+    async def differences(self, *, limit: int) -> Sequence[ShadowDifference]:
+        """See PolicyShadows.differences."""
+        return differences_by_size(self._state.shadow_differences.values())[:limit]
+
+    def _running(self) -> PolicyShadow | None:
+        found = self._state.policy_shadows.values()
+        return next((one for one in found if one.ended_at is None), None)
+
+    def _keep(self, shadow: PolicyShadow) -> None:
+        self._state.policy_shadows[shadow.number] = shadow
 
 
 class MemoryRulings:

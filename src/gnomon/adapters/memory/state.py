@@ -13,6 +13,7 @@ from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
 from gnomon.core.named_breakers import BreakerKey, NamedBreaker
 from gnomon.core.policy.ruling import StoredRuling
+from gnomon.core.policy.shadow import DifferenceKey, PolicyShadow, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillTick
 from gnomon.core.runs.external_events import EventBatch, EventEffect, ExternalEvent
@@ -146,6 +147,9 @@ class MemoryTables:
         self.breakers: dict[BreakerKey, NamedBreaker] = {}
         #: By version, from 1; and the rows of rulings by task.
         self.policy_versions: list[PolicyVersion] = []
+        #: By number; only the last one is kept.
+        self.policy_shadows: dict[int, PolicyShadow] = {}
+        self.shadow_differences: dict[DifferenceKey, ShadowDifference] = {}
         self.rulings: dict[TaskId, list[StoredRuling]] = {}
         #: The permission that a task itself keeps: version and rule, and the digest of what was asked.
         self.permissions: dict[TaskId, tuple[str, bytes]] = {}

@@ -13,7 +13,7 @@ from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.breakers import MemoryBreakers
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
-from gnomon.adapters.memory.policies import MemoryPolicies, MemoryRulings
+from gnomon.adapters.memory.policies import MemoryPolicies, MemoryPolicyShadows, MemoryRulings
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns, MemoryRunTasks
 from gnomon.adapters.memory.schedules import (
@@ -59,6 +59,7 @@ class MemoryStore:
         self.approvals = MemoryApprovals(state)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
+        self.policy_shadows = MemoryPolicyShadows(state, self.policies)
         self.breakers = MemoryBreakers(state, shared)
         self.agent_sessions = MemoryAgentSessions(state)
         self.agent_usages = MemoryAgentUsages(state)

@@ -637,6 +637,40 @@ policy_version = sa.Table(
     sa.Column("created_at", InstantType, nullable=False),
 )
 
+#: The file that is judged beside the policy in force: one row at most.
+policy_shadow = sa.Table(
+    "policy_shadow",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("author", NameType, nullable=False),
+    sa.Column("started_at", InstantType, nullable=False),
+    sa.Column("ended_at", InstantType),
+    sa.Column("same", sa.BigInteger, nullable=False),
+    sa.Column("different", sa.BigInteger, nullable=False),
+    sa.Column("not_judged", sa.BigInteger, nullable=False),
+    sa.Column("left_out", sa.BigInteger, nullable=False),
+)
+
+#: The ways in which its rulings differ from those in force.
+shadow_difference = sa.Table(
+    "shadow_difference",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("job", NameType, primary_key=True),
+    sa.Column("before", NameType, primary_key=True),
+    sa.Column("before_rule", NameType, primary_key=True),
+    sa.Column("after", NameType, primary_key=True),
+    sa.Column("after_rule", NameType, primary_key=True),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("first_at", InstantType, nullable=False),
+    sa.Column("last_at", InstantType, nullable=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("step", NameType, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: The rulings that are more than a plain permission.
 ruling = sa.Table(
     "ruling",

@@ -18,7 +18,7 @@ from gnomon.adapters.sql.repositories.maintenance import (
     SqlSingletonLeases,
     SqlTokens,
 )
-from gnomon.adapters.sql.repositories.policy import SqlPolicies, SqlRulings
+from gnomon.adapters.sql.repositories.policy import SqlPolicies, SqlPolicyShadows, SqlRulings
 from gnomon.adapters.sql.repositories.runs import (
     SqlAnnouncementQueue,
     SqlAnnouncements,
@@ -88,6 +88,7 @@ class SqlStore:
         self.tokens = SqlTokens(transactions)
         self.approvals = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
+        self.policy_shadows = SqlPolicyShadows(transactions)
         self.breakers = SqlBreakers(transactions)
         self.agent_sessions = SqlAgentSessions(transactions)
         self.agent_usages = SqlAgentUsages(transactions)

@@ -14,6 +14,7 @@ from gnomon.api.routes import (
     jobs,
     models,
     policy,
+    policy_shadow,
     schedules,
     system,
     tick_exceptions,
@@ -39,4 +40,5 @@ ROUTES: tuple[ApiRoute, ...] = (
     *tokens.ROUTES,
     *models.ROUTES,
     *policy.ROUTES,
+    *policy_shadow.ROUTES,
 )

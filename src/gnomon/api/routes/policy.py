@@ -56,7 +56,7 @@ DIFF_SCHEMA: dict[str, Any] = {
     "required": ["body"],
     "properties": {"body": _BODY},
 }
-_MOST_VERSIONS = 2**31 - 1
+MOST_VERSIONS = 2**31 - 1
 #: How many tasks of the history one request may look at.
 _MOST_REPLAYED = 10_000
 _REPLAYED = 5_000
@@ -91,7 +91,7 @@ class PolicyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The query of the policy."""
 
     version: (
-        Annotated[int, Meta(ge=1, le=_MOST_VERSIONS, description="Another version than the one in force.")] | None
+        Annotated[int, Meta(ge=1, le=MOST_VERSIONS, description="Another version than the one in force.")] | None
     ) = None
 
 
@@ -111,7 +111,7 @@ class DecisionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 async def show(call: ApiCall) -> Reply:
     """Show the policy in force, or another version, with its file."""
-    _refuse_tenants(call)
+    refuse_tenants(call)
     query: PolicyQuery = call.query
     newest = await call.services.policy.in_force()
     if newest is None:
@@ -122,7 +122,7 @@ async def show(call: ApiCall) -> Reply:
 
 async def list_versions(call: ApiCall) -> Reply:
     """List the versions of the policy, newest first."""
-    _refuse_tenants(call)
+    refuse_tenants(call)
     query: PolicyVersionsQuery = call.query
     policy = call.services.policy
     newest = await policy.in_force()
@@ -137,29 +137,29 @@ async def list_versions(call: ApiCall) -> Reply:
 
 async def apply(call: ApiCall) -> Reply:
     """Put a policy file in force. The same file again changes nothing."""
-    _refuse_tenants(call)
+    refuse_tenants(call)
     fields = body_fields(call.body, "body", "expected")
-    expected = fields.whole("expected", 0, low=0, high=_MOST_VERSIONS) if "expected" in fields else None
-    made = await call.services.policy.apply(_text(fields), actor=call.actor, expected=expected)
+    expected = fields.whole("expected", 0, low=0, high=MOST_VERSIONS) if "expected" in fields else None
+    made = await call.services.policy.apply(read_policy_body(fields), actor=call.actor, expected=expected)
     call.services.changed()
     return Reply(body=policy_applied(made))
 
 
 async def diff(call: ApiCall) -> Reply:
     """Compare a policy file with the one in force, rule by rule, without changing anything."""
-    _refuse_tenants(call)
-    version, changes = await call.services.policy.diff(_text(body_fields(call.body, "body")))
+    refuse_tenants(call)
+    version, changes = await call.services.policy.diff(read_policy_body(body_fields(call.body, "body")))
     return Reply(body=policy_difference(version, changes))
 
 
 async def replay(call: ApiCall) -> Reply:
     """Judge the next tasks of the history by a policy file; nothing is written. Each request answers for one part."""
-    _refuse_tenants(call)
+    refuse_tenants(call)
     fields = body_fields(call.body, "body", "since", "after", "limit")
     fields.required("since")
     since = fields.instant("since")
     part = await call.services.policy.replay(
-        _text(fields),
+        read_policy_body(fields),
         since=0 if since is None else since,
         after=printable("after", fields["after"], longest=_LONGEST_POSITION) if "after" in fields else "",
         limit=fields.whole("limit", _REPLAYED, low=1, high=_MOST_REPLAYED),
@@ -176,8 +176,8 @@ async def explain(call: ApiCall) -> Reply:
         if not isinstance(given, dict):
             raise fields.refused("input", "must be a mapping")
     if "body" in fields:
-        _refuse_tenants(call)
-        body = _text(fields)
+        refuse_tenants(call)
+        body = read_policy_body(fields)
     found = await call.services.policy.explain(name, given=given, body=body, tenant=call.tenant)
     return Reply(body=job_policy(name, found))
 
@@ -193,20 +193,24 @@ async def decisions(call: ApiCall) -> Reply:
     return Reply(body=await make_page(call, task_decisions, found, more))
 
 
-def _text(fields: FieldReader) -> str:
+def read_policy_body(fields: FieldReader) -> str:
+    """The text of the policy file in a body."""
     text = fields.required("body")
     if not isinstance(text, str):
         raise fields.refused("body", "must be the text of a policy file")
     return text
 
 
-def _refuse_tenants(call: ApiCall) -> None:
+def refuse_tenants(call: ApiCall) -> None:
+    """Raise Forbidden for callers of any tenant but that of the operator."""
     if not call.caller.is_operator:
         raise Forbidden("the policy is one for all tenants: only callers of the tenant default see and change it")
 
 
-_FILE = 'default_decision: deny\nrules:\n  - id: reports\n    match: {topics: ["reports.*"]}\n    decision: allow\n'
-_VERSION = {
+FILE_EXAMPLE = (
+    'default_decision: deny\nrules:\n  - id: reports\n    match: {topics: ["reports.*"]}\n    decision: allow\n'
+)
+VERSION_EXAMPLE = {
     "version": 3,
     "digest": "5f0b2c1d7f0f6b7c6a0a4ad6b5bd0a8f9a6c2c6b4c0f3f5b6d5a1e7a3d0c9b8a",
     "author": "ada",
@@ -234,7 +238,7 @@ _DECIDED: dict[str, Any] = {
             "code": None,
             "constraints": None,
             "ruled_by": "policy",
-            "digest": _VERSION["digest"],
+            "digest": VERSION_EXAMPLE["digest"],
             "at": "2026-03-02T14:00:00Z",
             "last_at": "2026-03-02T14:00:00Z",
             "count": 1,
@@ -274,7 +278,7 @@ ROUTES = (
         query=PolicyQuery,
         success={200: "The policy."},
         error_statuses=(404,),
-        example={**_VERSION, "body": _FILE},
+        example={**VERSION_EXAMPLE, "body": FILE_EXAMPLE},
     ),
     ApiRoute(
         method="GET",
@@ -285,7 +289,7 @@ ROUTES = (
         answer=Page[PolicyVersionDetail],
         query=PolicyVersionsQuery,
         success={200: "A page of versions."},
-        example={"items": [_VERSION], "next": None},
+        example={"items": [VERSION_EXAMPLE], "next": None},
     ),
     ApiRoute(
         method="POST",
@@ -296,8 +300,8 @@ ROUTES = (
         answer=PolicyApplied,
         success={200: "The policy is in force."},
         error_statuses=(412,),
-        body=RequestBody(schema=APPLY_SCHEMA, example={"body": _FILE}, many=True),
-        example={**_VERSION, "rules": 1, "default_decision": "deny"},
+        body=RequestBody(schema=APPLY_SCHEMA, example={"body": FILE_EXAMPLE}, many=True),
+        example={**VERSION_EXAMPLE, "rules": 1, "default_decision": "deny"},
     ),
     ApiRoute(
         method="POST",
@@ -307,7 +311,7 @@ ROUTES = (
         handle=diff,
         answer=PolicyDifference,
         success={200: "The changes that the file would make."},
-        body=RequestBody(schema=DIFF_SCHEMA, example={"body": _FILE}, many=True),
+        body=RequestBody(schema=DIFF_SCHEMA, example={"body": FILE_EXAMPLE}, many=True),
         example={
             "version": 3,
             "changes": [{"rule": "reports", "change": "added", "before": None, "after": "allow", "fields": []}],
@@ -322,7 +326,9 @@ ROUTES = (
         answer=PolicyReplayed,
         success={200: "The decisions about this part of the history."},
         body=RequestBody(
-            schema=REPLAY_SCHEMA, example={"body": _FILE, "since": "2026-02-01T00:00:00Z", "limit": 5000}, many=True
+            schema=REPLAY_SCHEMA,
+            example={"body": FILE_EXAMPLE, "since": "2026-02-01T00:00:00Z", "limit": 5000},
+            many=True,
         ),
         example=_REPLAYED_EXAMPLE,
     ),

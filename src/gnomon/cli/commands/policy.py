@@ -8,6 +8,7 @@ import typer
 from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.options import Config, Database, Output, job_names
 from gnomon.cli.output import Format
+from gnomon.errors import UsageError
 
 policy = typer.Typer(
     cls=CommandGroup, name="policy", help="Check, compare and apply the policy of tasks.", no_args_is_help=True
@@ -183,3 +184,76 @@ def serve_policy(
     from gnomon.cli.actions.policy_server import serve
 
     serve(PolicyServerOptions(file=file, grpc=grpc, http=http, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure))
+
+
+shadow = typer.Typer(cls=CommandGroup, name="shadow", invoke_without_command=True)
+policy.add_typer(shadow)
+
+
+@shadow.callback()
+def judge_by_shadow(
+    context: typer.Context,
+    *,
+    file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", help="Policy file.")] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Judge by a policy file beside the one in force: it decides nothing, and its differences are counted."""
+    from gnomon.cli.actions.policy_shadow import start
+    from gnomon.cli.target import Target
+
+    if context.invoked_subcommand is not None:
+        if file is not None:
+            raise UsageError("-f starts a shadow, and goes without another command")
+        return
+    if file is None:
+        raise UsageError("say which file: gnomon policy shadow -f FILE, or one of show, stop")
+    start(file, Target(database, config), output)
+
+
+@shadow.command("show")
+def show_shadow(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number of differences.")] = 100,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show how the decisions of the shadow differ from those in force."""
+    from gnomon.cli.actions.policy_shadow import show
+    from gnomon.cli.target import Target
+
+    show(limit, Target(database, config), output)
+
+
+@shadow.command("stop")
+def stop_shadow(
+    *,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """End the shadow; what it has counted stays until another one starts."""
+    from gnomon.cli.actions.policy_shadow import stop
+    from gnomon.cli.target import Target
+
+    stop(Target(database, config), output)
+
+
+@policy.command("promote")
+def promote_shadow(
+    *,
+    expected: Annotated[
+        int | None,
+        typer.Option("--expected", min=0, metavar="VERSION", help="Only if this version is in force; 0 for none."),
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """End the shadow, and put its file in force as the next version."""
+    from gnomon.cli.actions.policy_shadow import promote
+    from gnomon.cli.target import Target
+
+    promote(expected, Target(database, config), output)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.ruling import BY_COMMANDS, PolicyDecision, StoredRuling, rule_of
+from gnomon.core.policy.ruling import BY_APPROVAL, BY_COMMANDS, BY_OVERRIDE, PolicyDecision, StoredRuling, rule_of
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.states import TaskState
 
@@ -48,7 +48,7 @@ def recorded_decision(task: PastTask) -> PastDecision | None:
         return PastDecision(decision=decision, rule=rule_of(task.permission), constraints=task.ready.task.constraints)
     if row is not None:
         return PastDecision(
-            decision=row.decision,
+            decision=decision_of_policy(row.decision, row.ruled_by),
             rule=row.rule,
             constraints=row.constraints,
             by_commands=row.ruled_by == BY_COMMANDS,
@@ -62,10 +62,15 @@ def recorded_decision(task: PastTask) -> PastDecision | None:
 
 def _outlasts(row: StoredRuling, permission: str, dispatched_at: int | None) -> bool:
     """Whether the row decided about the task, and not the permission that it has: it came later, or led to it."""
-    if row.decision is PolicyDecision.REQUIRE_APPROVAL:
+    if decision_of_policy(row.decision, row.ruled_by) is PolicyDecision.REQUIRE_APPROVAL:
         return rule_of(permission) == row.rule
     allows = row.decision in (PolicyDecision.ALLOW, PolicyDecision.ALLOW_WITH_CONSTRAINTS)
     return not allows and dispatched_at is not None and row.last_at > dispatched_at
+
+
+def decision_of_policy(decision: PolicyDecision, ruled_by: str) -> PolicyDecision:
+    """The decision of the policy itself: a permission by votes followed from its question."""
+    return PolicyDecision.REQUIRE_APPROVAL if ruled_by in (BY_APPROVAL, BY_OVERRIDE) else decision
 
 
 def asked_within(task: PastTask) -> tuple[int, int]:

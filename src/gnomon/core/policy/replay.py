@@ -13,18 +13,17 @@ from msgspec.structs import replace
 
 from gnomon.core.model import RunSource
 from gnomon.core.payloads import has_sealed_field
-from gnomon.core.policy.compiled import CompiledPolicy, StepRules
-from gnomon.core.policy.facts import FactName, StepFacts, facts_of, step_facts
+from gnomon.core.policy.compiled import CompiledPolicy
+from gnomon.core.policy.facts import FactName, facts_of
 from gnomon.core.policy.past_tasks import PastDecision, PastTask, asked_within, recorded_decision
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.policy.step_rules import StepRulesCache
 from gnomon.core.runs.admission import AdmissionRequest, merged_input
 from gnomon.core.runs.expressions import references
 from gnomon.core.runs.workflow import Step, Workflow
 
 #: How many different changes a replay keeps.
 MOST_CHANGES = 10_000
-#: The steps whose rules are remembered; when there are more, all are forgotten.
-_MOST_STEPS = 10_000
 #: How runs start that a caller requests.
 _REQUESTED = (RunSource.API, RunSource.MANUAL)
 
@@ -85,15 +84,14 @@ class PolicyReplay:
     """Judges tasks of the history by a policy."""
 
     def __init__(self, policy: CompiledPolicy) -> None:
-        self.policy = policy
-        self._steps: dict[tuple[str, str, str, int, str], tuple[StepFacts, StepRules]] = {}
+        self._rules = StepRulesCache(policy)
 
     def needs_input(self, task: PastTask, workflow: Workflow | None) -> bool:
         """Whether a rule looks at the input of the task."""
         step = None if workflow is None else workflow.step(task.ready.task.step)
         if workflow is None or step is None or recorded_decision(task) is None:
             return False
-        _, rules = self._rules_of(task, workflow, step)
+        _, rules = self._rules.of(task.ready.run, workflow, step)
         return rules.needed.input or rules.needed.secrets
 
     def judge(self, tally: ReplayTally, task: PastTask, workflow: Workflow | None) -> None:
@@ -133,7 +131,7 @@ class PolicyReplay:
         )
 
     def _ruling(self, task: PastTask, workflow: Workflow, step: Step) -> Ruling | FactName:
-        about, rules = self._rules_of(task, workflow, step)
+        about, rules = self._rules.of(task.ready.run, workflow, step)
         if rules.fixed is not None:
             return rules.fixed
         unknown: set[FactName] = set()
@@ -148,18 +146,6 @@ class PolicyReplay:
         since, until = asked_within(task)
         facts = facts_of(request, about, rules.needed)
         return rules.past_ruling(facts, unknown, since=since, until=until)
-
-    def _rules_of(self, task: PastTask, workflow: Workflow, step: Step) -> tuple[StepFacts, StepRules]:
-        run = task.ready.run
-        job = run.schedule_id or run.workflow_id
-        key = (run.tenant, job, run.workflow_id, workflow.version, step.name)
-        found = self._steps.get(key)
-        if found is None:
-            if len(self._steps) >= _MOST_STEPS:
-                self._steps.clear()
-            about = step_facts(run.tenant, job, workflow, step)
-            found = self._steps[key] = about, self.policy.for_step(about, step)
-        return found
 
 
 def _after(before: PastDecision, ruling: Ruling) -> PastDecision:

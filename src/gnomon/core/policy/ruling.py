@@ -11,7 +11,7 @@ from gnomon.core.policy.constraints import Constraints
 #: The id in the rulings that follow from `default_decision`; no rule may have it.
 DEFAULT_RULE = "default"
 #: The author of a ruling: the rules of the policy, or the policy of commands.
-BY_POLICY, BY_COMMANDS = "policy", "commands"
+BY_POLICY, BY_COMMANDS, BY_APPROVAL, BY_OVERRIDE = "policy", "commands", "approval", "override"
 #: The author of the rulings of a policy kernel, before the short name of its policy.
 _BY_KERNEL = "kernel:"
 #: The author, and the rule, of permissions of tasks about which the kernel cannot be asked.

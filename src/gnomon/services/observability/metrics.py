@@ -33,6 +33,8 @@ _MOST_NAMES = 100
 _MOST_MODELS = 20
 #: How many topics have labels of their own.
 _MOST_TOPICS = 100
+#: How the ruling of a shadow of the policy compares with that in force.
+_SHADOW_RESULTS = ("same", "different", "not_judged")
 #: How many runs may wait until their steps are counted.
 _MOST_GRAPHS = 10_000
 _NOT_FIRED = (
@@ -54,6 +56,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "attempts_ended": [(result,) for result in Result],
     "breaker_changes": [(state,) for state in BreakerState],
     "commands_denied": [(rule,) for rule in (*PolicyRule, RATE_RULE, BUDGET_RULE, WORKER_RULE)],
+    "policy_shadow_rulings": [(result,) for result in _SHADOW_RESULTS],
     "auth_failures": [(reason,) for reason in RefusalReason],
     "events": [
         (name,)
@@ -218,6 +221,10 @@ class MetricsRecorder(CommitMetrics):
         counter = _EVENTS_BY_TOPIC.get(name)
         if counter is not None:
             self.add(counter, self.topic_label(str(facts.get("topic"))))
+        if name == "policy_shadow_judged":
+            for result in _SHADOW_RESULTS:
+                if isinstance(count := facts.get(result), int):
+                    self.add("policy_shadow_rulings", result, count=count)
 
 
 def _as_strings(labels: Iterable[str]) -> tuple[str, ...]:

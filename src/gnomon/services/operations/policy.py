@@ -9,10 +9,11 @@ from msgspec import Struct
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import RunId
 from gnomon.core.policy.ruling import TaskRulings
+from gnomon.core.policy.shadow import PolicyShadow, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion, body_digest
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, NotFound
-from gnomon.ports.policy import Policies, Rulings
+from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs, Schedules
@@ -36,6 +37,13 @@ class ReadVersion(Struct, frozen=True, kw_only=True):
     document: "PolicyDocument"
 
 
+class ShadowReport(Struct, frozen=True, kw_only=True):
+    """The newest shadow, and the ways in which its rulings differ."""
+
+    shadow: PolicyShadow
+    differences: Sequence[ShadowDifference]
+
+
 class JobRulings(Struct, frozen=True, kw_only=True):
     """The rulings that a policy would make about a job."""
 
@@ -56,11 +64,12 @@ class PolicyService:
         schedules: Schedules,
         clock: Clock,
         *,
+        shadows: PolicyShadows,
         parse: "Callable[[str], PolicyDocument]",
         compute: ComputeQueue | None = None,
     ) -> None:
         """`parse` reads the text of a file; it raises FileError for the first mistake."""
-        self._policies, self._rulings = policies, rulings
+        self._policies, self._rulings, self._shadows = policies, rulings, shadows
         self._executions, self._clock = executions, clock
         self._jobs, self._schedules = jobs, schedules
         self._parse = parse
@@ -138,6 +147,27 @@ class PolicyService:
         # In a thread: a long policy takes too long to compile on the event loop, which the ticker shares.
         steps = await self._compute.run_in_thread(lambda: _explain(document, version, workflow, run))
         return JobRulings(version=version, steps=steps)
+
+    async def start_shadow(self, body: str, *, actor: str) -> PolicyShadow:
+        """Judge by a file beside the policy in force, from now on; FileError, and nothing changes, if it is broken."""
+        await self.check(body)
+        return await self._shadows.start(body, author=printable("actor", actor), now=self._clock.now())
+
+    async def stop_shadow(self, *, actor: str) -> PolicyShadow:
+        """End the shadow; NotFound if none runs."""
+        return await self._shadows.stop(actor=printable("actor", actor), now=self._clock.now())
+
+    async def shadow(self, *, limit: int) -> ShadowReport:
+        """The newest shadow, and its most frequent differences; NotFound if there never was one."""
+        found = await self._shadows.newest()
+        if found is None:
+            raise NotFound("shadow", "of the policy")
+        return ShadowReport(shadow=found, differences=await self._shadows.differences(limit=page_limit(limit)))
+
+    async def promote(self, *, actor: str, expected: int | None = None) -> ReadVersion:
+        """End the shadow and put its file in force; NotFound if none runs, Stale as `apply`."""
+        made = await self._shadows.promote(actor=printable("actor", actor), now=self._clock.now(), expected=expected)
+        return ReadVersion(version=made, document=await self.check(made.body))
 
     async def replay(self, body: str, *, since: int, after: str = "", limit: int) -> ReplayPart:
         """Judge the next `limit` tasks of the history by a file, in all tenants; nothing is written."""

@@ -46,6 +46,7 @@ from gnomon.core.named_breakers import NamedBreaker
 from gnomon.core.payloads import is_sealed
 from gnomon.core.policy.past_tasks import PastDecision
 from gnomon.core.policy.ruling import TaskRulings
+from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill, BackfillProgress
 from gnomon.core.runs.job_lock import RunLock
@@ -73,7 +74,7 @@ from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange
 from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
-from gnomon.services.operations.policy import JobRulings, ReadVersion
+from gnomon.services.operations.policy import JobRulings, ReadVersion, ShadowReport
 from gnomon.services.operations.policy_replay import ReplayPart
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
@@ -1094,3 +1095,46 @@ def _replay_decision(one: PastDecision) -> responses.ReplayDecision:
         rule=one.rule or None,
         constraints=None if one.constraints is None else one.constraints.as_data(),
     )
+
+
+def policy_shadow_detail(one: PolicyShadow) -> responses.PolicyShadowDetail:
+    """A shadow of the policy."""
+    return responses.PolicyShadowDetail(**_policy_shadow(one))
+
+
+def policy_shadow_report(report: ShadowReport) -> responses.PolicyShadowReport:
+    """A shadow of the policy, with the ways in which its rulings differ."""
+    return responses.PolicyShadowReport(
+        **_policy_shadow(report.shadow),
+        body=report.shadow.body,
+        differences=[
+            responses.ShadowChange(
+                tenant=one.tenant,
+                job=one.job,
+                before=one.before,
+                before_rule=one.before_rule or None,
+                after=one.after,
+                after_rule=one.after_rule,
+                count=one.count,
+                first_at=instant_of(one.first_at),
+                last_at=instant_of(one.last_at),
+                execution_id=one.run_id,
+                step=one.step,
+            )
+            for one in report.differences
+        ],
+    )
+
+
+def _policy_shadow(one: PolicyShadow) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "digest": one.digest,
+        "author": one.author,
+        "started_at": instant_of(one.started_at),
+        "ended_at": optional_instant(one.ended_at),
+        "same": one.same,
+        "different": one.different,
+        "not_judged": one.not_judged,
+        "left_out": one.left_out,
+    }

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Sequence
 
-from gnomon.adapters.sql import policies, rulings
+from gnomon.adapters.sql import policies, policy_shadows, rulings
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import RunId
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
+from gnomon.core.policy.shadow import PolicyShadow, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
 
 
@@ -35,6 +36,41 @@ class SqlPolicies:
     async def page(self, *, before: int | None, limit: int) -> Sequence[PolicyVersion]:
         """See Policies.page."""
         return await self._transactions.read(lambda conn: policies.page(conn, before, limit))
+
+
+class SqlPolicyShadows:
+    """Implements PolicyShadows."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def start(self, body: str, *, author: str, now: int) -> PolicyShadow:
+        """See PolicyShadows.start."""
+        return await self._transactions.write(lambda conn: policy_shadows.start(conn, body, author, now))
+
+    async def stop(self, *, actor: str, now: int) -> PolicyShadow:
+        """See PolicyShadows.stop."""
+        return await self._transactions.write(lambda conn: policy_shadows.stop(conn, actor, now))
+
+    async def promote(self, *, actor: str, now: int, expected: int | None = None) -> PolicyVersion:
+        """See PolicyShadows.promote."""
+        return await self._transactions.write(lambda conn: policy_shadows.promote(conn, actor, now, expected))
+
+    async def newest(self) -> PolicyShadow | None:
+        """See PolicyShadows.newest."""
+        return await self._transactions.read(policy_shadows.newest)
+
+    async def running_number(self) -> int:
+        """See PolicyShadows.running_number."""
+        return await self._transactions.read(policy_shadows.running_number)
+
+    async def count(self, number: int, counts: ShadowCounts) -> bool:
+        """See PolicyShadows.count."""
+        return await self._transactions.write(lambda conn: policy_shadows.count(conn, number, counts))
+
+    async def differences(self, *, limit: int) -> Sequence[ShadowDifference]:
+        """See PolicyShadows.differences."""
+        return await self._transactions.read(lambda conn: policy_shadows.differences(conn, limit))
 
 
 class SqlRulings:
