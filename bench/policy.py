@@ -1,22 +1,31 @@
 """The cost of the policy of tasks: one ruling, the throughput under a policy, and a replay of the history."""
 
+import argparse
 import asyncio
 import gc
+import re
 import sqlite3
-from collections.abc import Callable
-from time import process_time, process_time_ns
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, process_time, process_time_ns
+from typing import Any, NamedTuple
 
 import msgspec
 
+from cluster_setup import cluster, launch_runs, register, until_over
 from gnomon.adapters.policy_file import parse_policy
+from gnomon.app.node import Node
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Run, RunId, RunSource, Task
+from gnomon.core.model import Run, RunId, RunSource, RunStatus, Task, TaskId
 from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
-from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.services.execution.policy_gate import PolicyGate
@@ -24,14 +33,17 @@ from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.services.operations.policy import PolicyService
 from gnomon.testing.clock import VirtualClock
 from node_setup import NullEvents, job_service_of, node_on
+from report import table, write_section
+from resource_usage import processor_seconds
 
 NOW = 1_772_452_800_000
 ROUNDS = 15
-LIMITS = GiveUpLimits(losses=3, routings=50, launches=3)
+#: How much the rates of two equal series may differ.
+_AGREED = 0.02
 WORKFLOW = Workflow(workflow_id="note", version=1, steps=(Step(name="main", function="note"),))
 #: The last rule of each policy, which allows the task; the rules before it are about other topics.
 LAST_RULES = {
-    "about the step": "{id: last, match: {topics: ['no*']}, decision: allow}",
+    "alone": "{id: last, match: {topics: ['no*']}, decision: allow}",
     "and the source": "{id: last, match: {topics: ['no*'], sources: [cron, api]}, decision: allow}",
     "and the input": "{id: last, match: {topics: ['no*']}, when: input.amount > 3, decision: allow}",
 }
@@ -88,7 +100,7 @@ def request_of(number: int) -> AdmissionRequest:
         workflow_version=1,
         user_id="bench",
         source=RunSource.API,
-        status="PENDING",  # type: ignore[arg-type]  # nobody reads it
+        status=RunStatus.PENDING,
         queued=False,
         planned_at=NOW,
         fire_at=NOW,
@@ -96,7 +108,7 @@ def request_of(number: int) -> AdmissionRequest:
         actor="bench",
     )
     task = Task(
-        task_id=f"task_{number:08}",  # type: ignore[arg-type]
+        task_id=TaskId(f"task_{number:08}"),
         tenant="default",
         run_id=run.run_id,
         step="main",
@@ -194,13 +206,148 @@ async def replay(count: int) -> list[list[str]]:
                     break
                 after = part.after
             assert tasks == count
-            rows.append([f"{count} tasks, rules about the step {name}", f"{process_time() - began:.1f} s"])
+            rows.append([f"{count} tasks, rules look at the step {name}", f"{process_time() - began:.1f} s"])
     return rows
 
 
+# ---- throughput --------------------------------------------------------------------------------------
+
+
+class Figures(NamedTuple):
+    """Of one series of no-op runs."""
+
+    runs_a_second: float
+    #: Of all processes but the database.
+    processor_us: float
+
+
+async def on_node(kind: str, count: int, body: str | None, **flags: Any) -> Figures:  # noqa: ANN401 - settings
+    """One process that schedules and works."""
+    async with node_on(kind, **flags) as node:
+        await _prepare(node, body)
+        stop = asyncio.Event()
+        running = asyncio.create_task(node.run(stop))
+        names = await register(node, "note")
+        await _series(node, names, 200)
+        spent, began = process_time(), perf_counter()
+        await _series(node, names, count)
+        took, spent = perf_counter() - began, process_time() - spent
+        stop.set()
+        await running
+    return Figures(count / took, spent / count * 1e6)
+
+
+async def over_nats(count: int, body: str | None) -> Figures:
+    """A server on PostgreSQL and a worker that is reached over NATS."""
+    async with cluster("nats", slots=200) as up:
+        await _prepare(up.node, body)
+        names = await register(up.node, "note")
+        await _series(up.node, names, 200)
+        pids = [up.pids[name] for name in ("server", "worker")]
+        spent, began = sum(map(processor_seconds, pids)), perf_counter()
+        await _series(up.node, names, count)
+        took, spent = perf_counter() - began, sum(map(processor_seconds, pids)) - spent
+    return Figures(count / took, spent / count * 1e6)
+
+
+async def _prepare(node: Node, body: str | None) -> None:
+    if body is not None:
+        await node.store.policies.add(body, author="bench", now=NOW)
+        node.check_soon()
+        # The loop of the policy looks each second.
+        await asyncio.sleep(1.5)
+
+
+async def _series(node: Node, names: list[str], count: int) -> None:
+    _SERIES.append(count)
+    await launch_runs(node, names, count, mark=f"{len(_SERIES)}")
+    await until_over(node, names)
+
+
+_SERIES: list[int] = []
+SHAPES: dict[str, Callable[[int, str | None], Awaitable[Figures]]] = {
+    "SQLite": lambda count, body: on_node("SQLite", count, body),
+    "PostgreSQL 18": lambda count, body: on_node("PostgreSQL 18", count, body),
+    "PostgreSQL 18 and NATS": over_nats,
+}
+
+
+async def compared(shape: str, count: int, body: str, most: int) -> list[str]:
+    """A series under a policy between two without, again until these two agree."""
+    run = SHAPES[shape]
+    for _ in range(most):
+        first, ruled, second = await run(count, None), await run(count, body), await run(count, None)
+        noise = abs(first.runs_a_second - second.runs_a_second) / max(first.runs_a_second, second.runs_a_second)
+        if noise <= _AGREED:
+            break
+    plain = (first.runs_a_second + second.runs_a_second) / 2
+    plain_us = (first.processor_us + second.processor_us) / 2
+    return [
+        shape,
+        f"{first.runs_a_second:,.0f} and {second.runs_a_second:,.0f}",
+        f"{ruled.runs_a_second:,.0f}",
+        f"{ruled.runs_a_second / plain - 1:+.1%}",
+        f"{plain_us:,.0f} µs",
+        f"{ruled.processor_us:,.0f} µs",
+        f"{ruled.processor_us / plain_us - 1:+.1%}",
+        f"{noise:.1%}",
+    ]
+
+
+async def kernels(count: int) -> list[list[str]]:
+    """No-op runs on SQLite whose tasks a kernel over gRPC rules on, each asked about, and remembered."""
+    plain = await on_node("SQLite", count, None)
+    rows = [["without a policy", f"{plain.runs_a_second:,.0f}", "100%"]]
+    with tempfile.TemporaryDirectory() as folder, kernel(Path(folder, "policy.yaml")) as address:
+        for name, cache_ms in (("each task asked about", 0), ("answers remembered for a minute", 60_000)):
+            found = await on_node("SQLite", count, None, policy__kernel=address, policy__kernel_cache_ms=cache_ms)
+            share = found.runs_a_second / plain.runs_a_second
+            rows.append([name, f"{found.runs_a_second:,.0f}", f"{share:.0%}"])
+    return rows
+
+
+@contextmanager
+def kernel(file: Path) -> Iterator[str]:
+    """A policy kernel in a process of its own; its address."""
+    file.write_text(policy_text(10, LAST_RULES["alone"]))
+    command = [sys.executable, "-m", "gnomon", "policy", "serve", "-f", str(file), "--grpc", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"port\D+(\d+)", line)
+        assert found is not None, line
+        yield f"grpc://127.0.0.1:{found[1]}"
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+_THROUGHPUT = (
+    "Throughput of no-op runs, under 10 rules beside two series without a policy, repeated until these agreed within "
+    "{agreed:.0%}, at most {tries} times. The processor time is that of all processes but the database."
+)
+
+
 async def main() -> None:
-    for row in [*await rulings(), *await replay(100_000)]:
-        print(row)
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=6_000, help="runs of a series")
+    options.add_argument("--tasks", type=int, default=100_000, help="tasks of the history that is replayed")
+    options.add_argument("--tries", type=int, default=3, help="how often a series is repeated until it is quiet")
+    chosen = options.parse_args()
+    body = policy_text(10, LAST_RULES["alone"])
+    parts = [
+        table(["one plain permission, with its digest", "processor time"], await rulings()),
+        _THROUGHPUT.format(agreed=_AGREED, tries=chosen.tries),
+        table(
+            ["shape", "without, a second", "with", "", "without, a run", "with", "", "noise of the two without"],
+            [await compared(shape, chosen.count, body, chosen.tries) for shape in SHAPES],
+        ),
+        table(["a kernel over gRPC, SQLite", "runs a second", ""], await kernels(chosen.count)),
+        table(["replay of the history on SQLite", "processor time"], await replay(chosen.tasks)),
+    ]
+    write_section("The policy of tasks", "\n\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, TypeVar, assert_never
 
 import msgspec
@@ -46,7 +47,7 @@ from gnomon.core.policy.ruling import PolicyDecision, StoredRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.rollback import RollbackCause, RollbackStatus
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import RunDeadlines, Workflow
+from gnomon.core.runs.workflow import AlteredWorkflow, RunDeadlines, Workflow
 from gnomon.core.triggers import At, Every, OnDemand, OnEvent
 from gnomon.errors import UsageError
 from gnomon.ports.schedules import Pause, Revision
@@ -352,14 +353,16 @@ def tick_of(row: Row, run_changed_at: int | None = None) -> Tick:
     )
 
 
-_VERSION = bulk.statement("SELECT definition FROM workflow WHERE tenant = ? AND workflow_id = ? AND version = ?")
+_VERSION = bulk.statement(
+    "SELECT definition, digest FROM workflow WHERE tenant = ? AND workflow_id = ? AND version = ?"
+)
 _DECODER = msgspec.json.Decoder(Workflow)
 
 
 def load_workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int) -> Workflow | None:
     """The version of the workflow, if it exists."""
     found = bulk.fetch_rows(conn, _VERSION, tenant, workflow_id, version)
-    return decode_workflow(found[0][0]) if found else None
+    return stored_workflow(*found[0]) if found else None
 
 
 # Cached by text, not by name: a version that was rolled back may be stored again with another definition.
@@ -367,6 +370,15 @@ def load_workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: i
 def decode_workflow(text: str) -> Workflow:
     """The workflow that a text defines."""
     return _DECODER.decode(text)
+
+
+@lru_cache(maxsize=512)
+def stored_workflow(text: str, digest: str) -> Workflow:
+    """The workflow of a row; it says so if its content is not the one that was registered."""
+    found = decode_workflow(text)
+    if sha256(text.encode()).hexdigest() == digest:
+        return found
+    return AlteredWorkflow(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
 E = TypeVar("E", bound=StrEnum)

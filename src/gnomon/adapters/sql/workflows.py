@@ -7,13 +7,13 @@ import msgspec
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schedules, schema
-from gnomon.adapters.sql.rows import decode_workflow, load_workflow
+from gnomon.adapters.sql.rows import load_workflow, stored_workflow
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import JobChangeset
 
 _workflow = schema.workflow.c
 _NEWEST = (
-    sa.select(_workflow.definition)
+    sa.select(_workflow.definition, _workflow.digest)
     .where(_workflow.tenant == sa.bindparam("owner"), _workflow.workflow_id == sa.bindparam("name"))
     .order_by(_workflow.version.desc())
     .limit(1)
@@ -24,7 +24,7 @@ _ADD = bulk.insert_statement(
     "ON CONFLICT (tenant, workflow_id, version) DO NOTHING",
 )
 _NEWEST_OF_EACH = (
-    "SELECT definition FROM workflow AS w WHERE tenant = ? AND {} AND version ="
+    "SELECT definition, digest FROM workflow AS w WHERE tenant = ? AND {} AND version ="
     " (SELECT max(version) FROM workflow AS v WHERE v.tenant = w.tenant AND v.workflow_id = w.workflow_id)"
     " ORDER BY workflow_id"
 )
@@ -40,19 +40,19 @@ def workflow(conn: sa.Connection, tenant: str, workflow_id: str, version: int | 
     """See Jobs.workflow."""
     if version is not None:
         return load_workflow(conn, tenant, workflow_id, version)
-    found: str | None = conn.scalar(_NEWEST, {"owner": tenant, "name": workflow_id})
-    return None if found is None else decode_workflow(found)
+    found = conn.execute(_NEWEST, {"owner": tenant, "name": workflow_id}).first()
+    return None if found is None else stored_workflow(*found)
 
 
 def newest_workflows(conn: sa.Connection, tenant: str, workflow_ids: Sequence[str]) -> Sequence[Workflow]:
     """See Jobs.newest_workflows."""
     found = bulk.fetch_rows(conn, _NEWEST_OF_THESE, tenant, sorted(set(workflow_ids)))
-    return [decode_workflow(text) for (text,) in found]
+    return [stored_workflow(*row) for row in found]
 
 
 def list_workflows(conn: sa.Connection, tenant: str, after: str, limit: int) -> Sequence[Workflow]:
     """See Jobs.list_workflows."""
-    return [decode_workflow(text) for (text,) in bulk.fetch_rows(conn, _NEWEST_AFTER, tenant, after, limit)]
+    return [stored_workflow(*row) for row in bulk.fetch_rows(conn, _NEWEST_AFTER, tenant, after, limit)]
 
 
 def apply(conn: sa.Connection, changeset: JobChangeset, now: int, actor: str, tzdata: str) -> None:

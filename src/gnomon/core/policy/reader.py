@@ -9,7 +9,7 @@ from gnomon.core.jobs.fields import FieldReader, key_text, printable
 from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.document import FailMode, PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
-from gnomon.core.policy.ruling import DEFAULT_RULE, PolicyDecision
+from gnomon.core.policy.ruling import ALTERED_RULE, DEFAULT_RULE, PolicyDecision
 from gnomon.core.runs.expressions import check_condition, segments
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import CronError, FieldError
@@ -65,6 +65,8 @@ def _fail_mode(fields: FieldReader) -> FailMode:
 
 def _rule(fields: FieldReader) -> TaskRule:
     name = fields.name("id")
+    if name == ALTERED_RULE:
+        raise fields.refused("id", "is the name of the rule about altered definitions")
     if name == DEFAULT_RULE:
         raise fields.refused("id", "is the name of the default decision")
     fields.required("decision")

@@ -20,6 +20,10 @@ FAIL_OPEN = "fail_open"
 SAFETY_DENIED, SAFETY_UNKNOWN = "safety_denied", "safety_unknown"
 
 
+#: The rule in the denials of definitions that were changed in the store; no rule may have it.
+ALTERED_RULE = "altered_definition"
+
+
 class PolicyDecision(StrEnum):
     """The decisions that a rule can make. Any other word of a ruling is a denial."""
 
@@ -200,6 +204,18 @@ def refused_by_commands(ruling: Ruling, rule: str, reason: str) -> Ruling:
         ruled_by=BY_COMMANDS,
         rule_digest="",
         retry_after_ms=0,
+    )
+
+
+def altered_definition_ruling(workflow_id: str, number: int, *, version: int) -> Ruling:
+    """The denial of a task of a definition that was changed in the store; it lacks the digest."""
+    return Ruling(
+        decision=PolicyDecision.DENY,
+        rule=ALTERED_RULE,
+        version=version,
+        digest=b"",
+        reason=f"version {number} of {workflow_id} is not the one that was registered: register it again",
+        code=SAFETY_UNKNOWN,
     )
 
 

@@ -249,3 +249,7 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The step or the compensation of that name, whatever the number of its rollback."""
         name = name.partition("#")[0]
         return next((step for step in self.all_steps if step.name == name), None)
+
+
+class AlteredWorkflow(Workflow, frozen=True, kw_only=True, omit_defaults=True):
+    """A version whose stored content is not that of its digest: somebody changed it after it was registered."""

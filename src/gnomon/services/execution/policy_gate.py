@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from gnomon.core.policy.ruling import Ruling
+from gnomon.core.policy.ruling import Ruling, altered_definition_ruling
 from gnomon.core.runs.admission import AdmissionRequest
+from gnomon.core.runs.workflow import AlteredWorkflow, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.policy import TaskPolicy
 from gnomon.ports.runtime import Clock
@@ -23,6 +24,7 @@ _StepKey = tuple[str, str, str, int, str]
 class _RuledStep(NamedTuple):
     """The parts of rulings that all tasks of a step have in common."""
 
+    workflow: Workflow
     rules: "StepRules"
     digest: "StepDigest"
     facts: "StepFacts"
@@ -56,7 +58,9 @@ class PolicyGate(TaskPolicy):
             request.workflow.version,
             request.step.name,
         )
-        step = self._steps.get(key) or self._remember(key, request, policy)
+        step = self._steps.get(key)
+        if step is None or step.workflow is not request.workflow:
+            step = self._remember(key, request, policy)
         found = step.rules.fixed
         if found is None:
             from gnomon.core.policy.facts import facts_of
@@ -71,7 +75,7 @@ class PolicyGate(TaskPolicy):
             self._steps.clear()
         facts = step_facts(key[0], key[1], request.workflow, request.step)
         digest = StepDigest(key[0], request.workflow, request.step)
-        made = self._steps[key] = _RuledStep(policy.for_step(facts, request.step), digest, facts)
+        made = self._steps[key] = _RuledStep(request.workflow, _rules_of(request, facts, policy), digest, facts)
         return made
 
     async def rule(self, request: AdmissionRequest) -> Ruling | None:
@@ -81,3 +85,12 @@ class PolicyGate(TaskPolicy):
         if not self._stored.is_known:
             raise Unavailable(self._stored.unreadable)
         return self.rule_now(request)
+
+
+def _rules_of(request: AdmissionRequest, facts: "StepFacts", policy: "CompiledPolicy") -> "StepRules":
+    workflow = request.workflow
+    if not isinstance(workflow, AlteredWorkflow):
+        return policy.for_step(facts, request.step)
+    from gnomon.core.policy.compiled import StepRules
+
+    return StepRules((), altered_definition_ruling(workflow.workflow_id, workflow.version, version=policy.version))
