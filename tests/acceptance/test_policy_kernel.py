@@ -62,6 +62,9 @@ async def test_tasks_wait_for_a_killed_kernel_and_run_once_another_one_is_there(
             assert "policy kernel" in note
             why = await asyncio.to_thread(printed, tmp_path, "why", "report")
             assert "It waits at the gate: the policy kernel" in " ".join(why.split()), why
+            breakers = await asyncio.to_thread(printed, tmp_path, "breakers", "list")
+            assert "policy:kernel" in breakers
+            await asyncio.to_thread(printed, tmp_path, "breakers", "reset", "policy:kernel")
 
             with policy_server(file, transport, port):
                 runs = await node.until("report", RunStatus.COMPLETED, 6)

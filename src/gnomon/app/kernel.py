@@ -11,7 +11,7 @@ from gnomon.app.extras import check_extra
 from gnomon.config.kernel_rules import kernel_address
 from gnomon.config.sections import TaskPolicySettings
 from gnomon.core.breakers import BreakerLimits
-from gnomon.core.named_breakers import NO_TENANT, BreakerKey
+from gnomon.core.named_breakers import BreakerKey
 from gnomon.core.policy.document import FailMode
 from gnomon.errors import FileError
 from gnomon.ports.policy import PolicyKernel
@@ -21,8 +21,9 @@ from gnomon.services.execution.kernel_policy import KernelLimits, KernelPolicy
 from gnomon.services.execution.shared_breaker import SharedBreaker
 from gnomon.services.execution.stored_policy import StoredPolicy
 
-#: The name of the breaker around the kernel, which all processes share.
-_BREAKER = "safety_kernel"
+#: The breaker around the kernel, which all processes share. As the policy, it belongs to the operator's tenant; no job
+#: can name it, because names of jobs have no colon.
+KERNEL_BREAKER = BreakerKey("default", "policy:kernel")
 
 
 def connect_kernel(settings: TaskPolicySettings) -> PolicyKernel:
@@ -62,7 +63,7 @@ def build_kernel_policy(
     )
     return KernelPolicy(
         kernel,
-        SharedBreaker(store.breakers, BreakerKey(NO_TENANT, _BREAKER), limits, clock, events),
+        SharedBreaker(store.breakers, KERNEL_BREAKER, limits, clock, events),
         clock,
         events,
         KernelLimits(

@@ -250,7 +250,7 @@ async def test_an_empty_answer_over_grpc_is_an_unknown_decision() -> None:
 )
 async def test_a_status_of_grpc_is_no_answer_and_is_quoted(code: grpc.StatusCode) -> None:
     async with _grpc_saying(code) as port, connected("grpc", port, timeout_ms=PATIENT_MS) as kernel:
-        assert await refusal(kernel) == f"the policy kernel cannot be asked: {code.name}: as the test says"
+        assert await refusal(kernel) == f"the policy kernel cannot be asked ({code.name}, as the test says)"
 
 
 async def test_an_answer_that_is_too_large_is_not_read() -> None:

@@ -219,6 +219,14 @@ async def test_a_remembered_answer_rules_at_once_on_other_tasks_with_the_same_fa
     assert policy.rule_now(request_to_admit("task_2", {"n": 1})) is None
 
 
+async def test_a_question_that_waited_until_its_answer_was_known_is_not_asked() -> None:
+    kernel = ScriptedKernel(allows)
+    policy = kernel_policy(kernel, cache_ms=10_000)
+
+    assert [await outcome(policy, f"task_{number}") for number in range(5)] == ["allow"] * 5
+    assert kernel.asked == 1
+
+
 @pytest.mark.parametrize(
     "answer",
     [

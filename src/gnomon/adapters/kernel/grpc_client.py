@@ -69,7 +69,7 @@ class GrpcKernel(PolicyKernel):
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the policy kernel has not answered within {self._timeout_ms / 1000:g} s"
         said = clean_reason(error.details() or "")
-        return f"the policy kernel cannot be asked: {error.code().name}{f': {said}' if said else ''}"
+        return f"the policy kernel cannot be asked ({error.code().name}{f', {said}' if said else ''})"
 
     async def close(self) -> None:
         """See PolicyKernel.close."""

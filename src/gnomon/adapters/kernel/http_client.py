@@ -1,5 +1,6 @@
 """Asks a policy kernel over HTTP, with JSON in both directions."""
 
+import os
 import ssl
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class HttpKernel(PolicyKernel):
             seconds = self._timeout_ms / 1000
             raise KernelUnavailable(f"the policy kernel has not answered within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise KernelUnavailable(f"the policy kernel cannot be asked: {type(error).__name__}") from None
+            raise KernelUnavailable(f"the policy kernel cannot be asked ({_cause(error)})") from None
         try:
             return _DECODER.decode(said)
         except msgspec.DecodeError as error:
@@ -65,6 +66,12 @@ class HttpKernel(PolicyKernel):
         """See PolicyKernel.close."""
         if self._session is not None:
             await self._session.close()
+
+
+def _cause(error: Exception) -> str:
+    """The cause in words; the text of the library may quote what the kernel has sent."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else type(error).__name__
 
 
 async def _body(answer: "aiohttp.ClientResponse") -> bytes:

@@ -109,6 +109,10 @@ class KernelPolicy(TaskPolicy):
 
     async def rule(self, request: AdmissionRequest) -> Ruling | None:
         """See TaskPolicy.rule."""
+        # An answer may have come while the request waited for its turn.
+        known = self.rule_now(request)
+        if known is not None:
+            return known
         step = self._step(request)
         facts = facts_of(request, step.facts)
         try:
@@ -124,7 +128,9 @@ class KernelPolicy(TaskPolicy):
     async def _answer(self, check: PolicyCheckRequest) -> PolicyCheckResponse:
         async with self._free:
             if await self._breaker.request(check.job_id) is not None:
-                raise KernelUnavailable("the policy kernel has failed too often and is not asked: its circuit is open")
+                raise KernelUnavailable(
+                    "the policy kernel has failed too often and is not asked now (its circuit is open)"
+                )
             outcome = RequestOutcome.NEITHER
             try:
                 answer = await self._kernel.check(check)
