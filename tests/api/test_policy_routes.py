@@ -181,3 +181,29 @@ async def test_a_shadow_is_started_shown_stopped_and_promoted(admin: ApiCaller) 
     assert (started["ended_at"], stopped["ended_at"] is not None, again["number"]) == (None, True, 2)
     assert (promoted["version"], (await admin.get("/v1/policy")).json()["body"]) == (1, FILE)
     assert (await admin.post("/v1/policy/shadow/promote")).status_code == 404
+
+
+TIDY = {"name": "tidy", "function": "tidy", "schedule": "0 23 * * *"}
+NIGHT = """
+default_decision: allow
+rules:
+  - id: night
+    match: { topics: [tidy], window: { cron: "0 22 * * *", lasts: 8h } }
+    decision: deny
+    reason: nobody watches
+"""
+
+
+@pytest.mark.req("R-02")
+async def test_plan_simulation_and_explanation_name_the_rule(admin: ApiCaller) -> None:
+    await admin.post("/v1/policy", {"body": NIGHT})
+    plan = (await admin.post("/v1/plan", {"jobs": [TIDY]})).json()["plan"][0]
+    simulated = (
+        await admin.post("/v1/simulate", {"jobs": [TIDY, {**TIDY, "name": "other", "function": "other"}]})
+    ).json()
+    await admin.post("/v1/jobs", TIDY)
+    why = (await admin.get("/v1/jobs/tidy/why")).json()["coming"]
+
+    assert [(one["step"], one["decision"], one["rule"]) for one in plan["policy"]] == [("main", "deny", "night")]
+    assert [(one["job"], one["version"]) for one in simulated["policy"]] == [("tidy", 1)]
+    assert why["sentence"].endswith("Rule night of policy 1 would deny it: nobody watches.")

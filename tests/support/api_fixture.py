@@ -47,6 +47,7 @@ from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
 from gnomon.services.operations.policy import PolicyService
+from gnomon.services.operations.policy_outlook import PolicyOutlook
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -88,6 +89,7 @@ class ApiFixture:
         self.component = component_names.STORE
         launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
         rules = CommandRules(security or SecuritySettings(), workspace="/srv/workspace")
+        outlook = PolicyOutlook(store.policies, parse=parse_policy, compute=compute)
         policy = CommandPolicyService(
             rules, store.approvals, store.tasks, store.jobs, store.schedules, clock, ids, compute=compute
         )
@@ -120,7 +122,7 @@ class ApiFixture:
                 agent_usage=AgentUsageService(store.agent_usages, clock),
                 tasks=TaskService(store.jobs, launcher, clock, compute),
                 backfills=BackfillService(store.backfills, store.schedules, clock, ids, compute),
-                planner=Planner(jobs, store.jobs, clock, compute),
+                planner=Planner(jobs, store.jobs, clock, compute, outlook=outlook),
                 audit=AuditService(store.audit),
                 command_policy=policy,
                 dry_runner=DryRunProcesses(),
@@ -137,7 +139,7 @@ class ApiFixture:
                     compute=compute,
                 ),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
-                explainer=Explainer(store, clock, compute=compute),
+                explainer=Explainer(store, clock, compute=compute, outlook=outlook),
                 workers=store.workers,
                 health=self._look,
                 change_stream=self.change_stream,

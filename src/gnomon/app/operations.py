@@ -34,6 +34,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.policy import PolicyService
+from gnomon.services.operations.policy_outlook import PolicyOutlook
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
@@ -83,7 +84,10 @@ class Operations:
             command_policy=self.command_policy,
             catchup_limit=catchup_limit(settings),
         )
-        self.planner = Planner(self.jobs, store.jobs, clock, compute)
+        self.policy_outlook = PolicyOutlook(
+            store.policies, parse=parse_policy_text, compute=compute, by_kernel=bool(settings.policy.kernel)
+        )
+        self.planner = Planner(self.jobs, store.jobs, clock, compute, outlook=self.policy_outlook)
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
         self.executions = ExecutionService(
             store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
@@ -114,7 +118,12 @@ class Operations:
         self.announcements = AnnouncementService(store.announcements, clock)
         self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self.explainer = Explainer(
-            store, clock, settings=settings, compute=compute, catchup_limit=catchup_limit(settings)
+            store,
+            clock,
+            settings=settings,
+            compute=compute,
+            catchup_limit=catchup_limit(settings),
+            outlook=self.policy_outlook,
         )
         self.cleaner = build_cleaner(store, settings, clock, events or LoggedEvents(), lease=AlwaysHeldSingleton())
 

@@ -223,6 +223,8 @@ class SimulationResult(Response, frozen=True, kw_only=True, rename={"from_at": "
     #: The number of minutes in which several jobs start, and the largest collisions.
     colliding_minutes: int
     collisions: list[SimulatedCollision]
+    #: Jobs of which the policy in force would deny, put off or ask about a step, or may.
+    policy: "list[JobPolicy]" = []
 
 
 class PlannedFire(Response, frozen=True, kw_only=True):
@@ -762,6 +764,8 @@ class JobPlan(Response, frozen=True, kw_only=True):
     fields: list[PlannedField]
     fires: PlannedFires
     clock_changes: list[PlannedOddDay]
+    #: The steps of its next execution that the policy in force would deny, put off or ask about, or may.
+    policy: "list[StepRuling]"
 
 
 class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from", "until_at": "until"}):

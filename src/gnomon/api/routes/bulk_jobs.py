@@ -20,7 +20,7 @@ from gnomon.core.responses import JobApplied, JobsPlanned, Page, SimulationResul
 from gnomon.errors import CronError, FieldError
 from gnomon.services.loop import compute_limit
 from gnomon.services.operations.job_changes import Prune
-from gnomon.services.operations.presenters import job_applied, jobs_planned
+from gnomon.services.operations.presenters import job_applied, jobs_planned, outlook_policy
 
 #: The maximum number of jobs in one request.
 MOST_JOBS = 20_000
@@ -100,7 +100,7 @@ async def simulate(call: ApiCall) -> Reply:
     known_zone(zone)
     lasts_ms = fields.duration("lasts", 0, high=DAY_MS)
     written = [entry for _, entry in fields.entries("jobs", most=MOST_SIMULATED_JOBS)]
-    await _read(call, fields)
+    jobs = await _read(call, fields)
     defaults, now = call.services.defaults, call.services.clock.now()
     request = {
         "jobs": written,
@@ -115,7 +115,9 @@ async def simulate(call: ApiCall) -> Reply:
         "catchup_cap": defaults.catchup_cap,
     }
     report = await call.services.dry_runner.run(msgspec.json.encode(request))
-    return Reply(body=msgspec.json.decode(report, type=SimulationResult))
+    result = msgspec.json.decode(report, type=SimulationResult)
+    held = await call.services.planner.outlooks(jobs, tenant=call.tenant)
+    return Reply(body=msgspec.structs.replace(result, policy=[outlook_policy(*one) for one in held]))
 
 
 def _prune(fields: FieldReader) -> Prune | None:

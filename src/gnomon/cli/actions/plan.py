@@ -15,7 +15,7 @@ from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
 from gnomon.core.explain.phrases import pluralized
 from gnomon.core.ledger.forecast import FireChangeKind
-from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField
+from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField, StepRuling
 from gnomon.errors import FieldError, NoDatabase
 from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange, Prune
 
@@ -99,8 +99,17 @@ def _lines(one: JobPlan, planned: JobsPlanned) -> Iterable[str]:
     for field in one.fields:
         yield f"    {_field(field)}"
     yield from (f"    {line}" for line in _fires(one, planned))
+    for step in one.policy:
+        yield f"    policy, next run: {_held(step)}"
     for day in one.clock_changes:
         yield f"    * {format_instant(day.at, one.timezone)}: {day.what}"
+
+
+def _held(step: StepRuling) -> str:
+    if step.decision is None:
+        return f"the input of step {step.step} decides by which rule it may run: {', '.join(step.rules)}"
+    because = f" ({step.reason})" if step.reason else ""
+    return f"step {step.step}: {step.decision} by {step.rule}{because}"
 
 
 def _remark(one: JobPlan) -> str:

@@ -1,14 +1,26 @@
 """The sentences about the rulings of the policy: who let each task of a run start, or did not, and why."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gnomon.core.durations import span_text
 from gnomon.core.explain.evidence import RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, join_names, one_line, pluralized
 from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.ruling import BY_COMMANDS, DEFAULT_RULE, FAIL_OPEN, PolicyDecision, StoredRuling, policy_text
+from gnomon.core.policy.ruling import (
+    BY_COMMANDS,
+    BY_POLICY,
+    DEFAULT_RULE,
+    FAIL_OPEN,
+    PolicyDecision,
+    StoredRuling,
+    policy_text,
+)
 from gnomon.core.runs.states import TaskState
+
+if TYPE_CHECKING:
+    from gnomon.core.policy.explanation import StepExplanation
 
 #: The largest number of tasks that a sentence names.
 _MOST_NAMED = 5
@@ -20,6 +32,14 @@ RULING_SENTENCES: Mapping[PolicyDecision, str] = {
     PolicyDecision.DENY: "{it.ruler} denied {it.whom} at {it.at}{it.because}.",
     PolicyDecision.THROTTLE: "{it.ruler} has put {it.whom} off {it.times}{it.because}.",
     PolicyDecision.REQUIRE_APPROVAL: "{it.ruler} has asked for an approval of {it.whom} since {it.at}{it.because}.",
+}
+
+
+#: The sentence about a coming run, by the decision that holds a step back.
+COMING_SENTENCES: Mapping[PolicyDecision, str] = {
+    PolicyDecision.DENY: "{ruler} would deny {whom}{because}.",
+    PolicyDecision.THROTTLE: "{ruler} would put {whom} off{because}.",
+    PolicyDecision.REQUIRE_APPROVAL: "{ruler} would ask for an approval of {whom}{because}.",
 }
 
 
@@ -39,7 +59,7 @@ class RulingFacts:
         if one.ruled_by == FAIL_OPEN:
             return "The fail mode of the policy"
         policy = policy_text(one.version, one.ruled_by)
-        return f"The default decision of {policy}" if one.rule == DEFAULT_RULE else f"Rule {one.rule} of {policy}"
+        return _rule_phrase(one.rule, policy)
 
     @property
     def whom(self) -> str:
@@ -107,3 +127,21 @@ def _task_names(details: RunEvidence) -> Iterable[tuple[str, str]]:
             yield task.task_id, f"item {task.item} of step {task.step}"
         else:
             yield task.task_id, "" if alone else f"step {task.step}"
+
+
+def explain_coming_rulings(steps: "Sequence[StepExplanation]", version: int, *, alone: bool) -> Iterator[str]:
+    """One sentence for each step of a coming run that the policy would hold back; `alone` if the run has no other."""
+    for one in steps:
+        whom = "it" if alone else f"step {one.step}"
+        ruling = one.ruling
+        if ruling is None:
+            policy = policy_text(version, BY_POLICY)
+            yield f"The input of {whom} decides by which rule of {policy} it may run: {join_names(list(one.rules))}."
+            continue
+        ruler = _rule_phrase(ruling.rule, policy_text(ruling.version, ruling.ruled_by))
+        because = f": {one_line(ruling.reason)}" if ruling.reason else ""
+        yield COMING_SENTENCES[ruling.decision].format(ruler=ruler, whom=whom, because=because)
+
+
+def _rule_phrase(rule: str, policy: str) -> str:
+    return f"The default decision of {policy}" if rule == DEFAULT_RULE else f"Rule {rule} of {policy}"

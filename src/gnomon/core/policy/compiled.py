@@ -83,6 +83,12 @@ class StepRules:
         """The ids of the rules, in their order."""
         return [rule.ruling.rule for rule in self._rules] + ([] if self._default is None else [DEFAULT_RULE])
 
+    @property
+    def always_allows(self) -> bool:
+        """Whether each rule would let the task run, and none needs an answer that may be missing."""
+        made = [rule.ruling for rule in self._rules] + ([] if self._default is None else [self._default])
+        return all(one.allows for one in made) and not (self.needed.input or self.needed.run)
+
     def ruling(self, facts: RequestFacts, now: int) -> Ruling:
         """The ruling about a task; it lacks the digest."""
         for rule in self._rules:

@@ -22,6 +22,8 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     ruling: Ruling | None
     #: The rules that can match tasks of the step, in their order.
     rules: tuple[str, ...]
+    #: Whether each of them would let the task run.
+    always_allowed: bool = False
 
 
 class AssumedRun(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,15 @@ def explain_steps(policy: CompiledPolicy, workflow: Workflow, run: AssumedRun) -
     return [_explained(policy, workflow, step, run) for step in workflow.all_steps if step.function]
 
 
+def held_steps(policy: CompiledPolicy, workflow: Workflow, run: AssumedRun) -> list[StepExplanation]:
+    """The steps that the policy would deny, put off or ask about, or may: that depends on the input of their tasks."""
+    return [one for one in explain_steps(policy, workflow, run) if not _runs_anyway(one)]
+
+
+def _runs_anyway(one: StepExplanation) -> bool:
+    return one.ruling.allows if one.ruling is not None else one.always_allowed
+
+
 def _explained(policy: CompiledPolicy, workflow: Workflow, step: Step, run: AssumedRun) -> StepExplanation:
     about = step_facts(run.tenant, run.job, workflow, step)
     rules = policy.for_step(about, step)
@@ -57,4 +68,5 @@ def _explained(policy: CompiledPolicy, workflow: Workflow, step: Step, run: Assu
             run={"job": run.job},
         )
         found = rules.ruling(facts, run.at)
-    return StepExplanation(step=step.name, ruling=found, rules=tuple(rules.rule_ids))
+    names = tuple(rules.rule_ids)
+    return StepExplanation(step=step.name, ruling=found, rules=names, always_allowed=rules.always_allows)

@@ -11,15 +11,18 @@ from gnomon.core.explain.evidence import (
     DeletedPredecessor,
     EventEvidence,
     ExplainedSubject,
+    ExplanationKind,
     JobEvidence,
     JobExplanation,
     PauseInterval,
     RunEvidence,
     ScheduleTimeline,
     SpecVersion,
+    SubjectExplanation,
     WorkerEvidence,
 )
 from gnomon.core.explain.explain import explain_subject
+from gnomon.core.explain.rulings import explain_coming_rulings
 from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
 from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import schedule_name
@@ -39,6 +42,7 @@ from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import DeletedSchedule
 from gnomon.ports.store import Store
 from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.policy_outlook import ExpectedRun, PolicyOutlook
 
 #: The number of earlier runs that are read to find one that blocked a tick.
 _LOOK_BACK = 100
@@ -79,7 +83,10 @@ class Explainer:
         settings: Settings | None = None,
         compute: ComputeQueue | None = None,
         catchup_limit: CatchupLimit = DEFAULT_LIMIT,
+        outlook: PolicyOutlook | None = None,
     ) -> None:
+        """`outlook` knows what the policy would decide about coming runs; None: nobody does."""
+        self._outlook = outlook
         self._compute = compute or ComputeQueue()
         self._store = store
         self._clock = clock
@@ -99,7 +106,10 @@ class Explainer:
         timeline, earlier = _timeline_at(timelines, ranges[0].first_at)
         evidence = JobEvidence(timeline=await self._with_revisions(timeline), earlier=earlier)
         subjects = await self._at(evidence, ranges, now)
-        return await self._answer(subjects, now)
+        answer = await self._answer(subjects, now)
+        return replace(
+            answer, explanations=tuple([await self._with_outlook(one, timeline) for one in answer.explanations])
+        )
 
     async def last(self, job: str, limit: int = 3, *, tenant: str = "default") -> JobExplanation:
         """Explain the last ticks of the job, newest first, its active runs and its next run."""
@@ -117,7 +127,22 @@ class Explainer:
         subjects = _ExplainedSubjects(subjects_last(evidence, limit, now=now), evidence)
         answer = await self._answer(subjects, now)
         coming = explain_subject(evidence, next_subject(evidence, now=now), now=now)
+        coming = await self._with_outlook(coming, timelines[0])
         return replace(answer, coming=coming, forgotten_before=await self._forgotten_before(subjects, limit, now))
+
+    async def _with_outlook(self, coming: SubjectExplanation, timeline: ScheduleTimeline) -> SubjectExplanation:
+        """The explanation of a coming tick, with what the policy would decide about its run."""
+        if self._outlook is None or coming.kind is not ExplanationKind.COMING:
+            return coming
+        schedule = timeline.schedule
+        spec = schedule.spec
+        workflow = await self._store.jobs.workflow(schedule.tenant, spec.workflow_id, spec.workflow_version)
+        if workflow is None:
+            return coming
+        run = ExpectedRun(tenant=schedule.tenant, job=schedule.schedule_id, workflow=workflow, at=coming.at)
+        [found] = await self._outlook.of([run])
+        said = explain_coming_rulings(found.steps, found.version, alone=workflow.is_single_step)
+        return replace(coming, sentence=" ".join((coming.sentence, *said)))
 
     # ---- the job -----------------------------------------------------------------------------
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.forecast import MOST_WALKED, FireChangeKind, Forecast, forecast
+from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Schedule
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.runtime import Clock
@@ -14,6 +16,7 @@ from gnomon.ports.schedules import Jobs
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan, Prune
 from gnomon.services.operations.jobs import JobService
+from gnomon.services.operations.policy_outlook import ExpectedRun, PolicyOutlook, RunOutlook
 
 #: The fires that are compared one by one: of all jobs together, and of each job once that budget is used up.
 _MOST_WALKED_IN_ALL, _WALKED_OF_EACH = 100_000, 5
@@ -28,6 +31,8 @@ class PlannedJob(Struct, frozen=True, kw_only=True):
     job: Job
     #: The stored schedule; None if the job is new.
     standing: Schedule | None = None
+    #: The steps of its next run that the policy in force would hold back.
+    outlook: RunOutlook = RunOutlook()
 
 
 class JobsPlan(Struct, frozen=True, kw_only=True):
@@ -49,7 +54,17 @@ class JobsPlan(Struct, frozen=True, kw_only=True):
 class Planner:
     """Compares the plan of `JobService.apply` with the stored jobs, and their fires."""
 
-    def __init__(self, job_service: JobService, jobs: Jobs, clock: Clock, compute: ComputeQueue | None = None) -> None:
+    def __init__(
+        self,
+        job_service: JobService,
+        jobs: Jobs,
+        clock: Clock,
+        compute: ComputeQueue | None = None,
+        *,
+        outlook: PolicyOutlook | None = None,
+    ) -> None:
+        """`outlook` knows what the policy would decide; None: there is no policy."""
+        self._outlook = outlook
         self._job_service = job_service
         self._jobs = jobs
         self._clock = clock
@@ -69,7 +84,32 @@ class Planner:
         ]
         # In a thread: the fires of one job alone may take longer than the event loop can wait.
         planned = await self._compute.run_in_thread(partial(_planned_jobs, plans, stored, now=now, until=until))
-        return JobsPlan(from_at=now, until_at=until, jobs=planned)
+        return JobsPlan(from_at=now, until_at=until, jobs=await self._with_outlook(planned, tenant, now))
+
+    async def _with_outlook(self, planned: Sequence[PlannedJob], tenant: str, now: int) -> tuple[PlannedJob, ...]:
+        """The same, with what the policy in force would decide about the next run of each."""
+        if self._outlook is None:
+            return tuple(planned)
+        runs = [
+            ExpectedRun(tenant=tenant, job=one.job.name, workflow=one.job.workflow, at=next_run_at(one.job, now))
+            for one in planned
+        ]
+        found = await self._outlook.of(runs)
+        return tuple(
+            one if one.change is JobChange.REMOVED or not expected.steps else replace(one, outlook=expected)
+            for one, expected in zip(planned, found, strict=True)
+        )
+
+    async def outlooks(self, jobs: Sequence[Job], *, tenant: str = "default") -> Sequence[tuple[str, RunOutlook]]:
+        """The jobs of which the policy in force would hold back a step of the next run."""
+        now = self._clock.now()
+        if self._outlook is None:
+            return ()
+        runs = [
+            ExpectedRun(tenant=tenant, job=one.name, workflow=one.workflow, at=next_run_at(one, now)) for one in jobs
+        ]
+        found = zip(jobs, await self._outlook.of(runs), strict=True)
+        return [(job.name, expected) for job, expected in found if expected.steps]
 
     async def _stored_job(self, plan: JobChangePlan, standing: Schedule, newest: Mapping[str, Workflow]) -> Job:
         spec = standing.spec
@@ -110,3 +150,9 @@ def _planned_job(plan: JobChangePlan, before: Job | None, *, now: int, until: in
         before = after
     expected = forecast(before, after, now=now, until=until, most=most)
     return PlannedJob(change=plan.change, forecast=expected, job=shown, standing=plan.standing)
+
+
+def next_run_at(job: Job, now: int) -> int:
+    """The next planned time of a job; now, if it has none."""
+    found = Ticks(job.name, job.spec).after(now)
+    return now if found is None else found

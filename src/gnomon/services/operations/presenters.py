@@ -75,6 +75,7 @@ from gnomon.services.operations.job_plan import JobsPlan, PlannedJob
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.launcher import LaunchResult
 from gnomon.services.operations.policy import JobRulings, ReadVersion, ShadowReport
+from gnomon.services.operations.policy_outlook import RunOutlook
 from gnomon.services.operations.policy_replay import ReplayPart
 from gnomon.services.operations.schedules import ResumeResult, ScheduleView
 from gnomon.services.operations.workflows import DeployResult
@@ -789,6 +790,7 @@ def _job_plan(one: PlannedJob, limit: int) -> responses.JobPlan:
         fields=[responses.PlannedField(field=f.field, before=f.before, after=f.after) for f in expected.fields],
         fires=_planned_fires(expected.fires, expected.odd_days, limit),
         clock_changes=days,
+        policy=[_step_ruling(step) for step in one.outlook.steps],
     )
 
 
@@ -1041,6 +1043,11 @@ def task_decisions(task: TaskRulings) -> responses.TaskDecisions:
 
 def job_policy(job: str, found: JobRulings) -> responses.JobPolicy:
     """The decisions that the policy would make about a job."""
+    return responses.JobPolicy(job=job, version=found.version, steps=[_step_ruling(one) for one in found.steps])
+
+
+def outlook_policy(job: str, found: RunOutlook) -> responses.JobPolicy:
+    """The steps of a job that the policy in force would hold back."""
     return responses.JobPolicy(job=job, version=found.version, steps=[_step_ruling(one) for one in found.steps])
 
 
