@@ -13,6 +13,7 @@ from gnomon.core.policy.shadow import MOST_DIFFERENCES, ShadowCounts, ShadowDiff
 from gnomon.core.policy.version import body_digest
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
 from gnomon.errors import NotFound, Stale
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
@@ -289,6 +290,28 @@ class PolicyContract:
         assert (free.permission, free.ruling, free.dispatched_at) == (None, None, NOON + 2)
         assert (waiting.dispatched_at, waiting.has_input) == (None, False)
         assert [one.ready.run.run_id for one in found] == [f"run_{number}" for number in range(4)]
+
+    @pytest.mark.req("R-02")
+    async def test_a_retry_that_is_refused_comes_after_the_permission_of_the_first_attempt(
+        self, store: Store, ruled: tuple[Run, Task]
+    ) -> None:
+        run, task = ruled
+        await store.tasks.admit([admission(task, schedule_uid=run.schedule_uid, ruling=ALLOWED)], now=NOON)
+        [taken] = await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
+        step = Step(name="main", function="f", retry=RetryPolicy(max_attempts=3))
+        retried = Workflow(workflow_id="ruled", version=1, steps=(step,))
+        failed = completion_of(taken, Result.FAILED, now=NOON + 1, definition=retried, error="planted")
+        await store.attempts.report([failed])
+        waits = admission(
+            taken.task,
+            schedule_uid=run.schedule_uid,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.POLICY,
+            ruling=THROTTLED,
+        )
+        await store.tasks.admit([waits], now=NOON + MINUTE)
+
+        assert [one.decision for one in await rulings_of(store, run.run_id)] == ["allow", "throttle"]
 
     async def test_a_void_admission_writes_no_ruling(self, store: Store, ruled: tuple[Run, Task]) -> None:
         run, task = ruled

@@ -170,3 +170,15 @@ def test_a_ruling_names_rule_reason_and_digest(known: dict[str, Any]) -> None:
     )
 
     assert (ruling.rule, ruling.reason, ruling.rule_digest) == (rule.rule_id, rule.reason, rule.digest)
+
+
+@pytest.mark.req("R-02")
+@pytest.mark.parametrize("match", ["{functions: [db.drop]}", "{topics: ['db.*']}"])
+def test_a_function_that_is_refused_is_no_tool_of_an_agent_either(match: str) -> None:
+    agent = replace(STEP, topic="agent", function="agent", kind="agent", tools=("reports.read", "db.drop"))
+    refusing = f"rules: [{{id: hit, match: {match}, decision: DECISION}}, {{id: rest, decision: DEFAULT}}]"
+
+    for decision, expected in (("deny", "hit"), ("throttle", "hit"), ("allow", "rest")):
+        other = "deny" if decision == "allow" else "allow"
+        text = refusing.replace("DECISION", decision).replace("DEFAULT", other)
+        assert step_rules(text, agent).ruling(replace(FACTS, step=agent), 0).rule == expected

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.facts import facts_of, request_digest
+from gnomon.core.policy.facts import facts_of, request_digest, step_facts
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import HTTP, SHELL, RoutingRequirements
+from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, RoutingRequirements, Step, Workflow
 from support.running_assignments import running_assignment
 
 
@@ -74,3 +75,11 @@ def test_the_digest_changes_with_everything_that_was_asked() -> None:
     digests = {request_digest(each) for each in (asked, *others)} | {request_digest(asked, Constraints(max_attempts=1))}
 
     assert len(digests) == len(others) + 2
+
+
+def test_the_functions_that_an_agent_may_call_are_facts_about_its_step() -> None:
+    agent = AgentSpec(tools=("shell", "function:db.drop", "gnomon.list_jobs"))
+    step = Step(name="main", function=AGENT, agent=agent)
+    about = step_facts("default", "triage", Workflow(workflow_id="triage", version=1, steps=(step,)), step)
+
+    assert (about.kind, about.tools) == ("agent", ("db.drop",))

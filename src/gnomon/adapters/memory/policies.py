@@ -9,7 +9,7 @@ from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import policy_applied_entry, shadow_entry
 from gnomon.core.model import RunId, Task
 from gnomon.core.policy.past_tasks import PastTask
-from gnomon.core.policy.ruling import TaskRulings, plain_permission
+from gnomon.core.policy.ruling import TaskRulings, plain_permission, with_permission
 from gnomon.core.policy.shadow import (
     MOST_DIFFERENCES,
     PolicyShadow,
@@ -163,7 +163,7 @@ class MemoryRulings:
             dispatched_at = self._dispatched_at(task)
             at = task.available_at if dispatched_at is None else dispatched_at
             own = plain_permission(task.task_id, task.run_id, rule, digest, rows, at=at)
-            rows += () if own is None else (own,)
+            rows = with_permission(rows, own)
         return TaskRulings(task_id=task.task_id, step=task.step, item=task.item, rulings=rows)
 
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:

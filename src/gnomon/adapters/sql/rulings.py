@@ -22,7 +22,15 @@ from gnomon.adapters.sql.rows import (
 )
 from gnomon.core.model import RunId, TaskId
 from gnomon.core.policy.past_tasks import PastTask
-from gnomon.core.policy.ruling import Ruling, StoredRuling, TaskRulings, plain_permission, rule_of, stored_ruling
+from gnomon.core.policy.ruling import (
+    Ruling,
+    StoredRuling,
+    TaskRulings,
+    plain_permission,
+    rule_of,
+    stored_ruling,
+    with_permission,
+)
 from gnomon.core.runs.admission import ReadyTask
 
 _LAST = bulk.statement(
@@ -107,7 +115,7 @@ def of_tasks(conn: sa.Connection, run_id: RunId, after: str, limit: int) -> Sequ
     for task_id, step, item, rule, digest, at in tasks:
         made = rows[task_id]
         own = None if rule is None else plain_permission(task_id, run_id, rule, bytes(digest), made, at=at)
-        rulings = (*made, *(() if own is None else (own,)))
+        rulings = with_permission(made, own)
         found.append(TaskRulings(task_id=task_id, step=step, item=item, rulings=rulings))
     return found
 

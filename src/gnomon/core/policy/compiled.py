@@ -16,7 +16,7 @@ from gnomon.core.model import RunSource
 from gnomon.core.policy.constraints import unenforceable
 from gnomon.core.policy.document import PolicyDocument, RuleMatch, RuleWindow, TaskRule
 from gnomon.core.policy.facts import FactName, NeededFacts, RequestFacts, StepFacts
-from gnomon.core.policy.ruling import DEFAULT_RULE, SAFETY_DENIED, SAFETY_UNKNOWN, PolicyDecision, Ruling
+from gnomon.core.policy.ruling import DEFAULT_RULE, PERMISSIONS, SAFETY_DENIED, SAFETY_UNKNOWN, PolicyDecision, Ruling
 from gnomon.core.runs.expressions import check_condition, compile_condition, evaluate_compiled, segments
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FieldError
@@ -148,7 +148,8 @@ class _CompiledRule:
 
     def __init__(self, rule: TaskRule, version: int, throttle_ms: int) -> None:
         self.rule = rule
-        self._matches_step = _step_tests(rule.match)
+        # A permission is about the step itself; a refusal also about the functions that its agent may call as tools.
+        self._matches_step = _step_tests(rule.match, with_tools=rule.decision not in PERMISSIONS)
         self.tests = _open_tests(rule)
         self.ruling = Ruling(
             decision=rule.decision,
@@ -203,13 +204,14 @@ class _StepRule:
 # ---- fixed conditions --------------------------------------------------------------------------------
 
 
-def _step_tests(match: RuleMatch) -> list[Callable[[StepFacts], bool]]:
+def _step_tests(match: RuleMatch, *, with_tools: bool) -> list[Callable[[StepFacts], bool]]:
     tests: list[Callable[[StepFacts], bool]] = []
-    for name, patterns in (("tenant", match.tenants), ("job", match.jobs), ("topic", match.topics)):
+    for name, patterns in (("tenant", match.tenants), ("job", match.jobs)):
         if patterns is not None:
             tests.append(_text_test(name, _pattern(patterns)))
-    if match.functions is not None:
-        tests.append(_text_test("function", _pattern(match.functions)))
+    for name, patterns in (("topic", match.topics), ("function", match.functions)):
+        if patterns is not None:
+            tests.append((_tool_test if with_tools else _text_test)(name, _pattern(patterns)))
     if match.kinds is not None:
         kinds = frozenset(match.kinds)
         tests.append(lambda facts: facts.kind in kinds)
@@ -230,6 +232,11 @@ def _step_tests(match: RuleMatch) -> list[Callable[[StepFacts], bool]]:
 
 def _text_test(name: str, matches: Callable[[str], bool]) -> Callable[[StepFacts], bool]:
     return lambda facts: matches(getattr(facts, name))
+
+
+def _tool_test(name: str, matches: Callable[[str], bool]) -> Callable[[StepFacts], bool]:
+    """Whether the pattern matches the step, or a function that it may call: a tool has the topic of its name."""
+    return lambda facts: matches(getattr(facts, name)) or any(map(matches, facts.tools))
 
 
 def _pattern(patterns: Iterable[str]) -> Callable[[str], bool]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gnomon.core.agents.spec import FUNCTION_PREFIX
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
@@ -46,6 +47,8 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     risk_tags: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
+    #: The functions that its agent may call as tools.
+    tools: tuple[str, ...] = ()
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):
@@ -77,7 +80,13 @@ def step_facts(tenant: str, job: str, workflow: Workflow, step: Step) -> StepFac
         risk_tags=step.risk_tags,
         requires=() if route is None else route.requires,
         labels={} if route is None else route.labels,
+        tools=_function_tools(step),
     )
+
+
+def _function_tools(step: Step) -> tuple[str, ...]:
+    tools = () if step.agent is None else step.agent.tools
+    return tuple(tool.removeprefix(FUNCTION_PREFIX) for tool in tools if tool.startswith(FUNCTION_PREFIX))
 
 
 class NeededFacts(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ class PolicyDecision(StrEnum):
     ALLOW_WITH_CONSTRAINTS = "allow_with_constraints"
 
 
-_PERMISSIONS = (PolicyDecision.ALLOW, PolicyDecision.ALLOW_WITH_CONSTRAINTS)
+#: The decisions that let a task run.
+PERMISSIONS = (PolicyDecision.ALLOW, PolicyDecision.ALLOW_WITH_CONSTRAINTS)
 #: From the strictest to the least strict.
 _STRICTNESS = (
     PolicyDecision.DENY,
@@ -77,7 +78,7 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def allows(self) -> bool:
         """Whether the task may run now."""
-        return self.decision in _PERMISSIONS
+        return self.decision in PERMISSIONS
 
     @property
     def rule_text(self) -> str:
@@ -164,11 +165,11 @@ def stored_ruling(ruling: Ruling, task_id: str, run_id: str, last: StoredRuling 
 def plain_permission(
     task_id: str, run_id: str, rule_text: str, digest: bytes, rows: Sequence[StoredRuling], *, at: int
 ) -> StoredRuling | None:
-    """The permission that only columns of the task keep; None if its last row is that permission."""
+    """The permission that only columns of the task keep; None if a row is that permission."""
     version, author, rule = _rule_parts(rule_text)
-    last = rows[-1] if rows else None
-    if last is not None and last.decision in _PERMISSIONS and (last.version, last.rule) == (version, rule):
+    if any(one.decision in PERMISSIONS and (one.version, one.rule) == (version, rule) for one in rows):
         return None
+    last = rows[-1] if rows else None
     return StoredRuling(
         task_id=task_id,
         number=1 if last is None else last.number + 1,
@@ -185,6 +186,15 @@ def plain_permission(
         at=at,
         last_at=at,
     )
+
+
+def with_permission(rows: Sequence[StoredRuling], permission: StoredRuling | None) -> tuple[StoredRuling, ...]:
+    """The rulings about a task in the order in which they were made: a retry may be refused after a permission."""
+    return tuple(rows) if permission is None else tuple(sorted((*rows, permission), key=_made_at))
+
+
+def _made_at(one: StoredRuling) -> int:
+    return one.last_at
 
 
 def _is_repeated(last: StoredRuling, ruling: Ruling) -> bool:

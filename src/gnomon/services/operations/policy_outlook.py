@@ -1,4 +1,4 @@
-"""What the policy in force would decide about runs that have not started: for plans, simulations and explanations."""
+"""Judges runs that have not started by the policy in force: for plans, simulations and explanations."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
