@@ -338,6 +338,16 @@ def test_a_job_that_is_not_there_is_an_error_in_one_line(prompt: CliPrompt, comm
     assert (done.code, done.out, done.err) == (2, [], ["error: there is no job 'nobody'"])
 
 
+@pytest.mark.parametrize(
+    "command", [("jobs", "trigger"), ("jobs", "pause"), ("jobs", "show"), ("jobs", "next"), ("why",)]
+)
+def test_a_misspelt_job_is_answered_with_the_one_that_was_meant(prompt: CliPrompt, command: tuple[str, ...]) -> None:
+    done = prompt.run(*command, "clean_up")
+
+    assert (done.code, done.out) == (2, [])
+    assert done.err == ["error: there is no job 'clean_up'; did you mean cleanup?"]
+
+
 @pytest.mark.req("H-25")
 def test_the_fires_of_registered_jobs_are_listed(prompt: CliPrompt) -> None:
     shown = prompt.lines("schedule", "--from", "2036-03-07T12:00:00Z", "-n", "1", "--hours", "100")

@@ -20,7 +20,7 @@ from gnomon.core.messages import (
 )
 from gnomon.core.model import LogLine, Result, TaskId
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.core.runs.workflow import Delivery, Isolation, Step, Workflow
+from gnomon.core.runs.workflow import SHELL, Delivery, Isolation, Step, Workflow
 from gnomon.errors import FieldError
 from gnomon.runners.context import attempt_info
 from support.dispatched_assignments import dispatched_assignment
@@ -38,6 +38,20 @@ def test_a_worker_knows_of_an_order_what_its_functions_may_know(given_: dict[str
     assert attempt_info(found, deadline_at=None) == attempt_info(sent, deadline_at=None)
     assert (found.input, found.step.timeout_ms) == (given_, timeout)
     assert idempotency_key(found.run) == idempotency_key(sent.run)
+
+
+@pytest.mark.req("H-13")
+@pytest.mark.parametrize(
+    ("function", "own_ms", "seconds"),
+    [("report", None, 300), ("report", 5_000, 5), (SHELL, None, None), (SHELL, 5_000, 5)],
+)
+def test_a_message_has_the_timeout_that_holds_unless_only_the_worker_knows_it(
+    function: str, own_ms: int | None, seconds: int | None
+) -> None:
+    sent = dispatched_assignment(timeout_ms=own_ms)
+    sent = structs.replace(sent, step=structs.replace(sent.step, function=function))
+
+    assert task_message_of(sent, deadline=99, default_timeout_ms=300_000).timeout == seconds
 
 
 #: Every field of the message of the seed, as the envelope and its data have them.

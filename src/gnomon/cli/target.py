@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,11 +20,16 @@ from gnomon.client.transport import ApiRequest, iterate_items
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.responses import Page
-from gnomon.errors import NotFound, Unauthenticated, UsageError
+from gnomon.core.spelling import nearest
+from gnomon.errors import GnomonError, NotFound, Unauthenticated, UsageError
 
 T = TypeVar("T")
 #: The largest page that the API returns.
 _MAX_PAGE_SIZE = 1000
+#: How many names of jobs a misspelt one is compared with.
+_MOST_COMPARED = 5000
+#: The message about a job that does not exist: a server sends no more than that.
+_NO_JOB = re.compile("there is no job '([^']+)'")
 
 
 class Target(NamedTuple):
@@ -91,7 +97,11 @@ def with_gateway(
             actor = RequestActor(local_user(), tenant or "default", origin)
             opened = open_local(target.settings(), actor, make=make)
         async with opened as gateway:
-            return await work(gateway)
+            try:
+                return await work(gateway)
+            except NotFound as error:
+                await _add_suggestion(gateway, error)
+                raise
 
     try:
         return asyncio.run(done())
@@ -100,6 +110,18 @@ def with_gateway(
             raise
         hint = "pass one with --token-file, GNOMON_TOKEN or a profile"
         raise Unauthenticated(f"no token was sent to {remote_server.server}: {hint}") from error
+
+
+async def _add_suggestion(gateway: Gateway, error: NotFound) -> None:
+    """Add the job that was probably meant to the message about one that does not exist."""
+    missing = _NO_JOB.fullmatch(str(error))
+    if missing is None:
+        return
+    with suppress(GnomonError):
+        jobs = await list_all(gateway, requests.jobs(page=page_size()), _MOST_COMPARED)
+        meant = nearest(missing[1], [one.job for one in jobs])
+        if meant is not None:
+            error.args = (f"{error}; did you mean {meant}?",)
 
 
 def send(target: Target, request: ApiRequest[T], *, make: bool = False) -> T:

@@ -66,7 +66,7 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     input: Mapping[str, Any] = {}
     #: The number of the attempt, from 1.
     attempt: int = 1
-    #: In seconds; None for the worker's own default.
+    #: In seconds; None for the worker's own default, which only commands have.
     timeout: float | None = None
     task_id: str
     step: str = ONLY_STEP
@@ -181,9 +181,16 @@ _WORKER_REPORT_DECODER = msgspec.json.Decoder(Envelope[WorkerReport])
 # ---- from a server to a worker -------------------------------------------------------------------
 
 
-def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMessage:
-    """The message with everything that a worker needs to run an assignment, for one worker or for its pool."""
+def task_message_of(
+    held: Assignment, *, deadline: int, to: str = "", default_timeout_ms: int | None = None
+) -> TaskMessage:
+    """The message with everything that a worker needs to run an assignment, for one worker or for its pool.
+
+    `default_timeout_ms` holds for a step without a timeout, unless it is a command: the time of these is a limit of the
+    worker.
+    """
     run, task, step = held.run, held.task, held.step
+    timeout_ms = step.timeout_ms or (None if step.is_command else default_timeout_ms)
     return TaskMessage(
         job_name=run.schedule_id or run.workflow_id,
         execution_id=run.run_id,
@@ -191,7 +198,7 @@ def task_message_of(held: Assignment, *, deadline: int, to: str = "") -> TaskMes
         # In the input, which is encrypted on the bus.
         input=held.input if held.history is None else {**held.input, _HISTORY: Raw(held.history)},
         attempt=held.attempt,
-        timeout=None if step.timeout_ms is None else step.timeout_ms / 1000,
+        timeout=None if timeout_ms is None else timeout_ms / 1000,
         task_id=task.task_id,
         step=step.name,
         fence=task.fence,

@@ -48,7 +48,15 @@ def test_the_order_in_which_a_condition_is_written_means_nothing() -> None:
 @pytest.mark.parametrize(
     ("said", "field", "reason"),
     [
-        ("model.drift", "on", "must be a mapping"),
+        ("model.drift", "on", "did you mean on: {event: model.drift}?"),
+        ("every 10 seconds", "on", 'did you mean schedule: "every 10 seconds"?'),
+        ("every 10 secnds", "on", 'did you mean schedule: "every 10 seconds"?'),
+        ("*/5 * * * *", "on", 'did you mean schedule: "*/5 * * * *"?'),
+        ("2026-12-01T09:00:00Z", "on", 'did you mean at: "2026-12-01T09:00:00Z"?'),
+        ({"schedule": "@daily"}, "on.schedule", "stands outside on"),
+        ("\0" * 3, "on", "must be a mapping"),
+        ("x" * 5000, "on", "must be a mapping"),
+        (5, "on", "must be a mapping"),
         ({}, "on.event", "is missing"),
         ({"event": "Model Drift"}, "on.event", "must be 1 to 128"),
         ({"event": "a", "were": {}}, "on.were", "did you mean where?"),

@@ -18,6 +18,7 @@ from gnomon.core.runs.workflow import Delivery, RetryPolicy
 from gnomon.errors import StoreUnavailable, UsageError
 from gnomon.ports.execution import Gate
 from gnomon.ports.tasks import AttemptRef
+from gnomon.services.execution.announced_causes import MOST_CAUSES, REPEAT_SECONDS, AnnouncedCauses
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds
 from support.execution import ExecutionHarness, FakeRunner
@@ -133,6 +134,39 @@ async def test_with_nothing_to_do_the_dispatcher_looks_again_after_its_poll_time
 
 
 # ---- what cannot be run --------------------------------------------------------------------------
+
+
+async def test_a_cause_for_which_tasks_wait_is_announced_once_however_often_they_are_tried(
+    harness: ExecutionHarness,
+) -> None:
+    missing, other = (
+        await harness.job(workflow(function="un/heard")),
+        await harness.job(workflow("other", function="of"), name="other", workflow_id="other"),
+    )
+    for number in range(3):
+        await harness.run(missing, f"missing{number}")
+    await harness.run(other, "other")
+    for _ in range(4):
+        await harness.run_until_idle()
+        harness.clock.advance(1_000)
+
+    announced = [facts for name, facts in harness.events.seen if name == "task_not_scheduled"]
+    assert sorted((facts["job"], facts["reason"]) for facts in announced) == [
+        ("other", "no_workers: no worker has registered the function 'of'"),
+        ("report", "no_workers: no worker has registered the function 'un/heard'"),
+    ]
+
+
+async def test_a_cause_is_announced_again_after_a_while_and_old_ones_are_forgotten() -> None:
+    causes = AnnouncedCauses()
+
+    assert causes.is_new(("default", "a", "no_workers"), 0)
+    assert not causes.is_new(("default", "a", "no_workers"), REPEAT_SECONDS - 1)
+    assert causes.is_new(("default", "a", "another"), REPEAT_SECONDS - 1)
+    assert causes.is_new(("default", "a", "no_workers"), REPEAT_SECONDS)
+    for number in range(MOST_CAUSES):
+        assert causes.is_new(("default", "b", str(number)), REPEAT_SECONDS)
+    assert causes.is_new(("default", "a", "no_workers"), REPEAT_SECONDS)
 
 
 @pytest.mark.req("H-04")

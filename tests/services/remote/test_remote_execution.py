@@ -59,6 +59,15 @@ async def test_the_attempt_is_known_by_the_worker_that_began_it(fleet: FleetHarn
 
 
 @pytest.mark.req("H-13")
+async def test_a_message_about_a_job_without_a_timeout_has_that_of_the_settings(fleet: FleetHarness) -> None:
+    await fleet.run(await fleet.job())
+    await fleet.send()
+
+    [message] = fleet.bus.work["default"].messages.values()
+    assert decode_task_message(message.body).timeout == fleet.settings.execution.default_timeout_ms / 1000
+
+
+@pytest.mark.req("H-13")
 async def test_a_message_is_the_envelope_of_the_seed(fleet: FleetHarness) -> None:
     definition = workflow(timeout_ms=90_000, input={"day": "${secret:DAY}"})
     run = await fleet.run(await fleet.job(definition))

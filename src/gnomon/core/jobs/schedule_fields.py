@@ -8,13 +8,13 @@ import msgspec
 from gnomon.core.cron import Cron, Dst
 from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
-from gnomon.core.jobs.fields import FieldReader, key_text
+from gnomon.core.jobs.fields import NAME, FieldReader, key_text, printable
 from gnomon.core.jobs.inputs import read_input
 from gnomon.core.model import DAY_MS, Catchup, Overlap, Spec
 from gnomon.core.runs.external_events import LARGEST_BATCH
 from gnomon.core.schedule_parser import parse_schedule
 from gnomon.core.triggers import At, Every, OnEvent
-from gnomon.errors import FieldError
+from gnomon.errors import CronError, FieldError
 
 #: A fire may come this much before its planned time, and an edit in between must not lose a day.
 MOST_JITTER_MS = 60 * 60_000
@@ -123,11 +123,14 @@ EVENT_FIELDS = ("event", "where", "each", "debounce", "batch")
 BATCH_FIELDS = ("max", "wait")
 #: The longest time that an event may wait for others.
 LONGEST_WAIT_MS = 30 * DAY_MS
+#: The fields of a job with times at which it runs.
+_TIMES = ("schedule", "every", "at")
 _MODES = ("each", "debounce", "batch")
 
 
 def read_event_trigger(job: FieldReader) -> OnEvent:
     """The trigger that the field `on` of a job defines."""
+    _refuse_time(job)
     fields = FieldReader(job["on"], EVENT_FIELDS, path=job.at("on"))
     event = fields.name("event")
     where = msgspec.json.encode(_where(fields), order="deterministic").decode() if "where" in fields else "{}"
@@ -148,6 +151,32 @@ def read_event_trigger(job: FieldReader) -> OnEvent:
             batch_ms=batch.duration("wait", 0, low=1, high=LONGEST_WAIT_MS),
         )
     return OnEvent(event, where)
+
+
+def _refuse_time(job: FieldReader) -> None:
+    """Raise FieldError with the right field if `on` holds a time or a name, and no event."""
+    written = job["on"]
+    if isinstance(written, Mapping):
+        for field in _TIMES:
+            if field in written:
+                raise FieldError(
+                    job.at(f"on.{field}"), written[field], f"stands outside on: {field} is a field of the job"
+                )
+    elif isinstance(written, str) and (meant := _meant_by(written)) is not None:
+        raise job.refused("on", f"must be a mapping with {', '.join(EVENT_FIELDS)}; did you mean {meant}?")
+
+
+def _meant_by(written: str) -> str | None:
+    """The field that was probably meant by a text under `on`."""
+    try:
+        trigger = parse_schedule(printable("on", written))
+    except FieldError:
+        return None
+    except CronError as error:
+        if NAME.fullmatch(written):
+            return f"on: {{event: {written}}}"
+        return None if error.suggestion is None else f'schedule: "{error.suggestion}"'
+    return f'at: "{written}"' if isinstance(trigger, At) else f'schedule: "{written}"'
 
 
 def _where(fields: FieldReader) -> dict[str, Any]:

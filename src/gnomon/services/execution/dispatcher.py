@@ -71,6 +71,7 @@ from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import QueuePosition
+from gnomon.services.execution.announced_causes import AnnouncedCauses
 from gnomon.services.execution.gate_client import AdmissionGate, Decided
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
@@ -137,6 +138,7 @@ class Dispatcher:
         #: An answer of the gate wakes the dispatcher: a step writes it.
         self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
         self._read_at = float("-inf")
+        self._causes = AnnouncedCauses()
         #: Not that of requests: a plan of minutes must not delay tasks.
         self._compute = ComputeQueue()
         self.backoff = Backoff(events, component_names.DISPATCHER)
@@ -410,6 +412,10 @@ class Dispatcher:
         runs = {one.task.task_id: one.run for one in ready} if noted else {}
         async for one in yield_between_batches(noted, _YIELD_EVERY):
             run = runs[one.task_id]
+            if one.state is TaskState.PENDING and not self._causes.is_new(
+                (run.tenant, run.workflow_id, one.note), self._clock.elapsed()
+            ):
+                continue
             self._events.emit(
                 "task_not_scheduled",
                 job=run.schedule_id or run.workflow_id,

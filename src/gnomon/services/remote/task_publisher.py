@@ -156,6 +156,7 @@ class TaskPublisher:
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
+        self._default_timeout_ms = settings.execution.default_timeout_ms
         self._limits = give_up_limits(settings.execution)
         self.name = name
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
@@ -386,7 +387,9 @@ class TaskPublisher:
     def _task_message(self, assignment: Assignment, taken: _TakenTask) -> OutboundTask:
         now = self._clock.now()
         left_ms = int(self._lease_ms * LEASE_START_FRACTION - (self._clock.elapsed() - taken.asked_at) * 1000)
-        message = task_message_of(assignment, deadline=now + left_ms, to=taken.to or "")
+        message = task_message_of(
+            assignment, deadline=now + left_ms, to=taken.to or "", default_timeout_ms=self._default_timeout_ms
+        )
         order = self._sealer.seal_task(message)
         body = encode_task_message(order, now=now)
         return OutboundTask(name=order.name, job=order.job_name, pool=taken.pool, body=body, to=taken.to)
