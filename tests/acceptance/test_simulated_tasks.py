@@ -1,18 +1,20 @@
 """Attempts, retries, losses, overlaps and dead letters in long histories: each ends with the checker."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.runs import MemoryRuns
-from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTasks
-from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, TaskId, TickStatus
-from gnomon.core.runs.admission import Admission, ReadyTask
+from gnomon.adapters.memory.tasks import MemoryAttempts, MemoryTaskDeadlines, MemoryTasks
+from gnomon.core.model import ENGINE, Overlap, Result, Run, RunId, RunStatus, Schedule, Task, TaskId, TickStatus
+from gnomon.core.runs.admission import Admission, AdmissionRequest, GateDecision, GateVerdict, ReadyTask
+from gnomon.core.runs.deadlines import OverdueEnd
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, TaskCompletion, complete_attempt
 from gnomon.core.runs.states import TERMINAL, TaskState
@@ -22,6 +24,7 @@ from gnomon.services.execution.worker import Worker
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
 from gnomon.testing.faults import FaultProbabilities
+from gnomon.testing.history import SimulationHistory
 from gnomon.testing.simulation import Simulation
 from support.defective_stores import StoreFactory, with_part, with_rules
 from support.effort import seed_batches, some_quick
@@ -107,6 +110,80 @@ async def test_without_faults_every_run_has_one_body() -> None:
     assert sorted(set(starts)) == sorted(starts)
     assert set(over) <= set(starts)
     assert {report.result for report in history.reports} == {Result.SUCCEEDED}
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+
+
+class ApprovalGate(OpenGate):
+    """Asks for approvals of one job, which nobody gives."""
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        return self.admit_now(request)
+
+    def admit_now(self, request: AdmissionRequest) -> GateDecision:
+        asks = request.waiting.run.workflow_id == "step"
+        return GateDecision(GateVerdict.ASK if asks else GateVerdict.ALLOW)
+
+
+async def history_with_deadlines(seed: int, *, store: StoreFactory = MemoryStore, hours: int = 2) -> SimulationHistory:
+    """Jobs with deadlines of the run or the step, among workers that die, freeze and take too long."""
+    clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
+    simulation = Simulation(store(clock.now), clock, seed=f"deadlines {seed}", chances=rough(), gate=ApprovalGate())
+    retry = RetryPolicy(max_attempts=4, initial_delay_ms=20_000, jitter=0.1)
+    for name, run_ms, step_ms, overlap in (
+        ("run", 45_000, None, "allow"),
+        ("step", None, 30_000, "skip"),
+        ("both", 200_000, 100_000, "queue"),
+        ("none", None, None, "allow"),
+    ):
+        step = Step(name=ONLY_STEP, function="work", retry=retry, deadline_ms=step_ms)
+        await simulation.define(Workflow(workflow_id=name, version=1, steps=(step,), deadline_ms=run_ms))
+        said = {"schedule_id": name, "schedule": "* * * * *", "workflow_id": name, "overlap": overlap}
+        await simulation.register(said)
+    simulation.workload.endings = {Result.SUCCEEDED: 6, Result.FAILED: 3, Result.SNOOZED: 1}
+    simulation.missing_function_probability = 0.3
+    simulation.add_node()
+    simulation.add_node()
+    return await simulation.run(hours * HOUR)
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 20))])
+async def test_no_history_with_deadlines_breaks_a_rule(seed: int) -> None:
+    history = await history_with_deadlines(seed)
+
+    timed_out = [task for task in history.tasks.values() if task.state is TaskState.TIMEOUT and task.deadline_at]
+    waited = [task for task in timed_out if task.task_id in history.deadline_ends]
+    assert check(history) == []
+    assert len(waited) > 50
+    assert len(timed_out) - len(waited) > 10
+
+
+class ForgottenDeadlines(MemoryTaskDeadlines):
+    """Finds no task past its deadline."""
+
+    async def next_end_at(self, *, grace_ms: int) -> int | None:
+        del grace_ms
+        return None
+
+
+class HastyDeadlines(MemoryTaskDeadlines):
+    """Ends tasks twenty seconds too early."""
+
+    def _ends(self, grace_ms: int) -> Iterator[tuple[int, Task]]:
+        return ((at - 20_000, task) for at, task in super()._ends(grace_ms))
+
+    def _end(self, one: OverdueEnd, now: int) -> bool:
+        return super()._end(one, now + 20_000)
+
+
+@pytest.mark.req("R-07")
+@pytest.mark.parametrize("part", [ForgottenDeadlines, HastyDeadlines])
+async def test_a_store_that_keeps_deadlines_wrongly_is_seen(part: type[MemoryTaskDeadlines]) -> None:
+    history = await history_with_deadlines(1, store=with_part("deadlines", part), hours=1)
+
+    assert "R-07" in {violation.rule for violation in check(history)}
 
 
 # ---- not vacuous ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from gnomon.core.model import Result, Run, RunId, Task, TaskId
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Delivery, RetryPolicy, Step, Workflow
 from gnomon.ports.tasks import AttemptRef
 from gnomon.testing.history import ExecutionObservation, GrantRecord, ReportRecord, SimulationHistory
@@ -30,6 +31,11 @@ class TaskHistory:
     def counted(self) -> list[ReportRecord]:
         """The reports that counted: one for each attempt that ended."""
         return [one for one in self.reports if one.counted]
+
+    @property
+    def by_deadline(self) -> bool:
+        """Whether its deadline ended it, as its note says."""
+        return self.task.state is TaskState.TIMEOUT and (self.task.note or "").startswith("its deadline passed at ")
 
     @property
     def step(self) -> Step | None:

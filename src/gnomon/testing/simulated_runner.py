@@ -114,19 +114,23 @@ class SimulatedRunner:
         """See Runner.start."""
         for one in assignments:
             self._running[one.task.task_id, one.task.fence] = one
+            left = self._left_ms(one)
+            if not left:
+                # It came too late: nothing starts.
+                self._end_after(0, one, Result.TIMED_OUT, past_deadline=True, began=False)
+                continue
             lasts = self._rng.choice(self._workload.durations)
             timeout = one.step.timeout_ms or self._default_timeout_ms
             endings = self._workload.endings
             [result] = self._rng.choices(list(endings), list(endings.values()))
             if result is Result.DENIED:
                 # Its worker refuses it: nothing starts.
-                self._end_after(0, one, result)
+                self._end_after(0, one, result, began=False)
                 continue
             self._observer.note(one, self._worker, starts=True)
             if result is Result.SNOOZED and one.workflow.delivery is Delivery.AT_MOST_ONCE:
                 # A task that may be started only once does not snooze.
                 result = Result.SUCCEEDED
-            left = self._left_ms(one)
             if lasts > min(timeout, left):
                 lasts, result = min(timeout, left), Result.TIMED_OUT
             self._end_after(lasts, one, result, past_deadline=left <= timeout)
@@ -136,22 +140,22 @@ class SimulatedRunner:
         at = one.task.deadline_at
         return _FOREVER_MS if at is None else max(0, at - self._observer.now())
 
-    def _end_after(self, ms: int, assignment: Assignment, result: Result, *, past_deadline: bool = False) -> None:
+    def _end_after(
+        self, ms: int, assignment: Assignment, result: Result, *, past_deadline: bool = False, began: bool = True
+    ) -> None:
         held = assignment.task.task_id, assignment.task.fence
 
         async def end() -> None:
             if self._running.get(held) is not assignment:
                 return
             if frozen := self._frozen_ms():
-                self._end_after(frozen, assignment, result, past_deadline=past_deadline)
+                self._end_after(frozen, assignment, result, past_deadline=past_deadline, began=began)
                 return
-            if result is not Result.DENIED and self._rng.random() < self._workload.crash_probability.get(
-                assignment.step.function, 0
-            ):
+            if began and self._rng.random() < self._workload.crash_probability.get(assignment.step.function, 0):
                 self._on_death()
                 return
             del self._running[held]
-            if result is not Result.DENIED:
+            if began:
                 self._observer.note(assignment, self._worker, starts=False, result=result)
             self._finished.append(Finished(assignment, self._outcome(result, past_deadline=past_deadline)))
             self._on_finished()

@@ -1,7 +1,7 @@
 """Check the execution of tasks: starts, retries, fencing, states, overlaps, cancellations and dead letters.
 
-The rules have the names of the guarantees: K4, K6 to K8, K11 to K15, S11, S12 and C-10. `check_dead_letters` and
-`check_overlaps` look at several tasks together, `check_work` at each task and at all of them.
+The rules have the names of guarantees and requirements: K4, K6 to K8, K11 to K15, S11, S12, C-10 and R-07.
+`check_dead_letters` and `check_overlaps` look at several tasks together, `check_work` at each task and at all of them.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
 
 def _wanted(case: TaskHistory) -> bool:
     """Whether the task must have a dead letter."""
-    if case.task.state is TaskState.DENIED:
+    if case.task.state is TaskState.DENIED or case.by_deadline:
         return True
     if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
         return False
@@ -177,6 +177,8 @@ _ROUTINGS, _LAUNCHES = 50, 3
 _AFTER_LOSS = RetryPolicy(initial_delay_ms=500, max_delay_ms=30_000)
 #: Within this time ready tasks are taken, ends are reported, and lost attempts are found.
 MAX_DELAY_MS = 200_000
+#: The longest wait of a task that no worker could take, and the longest snooze of the simulated functions.
+_LONGEST_ROUTING_DELAY_MS, _LONGEST_SNOOZE_MS = 30_500, 200_000
 #: Within this time a worker has reported an end in spite of any fault.
 _FAULT_WINDOW_MS = 1_200_000
 #: Within this time a worker without faults has stopped a cancelled attempt.
@@ -185,7 +187,7 @@ _RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: Ru
 
 
 def check_work(history: SimulationHistory) -> list[Violation]:
-    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12 and C-10."""
+    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12, C-10 and R-07."""
     evidence = HistoryIndex(history)
     found = [
         Violation("K3", "", f"a function ran for {seen.run_id}, which is not recorded")
@@ -215,6 +217,7 @@ def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     yield from _not_early(case, history)
     yield from _stopped(case, evidence)
     yield from _shown(case, evidence)
+    yield from _within_deadline(case, history)
 
 
 def _started(case: TaskHistory) -> Iterator[Finding]:
@@ -222,9 +225,14 @@ def _started(case: TaskHistory) -> Iterator[Finding]:
 
     Exceptions: the gate or a worker denied the task; no worker could run it, or its definition was missing, for all
     tries; or it was assigned only to workers that died or fell silent before the start. S12 limits how often that may
-    be.
+    be. R-07 limits the ends by deadlines.
     """
-    if not case.run.over or case.run.status is RunStatus.CANCELLED or case.task.state is TaskState.DENIED:
+    if (
+        case.by_deadline
+        or not case.run.over
+        or case.run.status is RunStatus.CANCELLED
+        or case.task.state is TaskState.DENIED
+    ):
         return
     if case.starts:
         return
@@ -287,7 +295,7 @@ def _outcome_is_the_last(case: TaskHistory) -> Iterator[Finding]:
     """K8: the final state of a task follows from its last attempt, unless it ended while it waited."""
     if case.task.fence != max((one.held[1] for one in case.grants), default=0):
         yield "K8", f"has the fencing token {case.task.fence}, with grants {case.grants}"
-    if case.task.state not in TERMINAL or not case.counted:
+    if case.task.state not in TERMINAL or not case.counted or case.by_deadline:
         return
     last = case.counted[-1]
     if last.after is not None and last.after.state not in TERMINAL:
@@ -305,6 +313,9 @@ def _reports_match_observations(case: TaskHistory, evidence: HistoryIndex) -> It
         if grant is not None and grant.worker != one.by:
             if one.result not in (Result.LOST, Result.NEVER_STARTED, Result.TIMED_OUT):
                 yield "K8", f"{one.by} reported {one.result} for an attempt at {grant.worker}"
+            continue
+        if end is None and one.result is Result.TIMED_OUT and case.by_deadline:
+            # It came to its worker after its deadline, and never began.
             continue
         matches = end is not None and end.moment < one.moment and end.result is one.result
         if not matches and one.result not in _UNOBSERVED:
@@ -377,6 +388,9 @@ def _retried(case: TaskHistory) -> Iterator[Finding]:
         if one.after is None or one.result not in (Result.FAILED, Result.TIMED_OUT, Result.LOST):
             continue
         again = one.after.state is TaskState.PENDING
+        last = one is case.counted[-1]
+        if not again and last and case.by_deadline:
+            continue
         if again != (_may_go_on(case, results) and not one.stopping):
             yield "S12", f"is {one.after.state} after {results} with {case.retry}"
         elif again and not _delayed_rightly(case, one, len(results)):
@@ -399,6 +413,54 @@ def _delayed_rightly(case: TaskHistory, ended: ReportRecord, number: int) -> boo
     delay = min(retry.initial_delay_ms * retry.multiplier ** (number - 1), retry.max_delay_ms)
     low, high = delay * (1 - retry.jitter), delay * (1 + retry.jitter) + retry.jitter_ms
     return ended.after is not None and low - 1 <= ended.after.available_at - ended.ended_at <= high + 1
+
+
+def _within_deadline(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
+    """R-07: a task has the deadline that its job and step give it, does not begin after it, and is over soon after.
+
+    No task ends by its deadline before that, unless its next attempt would begin after it.
+    """
+    task, at = case.task, case.task.deadline_at
+    if at != _deadline_of(case):
+        yield "R-07", f"has the deadline {at}, not {_deadline_of(case)}"
+    if at is None:
+        if case.by_deadline:
+            yield "R-07", "was ended by a deadline that it does not have"
+        return
+    if history.clock_set:
+        return
+    for start in case.starts:
+        if start.at >= at:
+            yield "R-07", f"attempt {start.fence} began {start.at - at} ms after its deadline"
+    if task.state not in TERMINAL and at + MAX_DELAY_MS < history.ended_at:
+        yield "R-07", f"is {task.state} long after its deadline {at}"
+    ended_at = history.deadline_ends.get(task.task_id)
+    if ended_at is not None and (ended_at < at or not case.by_deadline):
+        yield "R-07", f"is {task.state}, and was ended at {ended_at} by its deadline {at}"
+    if case.by_deadline and case.counted and ended_at is None:
+        yield from _cut_short_rightly(case, case.counted[-1], at)
+
+
+def _cut_short_rightly(case: TaskHistory, last: ReportRecord, at: int) -> Iterator[Finding]:
+    """R-07: the last attempt ended at the deadline, or left no time for the longest delay before another one."""
+    retry = case.retry or _AFTER_LOSS
+    longest = max(
+        retry.max_delay_ms * (1 + retry.jitter) + retry.jitter_ms, _LONGEST_ROUTING_DELAY_MS, _LONGEST_SNOOZE_MS
+    )
+    if last.ended_at + longest < at:
+        yield "R-07", f"was ended {at - last.ended_at} ms before its deadline, after {last.result}"
+
+
+def _deadline_of(case: TaskHistory) -> int | None:
+    """The deadline of the only step of a run, written down apart from the code that the stores use."""
+    if case.workflow is None or case.step is None:
+        return case.task.deadline_at
+    ends = []
+    if case.workflow.deadline_ms is not None:
+        ends.append(max(case.run.created_at, case.run.planned_at) + case.workflow.deadline_ms)
+    if case.step.deadline_ms is not None:
+        ends.append(max(case.task.created_at, case.run.planned_at) + case.step.deadline_ms)
+    return min(ends, default=None)
 
 
 def _not_early(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
