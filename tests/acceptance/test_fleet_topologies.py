@@ -36,6 +36,8 @@ jobs:
   - {name: once-broken, function: witness/flaky, delivery: at_most_once}
   - {name: to-cancel, function: witness/patient}
   - {name: too-long, function: witness/patient, timeout: 500ms}
+  - {name: limited, function: witness/patient, deadline: 4s, retry: {max_attempts: 5, initial_delay: 10ms}}
+  - {name: nowhere, function: witness/coroutine, pool: nowhere, deadline: 1s}
   - {name: shell, command: "echo done"}
   - {name: on-gpu, function: witness/coroutine, pool: gpu, priority: critical}
   - {name: in-europe, function: witness/coroutine, labels: {node.zone: eu}}
@@ -54,6 +56,9 @@ EXPECTED = {
     "once-broken": (RunStatus.FAILED, [[FAILED]], 1),
     "to-cancel": (RunStatus.CANCELLED, [[Result.CANCELLED]], 1),
     "too-long": (RunStatus.FAILED, [[Result.TIMED_OUT]], 1),
+    # Its worker ends it at the deadline of its run, and it is not tried again.
+    "limited": (RunStatus.FAILED, [[Result.TIMED_OUT]], 1),
+    "nowhere": (RunStatus.FAILED, [[]], 0),
     "shell": (RunStatus.COMPLETED, [ONE], 0),
     "on-gpu": (RunStatus.COMPLETED, [ONE], 1),
     "in-europe": (RunStatus.COMPLETED, [ONE], 1),
