@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ async def test_a_deadline_that_passes_while_no_scheduler_lives_is_kept_by_the_ne
 
     with up(url, "--jobs", str(file), environment=quick):
         for run_id in runs:
-            await wait_until(lambda run_id=run_id: over(run_id))
+            await wait_until(partial(over, run_id))
 
     ended = [run for run_id in runs if (run := await store.executions.find_run(run_id)) is not None]
     tasks = await store.history.tasks(ended)
