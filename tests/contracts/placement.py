@@ -478,6 +478,28 @@ class PlacementContract:
         left = await self.stats(store, NOON + 11_000)
         assert (left.unroutable, left.unroutable_since_at, left.scheduled) == (1, NOON + 5_000, 1)
 
+    @pytest.mark.req("R-19")
+    async def test_tasks_that_should_have_been_handled_are_counted_by_state(
+        self, store: Store, owner: Schedule, advance: Advance
+    ) -> None:
+        for name in "abcd":
+            run = new_requested_run(RunId(f"run_{name}"), owner, source=RunSource.API, now=NOON)
+            await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        tasks = [one.task for one in await store.tasks.waiting(NOON, limit=10)]
+        admitted = [admission(task, schedule_uid=owner.uid) for task in tasks[:3]]
+        await store.tasks.admit(admitted, now=NOON)
+        await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON)
+        await store.attempts.take("w1", limit=1, lease_ms=LEASE, now=NOON, begin=False)
+
+        async def stale(before: int) -> list[int]:
+            found = (await store.stats.read(NOON, overdue_before=NOON, max_jobs=0, stale_before=before)).stale
+            return [found[TaskState(name)] for name in ("PENDING", "SCHEDULED", "DISPATCHED", "RUNNING")]
+
+        assert await stale(NOON - 1) == [0, 0, 0, 0]
+        assert await stale(NOON) == [1, 1, 0, 0]
+        advance(LEASE + 1)
+        assert await stale(NOON) == [1, 1, 1, 1]
+
     @pytest.mark.req("H-15")
     async def test_a_task_that_was_handed_to_a_lost_worker_waits_for_another_from_its_next_try(
         self, store: Store, owner: Schedule

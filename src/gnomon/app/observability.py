@@ -116,6 +116,7 @@ class Observability:
             failures=observers.failures,
             tick_ms=settings.ticker.tick_ms,
             max_jobs=0 if server is None else settings.metrics.max_jobs * settings.metrics.enabled,
+            stale_ms=settings.reconciler.pending_ms,
             ticker=None if server is None else server.ticker,
             elector=None if server is None else server.elector,
             backoffs=backoffs,

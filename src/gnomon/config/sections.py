@@ -110,6 +110,9 @@ class ExecutionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_losses: int = 3
     #: How often routing may find no worker for a task before it fails.
     max_routings: int = 50
+    #: The delay before such a task is routed again, which doubles up to the longest one.
+    routing_backoff_ms: int = 1_000
+    max_routing_backoff_ms: int = 30_000
     #: How often the definition of a run may be missing before the run fails.
     max_launches: int = 3
     #: How many tasks the sub-runs of one run may have together, at all depths.
@@ -131,8 +134,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_concurrent: int = 5
     #: Whether it runs commands at all.
     commands: bool = True
-    #: How long its lease on an attempt lasts; it renews the lease after a third of that.
+    #: How long its lease on an attempt lasts, and how often it renews it in that time: after so many failures in a
+    #: row the lease has ended, and the worker stops the attempt.
     lease_ms: int = 30_000
+    renewals: int = 3
     #: The longest time between two polls for tasks; at least 5 s. Hints make it poll sooner.
     poll_secs: int = 10
     #: How long tasks may go on after a stop, before they are cancelled.
@@ -360,6 +365,13 @@ class NatsSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     ack_wait_ms: int = 0
     #: How long a report counts as being processed; 0 follows the time after which it is delivered again.
     in_flight_ms: int = 0
+    #: How soon a report is delivered again that another server is processing, that the store could not take, or that
+    #: could not be put away as unreadable.
+    busy_retry_ms: int = 500
+    store_retry_ms: int = 1_000
+    letter_retry_ms: int = 5_000
+    #: The longest pause after tasks could not be published; the first is 50 ms, and each is twice as long as the last.
+    publish_retry_ms: int = 2_000
 
 
 class RedisSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -103,6 +103,10 @@ METRICS: Mapping[str, Metric] = {
         _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
         _counter("policy_shadow_rulings", "Rulings of the shadow of the policy, by result.", "result"),
         _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
+        _histogram(
+            "job_lock_wait_seconds", "From a write about tasks to the transaction that carries it out.", buckets=_FINE
+        ),
+        _gauge("stale_jobs", "Tasks that the reconciler or the dispatcher should have handled.", "state", absent=True),
         _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),
         _gauge("tasks_ready_seconds", "Longest time that a due task has waited for a route or a worker.", absent=True),
         _gauge(

@@ -83,8 +83,17 @@ class AnnouncementObserver(Protocol):
         ...
 
 
+@runtime_checkable
+class WriteObserver(Protocol):
+    """Called once after each commit that moved tasks. A method never fails and never waits."""
+
+    def write_waited(self, ms: int) -> None:
+        """The write waited for so long, for other writers and for a connection, before its transaction began."""
+        ...
+
+
 #: An observer may implement any of these protocols.
-CommitObserver = RunObserver | ActivityObserver | AnnouncementObserver
+CommitObserver = RunObserver | ActivityObserver | AnnouncementObserver | WriteObserver
 
 
 class CommitJournal(RunObserver, ActivityObserver, Protocol):

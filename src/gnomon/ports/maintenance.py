@@ -12,6 +12,7 @@ from msgspec import Struct
 from gnomon.core.invariants import OrphanedAttempt, OverdueSchedule, RunCountCheck, StuckReason
 from gnomon.core.model import RunId, Schedule, ScheduleUid
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
+from gnomon.core.runs.states import TaskState
 
 #: A position in a walk through history: an instant, and the name of the last record seen there.
 RetentionPosition = tuple[int, str]
@@ -211,6 +212,8 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     unroutable: int = 0
     unroutable_since_at: int | None = None
     unroutable_reason: str = ""
+    #: By state, tasks that should have been handled: ready for long, or with an attempt whose lease has ended.
+    stale: Mapping[TaskState, int] = {}
     workers: int
     #: Shards whose leases have not expired, and the number of nodes that hold them.
     shards: int
@@ -233,8 +236,8 @@ class MarksAhead(Struct, frozen=True):
 class StoreStatsReader(Protocol):
     """Statistics of a store, read from its indexes."""
 
-    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
-        """The statistics, with at most `max_jobs` jobs in detail."""
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
+        """The statistics, with at most `max_jobs` jobs in detail. Tasks ready since `stale_before` are stale."""
         ...
 
     async def marks_ahead(self) -> MarksAhead:

@@ -47,8 +47,8 @@ class FakeStatsReader:
     async def marks_ahead(self) -> MarksAhead:
         return MarksAhead(0)
 
-    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
-        del now, overdue_before, max_jobs
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
+        del now, overdue_before, max_jobs, stale_before
         self.looks += 1
         await self.answers.wait()
         if isinstance(self.finds, Exception):

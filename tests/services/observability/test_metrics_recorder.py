@@ -1,15 +1,19 @@
 """The metrics of events and commits, beyond those that other tests compare with rows."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
+from gnomon.adapters.sql.connect import open_store
+from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan, run_record
 from gnomon.core.metrics import METRICS, OTHER_LABEL, MetricChanges, MetricKind
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.services.observability.metrics import BoundedLabels, Histogram, MetricsRecorder
+from support.sqlite_files import new_sqlite_file
 
 
 def a_run(number: int = 0) -> Run:
@@ -108,3 +112,24 @@ def test_every_counter_and_histogram_has_numbers_before_anything_has_happened() 
     for name, samples in shown.items():
         assert samples, name
         assert all(len(labels) == len(METRICS[name].labels) for labels in samples)
+
+
+@pytest.mark.req("R-19")
+async def test_the_time_for_which_a_write_about_tasks_waits_is_observed_once_for_each_commit(tmp_path: Path) -> None:
+    meter = MetricsRecorder(max_jobs=5)
+    file = tmp_path / "gnomon.db"
+    new_sqlite_file(file)
+    opened = await open_store(f"sqlite:///{file}")
+    store = opened.observed(observers=[meter])
+    schedule = minutely()
+    await store.schedules.add([schedule], actor="ada", tzdata="")
+    [waits] = meter.histograms["job_lock_wait_seconds"].values()
+    assert not sum(waits.counts), "this write is about no task"
+    await store.shards.claim("node", ttl_ms=10_000, limit=SHARDS)
+    terms = await store.shards.claim("node", ttl_ms=10_000, limit=SHARDS, by_force=True)
+
+    await store.ledger.decide([plan(schedule, now=NOON + 60_000)], now=NOON + 60_000, terms=terms)
+    await opened.close()
+
+    assert sum(waits.counts) == 1
+    assert 0 <= waits.sum < 60

@@ -48,8 +48,8 @@ class FakeStatsReader:
         self.looked_for: list[list[ScheduleUid]] = []
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
 
-    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
-        del now, overdue_before, max_jobs
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
+        del now, overdue_before, max_jobs, stale_before
         self._answer()
         return FOUND
 

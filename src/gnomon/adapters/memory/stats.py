@@ -6,7 +6,7 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.ledger.marks import is_mark_ahead
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, ScheduleUid, Task
-from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.maintenance import NEWEST_RUNS, JobStats, MarksAhead, StoreStats
 
@@ -18,7 +18,7 @@ class MemoryStoreStats:
         self._state = state
         self._rules = rules
 
-    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
         """See StoreStatsReader.read. There is no schema, so its number is 0."""
         state, store_at = self._state, self._state.now()
         fires = [one.next_fire_at for one in state.schedules.values() if one.next_fire_at is not None]
@@ -47,6 +47,7 @@ class MemoryStoreStats:
             unroutable=len(unroutable),
             unroutable_since_at=unroutable[0][0] if unroutable else None,
             unroutable_reason=unroutable[0][2] if unroutable else "",
+            stale=self._stale_tasks(store_at, stale_before),
             workers=sum(until > store_at for _, until in state.workers.values()),
             shards=len(holders),
             holders=len(set(holders)),
@@ -54,6 +55,15 @@ class MemoryStoreStats:
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
             job_stats=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
         )
+
+    def _stale_tasks(self, store_at: int, stale_before: int) -> Mapping[TaskState, int]:
+        found = dict.fromkeys((TaskState.PENDING, TaskState.SCHEDULED, *sorted(ASSIGNED)), 0)
+        for task in self._state.tasks.live.values():
+            if task.state in ASSIGNED:
+                found[task.state] += self._state.attempts[task.task_id, task.fence].lease_until <= store_at
+            elif task.state is TaskState.SCHEDULED or _is_ready(task):
+                found[task.state] += task.available_at <= stale_before
+        return found
 
     async def marks_ahead(self) -> MarksAhead:
         """See StoreStatsReader.marks_ahead."""
@@ -86,6 +96,10 @@ class MemoryStoreStats:
         """See StoreStatsReader.steps."""
         found = {run: [(t.step, t.state.value) for t in self._rules.tasks_of(run) if t.parent is None] for run in runs}
         return {run: steps for run, steps in found.items() if steps and [name for name, _ in steps] != [ONLY_STEP]}
+
+
+def _is_ready(task: Task) -> bool:
+    return task.state is TaskState.PENDING and task.wait_reason is WaitReason.READY
 
 
 def _is_due(task: Task, now: int) -> bool:

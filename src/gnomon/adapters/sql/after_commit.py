@@ -10,6 +10,7 @@ its own transaction, so that a commit is counted even if the process dies right 
 """
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from gnomon.ports.commit_observer import (
     CommitJournal,
     CommitObserver,
     RunObserver,
+    WriteObserver,
 )
 from gnomon.ports.coordination import HintCallback, HintTopic
 
@@ -39,7 +41,7 @@ _NOTICES = "gnomon.notices"
 class _Notices:
     """The notices of one transaction body."""
 
-    __slots__ = ("activity", "announced", "letters", "runs", "topics")
+    __slots__ = ("activity", "announced", "letters", "runs", "topics", "waited")
 
     def __init__(self) -> None:
         self.runs: list[RunNotice] = []
@@ -47,6 +49,8 @@ class _Notices:
         self.letters: list[LetterNotice] = []
         #: Whether announcements are to be sent.
         self.announced = False
+        #: Seconds from the request of the write to the beginning of its transaction.
+        self.waited = 0.0
         #: Ordered, each topic once.
         self.topics: dict[HintTopic, None] = {}
 
@@ -118,13 +122,16 @@ class AfterCommitTransactions:
         self._announcement_observers = [one for one in observers if isinstance(one, AnnouncementObserver)]
         self._run_observers = [one for one in observers if isinstance(one, RunObserver)]
         self._activity_observers = [one for one in observers if isinstance(one, ActivityObserver)]
+        self._write_observers = [one for one in observers if isinstance(one, WriteObserver)]
         self._hint = hint
 
     async def write(self, body: TransactionBody[T], *, apart: bool = False) -> T:
         """See Transactions.write."""
+        asked_at = perf_counter()
 
         def collecting(conn: sa.Connection) -> tuple[T, _Notices]:
             notices = _Notices()
+            notices.waited = perf_counter() - asked_at
             conn.info[_NOTICES] = notices
             try:
                 result = body(conn)
@@ -164,6 +171,11 @@ class AfterCommitTransactions:
         for observer in self._activity_observers:
             for notice in notices.activity:
                 notice(observer)
+        for write_observer in self._write_observers if notices.activity else ():
+            write_observer.write_waited(round(notices.waited * 1000))
+        self._deliver_rarer(notices)
+
+    def _deliver_rarer(self, notices: _Notices) -> None:
         for letter_observer in self._letter_observers:
             for letter_notice in notices.letters:
                 letter_notice(letter_observer)

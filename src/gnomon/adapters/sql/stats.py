@@ -11,6 +11,7 @@ from gnomon.adapters.sql.migrator import schema_numbers
 from gnomon.adapters.sql.rows import load_workflow
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import Overlap, RunId, ScheduleUid
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.maintenance import MAX_COUNTED_TASKS, NEWEST_RUNS, JobStats, MarksAhead, StoreStats
 
@@ -44,6 +45,18 @@ def _count_rows(table: sa.Table, condition: str) -> sa.Select[int]:
 
 _COUNT_SCHEDULED, _COUNT_UNROUTABLE = (
     _count_rows(schema.task, condition) for condition in (schema.SCHEDULED, schema.UNROUTABLE)
+)
+#: The states in which a task can be stale.
+_STALE_STATES = (TaskState.PENDING, TaskState.SCHEDULED, TaskState.DISPATCHED, TaskState.RUNNING)
+_COUNT_READY_SINCE, _COUNT_SCHEDULED_SINCE = (
+    _count_rows(schema.task, f"{condition} AND available_at <= :before")
+    for condition in (f"{schema.WAITS} AND wait_reason = 'ready'", schema.SCHEDULED)
+)
+_COUNT_LAPSED = (
+    sa.select(schema.task.c.state, sa.func.count())
+    .join_from(schema.attempt, schema.task, schema.task.c.task_id == schema.attempt.c.task_id)
+    .where(sa.text(f"attempt.{schema.OPEN}"), schema.attempt.c.lease_until <= sa.bindparam("now"))
+    .group_by(schema.task.c.state)
 )
 _COUNT_TO_ANNOUNCE = _count_rows(schema.announcement, schema.TO_ANNOUNCE)
 _WORKERS = sa.select(sa.func.count()).where(schema.worker.c.seen_until > sa.bindparam("now"))
@@ -89,10 +102,12 @@ class SqlStoreStats:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def read(self, now: int, *, overdue_before: int, max_jobs: int) -> StoreStats:
+    async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
         """See StoreStatsReader.read."""
         engine = self._transactions
-        return await engine.read(lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, max_jobs))
+        return await engine.read(
+            lambda conn: read_stats(conn, now, engine.now(conn), overdue_before, max_jobs, stale_before)
+        )
 
     async def marks_ahead(self) -> MarksAhead:
         """See StoreStatsReader.marks_ahead."""
@@ -118,7 +133,9 @@ def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:
     return bulk.fetch_rows(conn, _STEPS, list(runs))
 
 
-def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int, max_jobs: int) -> StoreStats:
+def read_stats(
+    conn: sa.Connection, now: int, store_at: int, overdue_before: int, max_jobs: int, stale_before: int = 0
+) -> StoreStats:
     """See StoreStatsReader.read."""
     due, oldest_due_at = conn.execute(_DUE, {"now": now}).one()
     shards, holders = conn.execute(_SHARDS, {"now": store_at}).one()
@@ -137,6 +154,7 @@ def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int
         unroutable=0 if unroutable_since is None else conn.scalar(_COUNT_UNROUTABLE) or 0,
         unroutable_since_at=unroutable_since,
         unroutable_reason=reason or "",
+        stale=_stale_tasks(conn, store_at, stale_before, scheduled_at=scheduled_at),
         workers=conn.scalar(_WORKERS, {"now": store_at}) or 0,
         shards=shards,
         holders=holders,
@@ -146,6 +164,20 @@ def read_stats(conn: sa.Connection, now: int, store_at: int, overdue_before: int
         if max_jobs
         else (),
     )
+
+
+def _stale_tasks(
+    conn: sa.Connection, store_at: int, stale_before: int, *, scheduled_at: int | None
+) -> Mapping[TaskState, int]:
+    """The stale tasks by state. `scheduled_at` is the time of the oldest SCHEDULED one."""
+    found = dict.fromkeys(_STALE_STATES, 0)
+    found[TaskState.PENDING] = conn.scalar(_COUNT_READY_SINCE, {"before": stale_before}) or 0
+    if scheduled_at is not None and scheduled_at <= stale_before:
+        found[TaskState.SCHEDULED] = conn.scalar(_COUNT_SCHEDULED_SINCE, {"before": stale_before}) or 0
+    for state, count in conn.execute(_COUNT_LAPSED, {"now": store_at}):
+        if state in found:
+            found[TaskState(state)] = count
+    return found
 
 
 def _job_stats(conn: sa.Connection, row: sa.Row[*tuple[Any, ...]]) -> JobStats:

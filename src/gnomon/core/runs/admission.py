@@ -24,7 +24,7 @@ from gnomon.core.policy.ruling import (
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
-from gnomon.core.runs.retry import routing_delay_ms, share_of
+from gnomon.core.runs.retry import share_of
 from gnomon.core.runs.rollback import COMPENSATION_FAILED, is_compensation
 from gnomon.core.runs.routing import Placement, Unroutable
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
@@ -499,7 +499,9 @@ def launch_failed_admission(
 
     `workflow` is that of its run, if that can be loaded; if not, the run fails with the task.
     """
-    made = _retry_or_fail(waiting, f"launch_failed: {reason}", now, most=limits.launches, letter="launch_failed")
+    made = _retry_or_fail(
+        waiting, f"launch_failed: {reason}", now, limits, most=limits.launches, letter="launch_failed"
+    )
     return made if workflow is None else replace(made, **_workflow_fields(workflow))
 
 
@@ -508,15 +510,17 @@ def _unroutable_admission(waiting: ReadyTask, why: Unroutable, now: int, limits:
         # Tasks over a tenant's limit wait; they never fail.
         later = now + why.after_ms
         return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, note=str(why))
-    made = _retry_or_fail(waiting, str(why), now, most=limits.routings, letter=why.code.value)
+    made = _retry_or_fail(waiting, str(why), now, limits, most=limits.routings, letter=why.code.value)
     return made if made.over else replace(made, unroutable_since=now)
 
 
-def _retry_or_fail(waiting: ReadyTask, reason: str, now: int, *, most: int, letter: str) -> Admission:
+def _retry_or_fail(
+    waiting: ReadyTask, reason: str, now: int, limits: GiveUpLimits, *, most: int, letter: str
+) -> Admission:
     tries = waiting.task.routings + 1
     if tries >= most:
         return _admission(waiting, TaskState.FAILED, now, routings=tries, note=reason, dead_letter=letter)
-    later = now + routing_delay_ms(tries - 1, share_of(waiting.task.task_id, tries))
+    later = now + limits.routing_delay_ms(tries - 1, share_of(waiting.task.task_id, tries))
     return _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.ROUTE, routings=tries, note=reason)
 
 

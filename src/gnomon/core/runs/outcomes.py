@@ -28,7 +28,13 @@ from gnomon.core.model import (
 )
 from gnomon.core.named_breakers import BreakerUse
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
-from gnomon.core.runs.retry import delay_ms, routing_delay_ms, share_of
+from gnomon.core.runs.retry import (
+    LONGEST_ROUTING_BACKOFF_MS,
+    ROUTING_BACKOFF_MS,
+    delay_ms,
+    routing_delay_ms,
+    share_of,
+)
 from gnomon.core.runs.rollback import COMPENSATION_FAILED, compensation_record, is_compensation
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.task_breakers import breaker_use
@@ -53,6 +59,14 @@ class GiveUpLimits(Struct, frozen=True, kw_only=True):
     routings: int = 50
     #: The number of times that the definition of a run was not found.
     launches: int = 3
+    #: The delay before a task is routed again after the first time, which doubles up to the longest one.
+    routing_backoff_ms: int = ROUTING_BACKOFF_MS
+    max_routing_backoff_ms: int = LONGEST_ROUTING_BACKOFF_MS
+
+    def routing_delay_ms(self, tries: int, share: float) -> int:
+        """The delay after so many tries to route a task; see retry.routing_delay_ms."""
+        first, longest = self.routing_backoff_ms, self.max_routing_backoff_ms
+        return routing_delay_ms(tries, share, first_ms=first, longest_ms=longest)
 
 
 class Assignment(Struct, frozen=True, kw_only=True, gc=False):
@@ -312,11 +326,11 @@ def _interrupted(held: Assignment) -> _NextState:
 
 def _never_started(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
     if outcome.waited_for_slot:
-        return _NextState(TaskState.PENDING, WaitReason.RETRY, routing_delay_ms(0, _share(held)))
+        return _NextState(TaskState.PENDING, WaitReason.RETRY, limits.routing_delay_ms(0, _share(held)))
     tries = held.task.routings + 1
     if tries >= limits.routings:
         return _NextState(TaskState.FAILED, dead_letter="dispatch_failed")
-    return _NextState(TaskState.PENDING, WaitReason.ROUTE, routing_delay_ms(tries - 1, _share(held)))
+    return _NextState(TaskState.PENDING, WaitReason.ROUTE, limits.routing_delay_ms(tries - 1, _share(held)))
 
 
 def _share(held: Assignment) -> float:

@@ -23,9 +23,15 @@ def share_of(task_id: str, attempt: int) -> float:
     return hash_fraction(sha256(f"{task_id}:{attempt}".encode()).digest())
 
 
-def routing_delay_ms(tries: int, share: float) -> int:
+#: The delay before the second routing of a task, and the longest one.
+ROUTING_BACKOFF_MS, LONGEST_ROUTING_BACKOFF_MS = 1_000, 30_000
+
+
+def routing_delay_ms(
+    tries: int, share: float, *, first_ms: int = ROUTING_BACKOFF_MS, longest_ms: int = LONGEST_ROUTING_BACKOFF_MS
+) -> int:
     """The delay before a task that no worker could take is routed again, after so many tries.
 
     `share` is from [0, 1), and the jitter from [0, 500) ms.
     """
-    return min(1000 * (1 << min(tries, 10)) + int(500 * share), 30_000)
+    return min(first_ms * (1 << min(tries, 10)) + int(500 * share), longest_ms)

@@ -450,4 +450,10 @@ def _takes_long(step: Step, size: int) -> bool:
 
 def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:
     """How often to retry failures that are not the job's own."""
-    return GiveUpLimits(losses=settings.max_losses, routings=settings.max_routings, launches=settings.max_launches)
+    return GiveUpLimits(
+        losses=settings.max_losses,
+        routings=settings.max_routings,
+        launches=settings.max_launches,
+        routing_backoff_ms=settings.routing_backoff_ms,
+        max_routing_backoff_ms=settings.max_routing_backoff_ms,
+    )

@@ -40,8 +40,6 @@ from gnomon.services.loop import Backoff
 
 #: A task that was taken, and when the worker asked for it.
 _TakenAt = tuple[ReadyTask, float]
-#: How often a lease is renewed in the time that it lasts.
-_RENEWALS = 3
 #: The longest and the shortest time between two checks of whether the lease still holds.
 _WATCH_SECONDS, _LEAST_WATCH_SECONDS = 1.0, 0.05
 #: How often a worker compares its load with that of the others, and from which change of its score it tells them.
@@ -336,7 +334,7 @@ class Worker:
     # ---- being alive -------------------------------------------------------------------------
 
     def _renewal_due_in(self) -> float:
-        every = self._settings.lease_ms / _RENEWALS / 1000
+        every = self._settings.lease_ms / self._settings.renewals / 1000
         return max(0.0, self._renewed_at + every - self._clock.elapsed())
 
     async def _renew_leases(self) -> None:

@@ -28,6 +28,7 @@ from gnomon.core.health import (
     update_stall,
 )
 from gnomon.core.ids import SHARDS
+from gnomon.core.model import MINUTE_MS
 from gnomon.errors import Unavailable
 from gnomon.ports.maintenance import MarksAhead, StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
@@ -192,6 +193,7 @@ class HealthMonitor:
         failures: StepFailures,
         tick_ms: int,
         max_jobs: int,
+        stale_ms: int = 2 * MINUTE_MS,
         ticker: Ticker | None = None,
         elector: Elector | None = None,
         backoffs: Callable[[], Mapping[str, Backoff]] = dict,
@@ -207,6 +209,7 @@ class HealthMonitor:
         `link` is the status of the connection to servers, for a worker that has no store but them.
         """
         self._stats_reader = stats_reader
+        self._stale_ms = stale_ms
         self._clock = clock
         self._limit_ms = ledger_stall_limit_ms(tick_ms)
         self._max_jobs = max_jobs
@@ -257,7 +260,12 @@ class HealthMonitor:
             return
         now = self._clock.now()
         try:
-            asked = self._stats_reader.read(now, overdue_before=now - self._limit_ms, max_jobs=self._max_jobs)
+            asked = self._stats_reader.read(
+                now,
+                overdue_before=now - self._limit_ms,
+                max_jobs=self._max_jobs,
+                stale_before=now - self._stale_ms,
+            )
             self.stats = await asyncio.wait_for(asked, _TIMEOUT_SECONDS)
         except TimeoutError:
             self.stats, self._store = (

@@ -163,6 +163,10 @@ class MetricsRecorder(CommitMetrics):
             spread = spreads[labels] = Histogram(METRICS[name].buckets)
         spread.add(max(0, ms) / 1000)
 
+    def write_waited(self, ms: int) -> None:
+        """See WriteObserver.write_waited."""
+        self.observe("job_lock_wait_seconds", ms)
+
     def succeeded(self, job: str, at: int) -> None:
         """See CommitMetrics.succeeded."""
         self.successes[job] = max(at, self.successes.get(job, at))
@@ -344,6 +348,7 @@ class MetricsSnapshot:
             "schedules_due": {(): stats.due},
             "oldest_due_seconds": {(): _seconds_since(stats.oldest_due_at, now)},
             "tasks_ready_seconds": {(): _seconds_since(stats.ready_since_at, now)},
+            "stale_jobs": {(state.value,): count for state, count in stats.stale.items()},
             "tasks_waiting": {("worker",): stats.scheduled, ("route",): stats.unroutable},
             "workers_alive": {(): stats.workers},
             "dead_letters_unresolved": {(): stats.unresolved},

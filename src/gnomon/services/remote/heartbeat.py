@@ -16,8 +16,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 from gnomon.services.loop import Backoff
 
-#: How often a lease is renewed in the time that it lasts, and how often to ask for cancellations.
-_RENEWALS = 3
+#: How often to ask for cancellations.
 _HEARTBEAT_SECONDS = 1.0
 _MAX_RECENT = 2000
 _REPLY_DECODER = msgspec.json.Decoder(HeartbeatReply)
@@ -46,6 +45,7 @@ class HeartbeatSender:
         events: Events,
         *,
         lease_ms: int,
+        renewals: int,
         card: Callable[[], WorkerInfo],
         in_hand: Callable[[], Mapping[AttemptRef, InboundMessage]],
         hooks: HeartbeatHooks,
@@ -58,6 +58,8 @@ class HeartbeatSender:
         self._in_hand = in_hand
         #: The lease time of the server that answered last; until then, that of the worker's settings.
         self.lease_ms = lease_ms
+        #: How often a lease is renewed in the time that it lasts.
+        self._renewals = renewals
         #: The newest attempts that were reported since the last renewal. A server may not have written them yet, and
         #: they must not count as lost. Older ones are surely written; all of them would not fit into a message.
         self._recently_reported: deque[AttemptRef] = deque(maxlen=_MAX_RECENT)
@@ -83,7 +85,7 @@ class HeartbeatSender:
         With `at_once` the leases are renewed now, although it is not time yet.
         """
         elapsed = self._clock.elapsed()
-        every = self.lease_ms / 1000 / _RENEWALS
+        every = self.lease_ms / 1000 / self._renewals
         # While others have its tasks, it tells its load more often.
         renews = at_once or elapsed - self._renewed_at >= (min(every, _HEARTBEAT_SECONDS) if self.relieved else every)
         if not renews and not self._in_hand():

@@ -161,6 +161,7 @@ class RemoteWorker:
             self._clock,
             self._events,
             lease_ms=self._settings.lease_ms,
+            renewals=self._settings.renewals,
             card=self._card,
             in_hand=self._in_hand,
             hooks=HeartbeatHooks(

@@ -95,15 +95,10 @@ _READ_AHEAD = 500
 _MAX_REPORTS_PER_WRITE = 1000
 #: After how many ends other coroutines run, such as API requests.
 _YIELD_EVERY = 25
-#: How soon reports are delivered again that could not be written, or dead-lettered.
-_AGAIN_MS = 1_000
 #: How soon reports are delivered again that were read ahead, but are too many to wait here.
 _EXCESS_AGAIN_MS = 2_000
-_PUT_AWAY_AGAIN_MS = 5_000
 #: The gate has at most this part of a lease to decide about an output.
 _GATE_LEASE_SHARE = 4
-#: How often the lease of an attempt is renewed in the time that it lasts, while its output waits for the gate.
-_RENEWALS = 3
 #: The longest time between two looks at the answers of the gate.
 _IDLE_SECONDS = 10.0
 #: How many registrations are remembered, so that only changes are announced. Every start of a process is a new worker.
@@ -162,10 +157,11 @@ class ResultConsumer:
         self._clock = clock
         #: Workers cause these events: without a limit, one could fill the log.
         self._refusals = ThrottledEvents(events, clock)
-        self._lease_ms = settings.worker.lease_ms
+        self._lease_ms, self._renewals = settings.worker.lease_ms, settings.worker.renewals
+        self._nats = settings.nats
         self._in_flight_ms = _in_flight_ms(settings)
         #: After so many deliveries no server can still be processing a message.
-        self._most_in_flight_tries = self._in_flight_ms // _AGAIN_MS + 2
+        self._most_in_flight_tries = self._in_flight_ms // settings.nats.busy_retry_ms + 2
         self._limits = give_up_limits(settings.execution)
         self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._publisher = publisher
@@ -193,7 +189,7 @@ class ResultConsumer:
                 await self._process(await self._deduplicate(batch))
         except Unavailable as error:
             with suppress(Unavailable):
-                await self._queue.redeliver_later([one for one, _ in readable], after_ms=_AGAIN_MS)
+                await self._queue.redeliver_later([one for one, _ in readable], after_ms=self._nats.store_retry_ms)
             return self.backoff.failed(error)
         self.backoff.worked()
         return 0.0
@@ -221,7 +217,7 @@ class ResultConsumer:
         try:
             await self._queue.dead_letter_message(one, reason=reason)
         except Unavailable:
-            await self._queue.redeliver_later([one], after_ms=_PUT_AWAY_AGAIN_MS)
+            await self._queue.redeliver_later([one], after_ms=self._nats.letter_retry_ms)
 
     async def _deduplicate(self, messages: Sequence[_Message]) -> list[_Message]:
         """The messages that no server has processed or is processing.
@@ -237,7 +233,7 @@ class ResultConsumer:
         overdue = [one for one in known[DedupState.IN_FLIGHT] if one[0].tries > self._most_in_flight_tries]
         await self._queue.acknowledge([one for one, _ in _without(known[DedupState.PROCESSED], unwritten)])
         waiting = [one for one, _ in _without(known[DedupState.IN_FLIGHT], overdue)]
-        await self._queue.redeliver_later(waiting, after_ms=_AGAIN_MS)
+        await self._queue.redeliver_later(waiting, after_ms=self._nats.busy_retry_ms)
         if unwritten or overdue:
             self._refusals.emit("dedup_contradicted", processed=len(unwritten), in_flight=len(overdue))
         return [*known[DedupState.NEW], *unwritten, *overdue]
@@ -304,7 +300,7 @@ class ResultConsumer:
         """
         if not self._unreleased:
             return _IDLE_SECONDS
-        due_in = self._renewed_at + self._lease_ms / _RENEWALS / 1000 - self._clock.elapsed()
+        due_in = self._renewed_at + self._lease_ms / self._renewals / 1000 - self._clock.elapsed()
         if due_in > 0:
             return due_in
         self._renewed_at = self._clock.elapsed()
@@ -313,7 +309,7 @@ class ResultConsumer:
             held[envelope.data.worker] |= attempts
         for worker, attempts in held.items():
             await self._store.attempts.renew(worker, attempts, lease_ms=self._lease_ms)
-        return self._lease_ms / _RENEWALS / 1000
+        return self._lease_ms / self._renewals / 1000
 
     async def _write_released(self, released: Sequence[tuple[Finished, AttemptOutcome]]) -> None:
         known = {attempt_ref(one): one.assignment for one, _ in released}
@@ -357,7 +353,7 @@ class ResultConsumer:
         if one.tries >= _MAX_DELIVERIES:
             await self._dead_letter(one, f"{_MAX_DELIVERIES} times: {error!r}")
         else:
-            await self._queue.redeliver_later([one], after_ms=_PUT_AWAY_AGAIN_MS)
+            await self._queue.redeliver_later([one], after_ms=self._nats.letter_retry_ms)
 
     # ---- starts and ends ---------------------------------------------------------------------
 

@@ -183,7 +183,7 @@ class TaskPublisher:
         self._emptied_at, self._along, self._passed_over = float("-inf"), False, False
         #: Set when there may be tasks to take, or free slots.
         self.wake = asyncio.Event()
-        self.backoff = Backoff(events, component_names.TASK_PUBLISHER)
+        self.backoff = Backoff(events, component_names.TASK_PUBLISHER, longest=settings.nats.publish_retry_ms / 1000)
 
     def record_returned(self, ended: Collection[AttemptRef]) -> None:
         """Free the slots of attempts that workers have reported, and forget them."""

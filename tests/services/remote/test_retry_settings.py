@@ -1,0 +1,57 @@
+"""The pauses before reports and tasks are sent again over the bus are settings."""
+
+import pytest
+
+from gnomon.core.model import RunStatus
+from gnomon.errors import BusUnavailable, StoreUnavailable
+from support.fleet_harness import FleetHarness
+
+pytestmark = pytest.mark.req("R-20")
+
+
+@pytest.mark.parametrize("pause_ms", [1_000, 250])
+async def test_a_report_that_the_store_could_not_take_comes_again_after_the_pause(
+    pause_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FleetHarness(flags={"nats.store_retry_ms": pause_ms})
+    await fleet.open()
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("away")
+
+    run = await fleet.run(await fleet.job())
+    await fleet.run_cycle()
+    fleet.remote_runner.end_all()
+    await fleet.remote_worker.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(fleet.store.attempts, "report", away)
+        await fleet.consumer.step()
+    states = []
+    for ms in (pause_ms - 1, 1):
+        fleet.clock.advance(ms)
+        await fleet.collect_reports()
+        states.append((await fleet.now(run)).status)
+
+    assert states == [RunStatus.RUNNING, RunStatus.COMPLETED]
+
+
+@pytest.mark.parametrize("longest_ms", [2_000, 200])
+async def test_the_pauses_after_failed_publishes_grow_up_to_the_setting(
+    longest_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FleetHarness(flags={"nats.publish_retry_ms": longest_ms})
+    await fleet.open()
+
+    async def away(*_: object, **__: object) -> None:
+        raise BusUnavailable("away")
+
+    monkeypatch.setattr(fleet.store.attempts, "take", away)
+    await fleet.run(await fleet.job())
+    pauses = []
+    for _ in range(9):
+        while not await fleet.dispatcher.step():
+            pass
+        fleet.publisher.tasks_admitted()
+        pauses.append(await fleet.publisher.step())
+
+    assert max(pauses) == longest_ms / 1000
