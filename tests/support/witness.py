@@ -44,6 +44,13 @@ def one_step(ctx: gnomon.Context, name: str) -> str:
     return name
 
 
+@gnomon.function("witness/gives-up")
+def gives_up(ctx: gnomon.Context, name: str) -> None:
+    """A step that fails for good."""
+    _append_line("start", ctx, name)
+    raise gnomon.GiveUp("it cannot be done")
+
+
 @gnomon.function("witness/flaky")
 def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
     """Fails so often before it succeeds."""

@@ -1,0 +1,90 @@
+"""Real processes killed in the middle of rollbacks: they go on with the step that is to be undone next."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gnomon.adapters.sql.connect import open_sqlite
+from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.model import Result, RunStatus
+from gnomon.core.runs.rollback import RollbackStatus
+from support.effort import EFFORT
+from support.fleet_processes import all_runs, launch, wait_until_all_over
+from support.gnomon_processes import up
+from support.sqlite_files import new_sqlite_file
+from support.witness import read_witness
+
+JOBS = """
+jobs:
+  - name: trip
+    overlap: allow
+    dag:
+      - step: flight
+        function: witness/step
+        input: {name: flight}
+        compensate: {function: witness/step, input: {name: no-flight}}
+      - step: hotel
+        function: witness/step
+        depends_on: [flight]
+        input: {name: hotel}
+        compensate: {function: witness/step, input: {name: no-hotel}}
+      - step: car
+        function: witness/step
+        depends_on: [hotel]
+        input: {name: car}
+        compensate: {function: witness/step, input: {name: no-car}}
+      - {step: pay, function: witness/gives-up, depends_on: [car], input: {name: pay}}
+"""
+ORDER = ["flight", "hotel", "car", "pay", "no-car", "no-hotel", "no-flight"]
+RUNS = 80
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    store = await open_sqlite(str(new_sqlite_file(tmp_path / "gnomon.db")))
+    yield store
+    await store.close()
+
+
+@pytest.mark.req("R-09")
+@pytest.mark.guarantee("S13")
+@pytest.mark.timeout(180)
+async def test_kill_9_in_the_middle_of_rollbacks_undoes_every_step_once_and_in_order(
+    tmp_path: Path, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, witness, file = tmp_path / "gnomon.db", tmp_path / "witness", tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    monkeypatch.setenv("GNOMON_WITNESS", str(witness))
+    # However often what a killed process had in hand is lost with it, it is tried again.
+    monkeypatch.setenv("GNOMON_EXECUTION__MAX_LOSSES", "100")
+    rng = random.Random("killed rollbacks")
+    with up(database, "--jobs", str(file)) as first:
+        first.kill()
+    await launch(store, "trip", RUNS)
+    for _ in range(3 * EFFORT):
+        with up(database, "--jobs", str(file)) as victim:
+            await asyncio.sleep(rng.uniform(0.05, 0.6))  # the moment of death must be any
+            victim.kill()
+    with up(database, "--jobs", str(file)) as last:
+        await wait_until_all_over(store)
+        assert last.terminate() == 0
+
+    runs = await all_runs(store)
+    assert {(run.status, run.rollback) for run in runs} == {(RunStatus.FAILED, RollbackStatus.COMPLETE)}
+    tasks = await store.history.tasks(runs)
+    assert len(tasks) == RUNS * len(ORDER)
+    attempts = defaultdict(list)
+    for attempt in await store.executions.attempts([task.task_id for task in tasks]):
+        attempts[attempt.task_id].append(attempt.result)
+    undone = [task for task in tasks if task.step.startswith("compensate:")]
+    assert all(attempts[task.task_id].count(Result.SUCCEEDED) == 1 for task in undone)
+    assert sum(results.count(Result.LOST) for results in attempts.values()) > 0
+    begun: dict[str, list[str]] = defaultdict(list)
+    for what, name, run, *_ in read_witness(witness):
+        if what == "start" and name not in begun[run]:
+            begun[run].append(name)
+    assert all(names == ORDER for names in begun.values())
