@@ -69,6 +69,10 @@ class ActivityObserver(Protocol):
         """A task of each of these jobs left a dead letter."""
         ...
 
+    def rolled_back(self, runs: int, unreadable: int) -> None:
+        """So many runs are rolled back from now on, and so many compensations are not the recorded ones."""
+        ...
+
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """Of the runs that ended, these may have had several steps."""
         ...

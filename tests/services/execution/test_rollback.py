@@ -1,11 +1,14 @@
 """A run that is rolled back: its successes are undone one after the other, the last one first."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
+from contracts.store import NOON
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DeadLetter, Result, Run, RunId, RunStatus
@@ -13,7 +16,10 @@ from gnomon.core.runs.launch import CancelOutcome
 from gnomon.core.runs.rollback import RollbackCause, RollbackOutcome, RollbackStatus
 from gnomon.core.runs.workflow import Step
 from gnomon.ports.audit import AuditQuery
+from gnomon.services.observability.metrics import MetricsRecorder
+from gnomon.testing.clock import VirtualClock
 from support.graph_runs import HarnessFactory, ScriptedGraphRun, acted, step
+from support.sqlite_files import open_new_sqlite
 
 pytestmark = [pytest.mark.usefixtures("any_gate"), pytest.mark.req("R-09")]
 
@@ -278,3 +284,51 @@ def test_a_compensation_is_urgent_and_says_what_it_is() -> None:
     refund = workflow.step("compensate:b")
     assert refund is not None
     assert refund.input["env"] == {"saga_compensation": "true", "saga_workflow_id": "trip"}
+
+
+@pytest.mark.req("R-19")
+async def test_rollbacks_and_compensations_are_counted(tmp_path: Path) -> None:
+    clock, meter = VirtualClock(NOON), MetricsRecorder(max_jobs=10)
+    store = await open_new_sqlite(tmp_path / "gnomon.db", now=clock.now)
+    play = await booked(HarnessFactory(store.observed(observers=[meter]), clock))
+    await play.end("pay", Result.GAVE_UP)
+    await play.end("compensate:car", Result.FAILED)
+    await undone(play)
+    await rolled_back(play)
+    await undone(play)
+
+    counted = {name: sum(values.values()) for name, values in meter.counters.items() if name.startswith("saga_")}
+    assert counted == {
+        "saga_recorded": 3,
+        "saga_rollback_triggered": 2,
+        "saga_compensation_dispatched": 4,
+        "saga_compensation_failed": 1,
+        "saga_unmarshal_error": 0,
+    }
+    await store.close()
+
+
+@pytest.mark.req("R-19")
+async def test_a_compensation_that_was_changed_in_the_database_does_not_run(tmp_path: Path) -> None:
+    clock, meter = VirtualClock(NOON), MetricsRecorder(max_jobs=10)
+    store = await open_new_sqlite(tmp_path / "gnomon.db", now=clock.now)
+    backend = HarnessFactory(store.observed(observers=[meter]), clock)
+    play = await acted(backend, *BOOKING)
+    await play.end("flight")
+    [hotel] = play.harness.runner.started
+    play.harness.runner.end(hotel)
+    await play.harness.worker.step()
+    query = sa.text("UPDATE workflow SET definition = replace(definition, 'compensate:hotel\",\"', :changed)")
+    changed = 'compensate:hotel","capability":"other","'
+    await store.transactions.write(lambda conn: conn.execute(query, {"changed": changed}))
+    # Another process goes on: it reads the definition that is in the database now.
+    play = ScriptedGraphRun(backend.harness(), play.run)
+    await play.harness.run_until_idle()
+    await play.end("car")
+    await play.end("pay", Result.GAVE_UP)
+
+    assert await undone(play) == ["compensate:car", "compensate:flight"]
+    assert (await run_of(play)).rollback is RollbackStatus.INCOMPLETE
+    assert [(one.step, one.reason) for one in await letters_of(play)] == [("compensate:hotel", "saga_unmarshal_failed")]
+    assert sum(meter.counters["saga_unmarshal_error"].values()) == 1
+    await store.close()

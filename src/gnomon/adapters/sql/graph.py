@@ -257,6 +257,10 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
             for task in after.unreadable
         ],
     )
+    begun = sum(after.rollback is RollbackStatus.RUNNING for _, after in moved)
+    unreadable = sum(len(after.unreadable) for _, after in moved)
+    if begun or unreadable:
+        notify_activity(conn, lambda observer: observer.rolled_back(begun, unreadable))
     for of, after in moved:
         if after.rollback is RollbackStatus.COMPLETE and after.rollback_number > 1:
             names = dead_letters.of_compensations(conn, of.run.run_id)

@@ -124,5 +124,8 @@ class CommitChanges:
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """See ActivityObserver.dead_lettered."""
 
+    def rolled_back(self, runs: int, unreadable: int) -> None:
+        """See ActivityObserver.rolled_back."""
+
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See ActivityObserver.graph_runs_ended."""

@@ -18,7 +18,8 @@ from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, 
 from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
-from gnomon.core.runs.states import WaitReason
+from gnomon.core.runs.rollback import is_compensation
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.commit_observer import DeniedTask, FinishedRun
 
 _ENCODER = msgspec.json.Encoder()
@@ -82,6 +83,8 @@ class CommitMetrics(ABC):
         for one in tasks:
             self.add("jobs_dispatched", self._job(one.run))
             self.observe("dispatch_latency_seconds", now - one.task.available_at)
+            if is_compensation(one.task.step):
+                self.add("saga_compensation_dispatched")
 
     def started(self, runs: Sequence[Run], now: int) -> None:
         """See RunObserver.started."""
@@ -97,6 +100,10 @@ class CommitMetrics(ABC):
                 self.add("commands_denied", WORKER_RULE)
             if one.wait_reason is WaitReason.RETRY:
                 self.add("retries", self._job(one.run))
+            if one.compensation is not None:
+                self.add("saga_recorded")
+            if one.over and one.state is not TaskState.SUCCEEDED and is_compensation(one.step):
+                self.add("saga_compensation_failed")
             if one.usage is not None and one.usage.model:
                 self._spent(self._job(one.run), self.model_label(one.usage.model), one.usage)
 
@@ -135,6 +142,13 @@ class CommitMetrics(ABC):
                 self.succeeded(job, at)
             if status is RunStatus.FAILED and (error or "").startswith(_NOTHING_TO_LAUNCH):
                 self.add("runs_failed_launch")
+
+    def rolled_back(self, runs: int, unreadable: int) -> None:
+        """See ActivityObserver.rolled_back."""
+        if runs:
+            self.add("saga_rollback_triggered", count=runs)
+        if unreadable:
+            self.add("saga_unmarshal_error", count=unreadable)
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See ActivityObserver.graph_runs_ended."""
