@@ -36,6 +36,10 @@ class RunObserver(Protocol):
         """These runs have ended."""
         ...
 
+    def rolled_back(self, runs: int, unreadable: int) -> None:
+        """So many runs are rolled back from now on, and so many compensations are not the recorded ones."""
+        ...
+
 
 @runtime_checkable
 class ActivityObserver(Protocol):
@@ -67,10 +71,6 @@ class ActivityObserver(Protocol):
 
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """A task of each of these jobs left a dead letter."""
-        ...
-
-    def rolled_back(self, runs: int, unreadable: int) -> None:
-        """So many runs are rolled back from now on, and so many compensations are not the recorded ones."""
         ...
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:

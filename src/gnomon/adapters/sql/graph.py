@@ -38,7 +38,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import announcements, bulk, dead_letters, schema
-from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
+from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
     ConcurrencyCounters,
@@ -260,7 +260,7 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
     begun = sum(after.rollback is RollbackStatus.RUNNING for _, after in moved)
     unreadable = sum(len(after.unreadable) for _, after in moved)
     if begun or unreadable:
-        notify_activity(conn, lambda observer: observer.rolled_back(begun, unreadable))
+        notify_runs(conn, lambda observer: observer.rolled_back(begun, unreadable))
     for of, after in moved:
         if after.rollback is RollbackStatus.COMPLETE and after.rollback_number > 1:
             names = dead_letters.of_compensations(conn, of.run.run_id)

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.after_commit import notify_activity
+from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.graph import STEPS, AdvancingRun, advance_of, cascade_run_ends, lock_counters, write_advances
 from gnomon.adapters.sql.rows import RUN, column_list, load_workflow, run_of, task_of
 from gnomon.core.model import Run, RunId
@@ -42,7 +42,7 @@ def roll_back(conn: sa.Connection, run_id: RunId, reason: str, now: int) -> Roll
     if counts is not None and run.schedule_uid is not None:
         counts.add_run(queued=False, replaces=False)
         counters.write([run.schedule_uid])
-    notify_activity(conn, lambda observer: observer.rolled_back(1, 0))
+    notify_runs(conn, lambda observer: observer.rolled_back(1, 0))
     cascade_run_ends(conn, write_advances(conn, [(begun, after)]), counters)
     return RollbackOutcome.STARTED
 

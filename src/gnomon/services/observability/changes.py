@@ -125,7 +125,7 @@ class CommitChanges:
         """See ActivityObserver.dead_lettered."""
 
     def rolled_back(self, runs: int, unreadable: int) -> None:
-        """See ActivityObserver.rolled_back."""
+        """See RunObserver.rolled_back."""
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See ActivityObserver.graph_runs_ended."""

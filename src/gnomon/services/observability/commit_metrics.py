@@ -144,7 +144,7 @@ class CommitMetrics(ABC):
                 self.add("runs_failed_launch")
 
     def rolled_back(self, runs: int, unreadable: int) -> None:
-        """See ActivityObserver.rolled_back."""
+        """See RunObserver.rolled_back."""
         if runs:
             self.add("saga_rollback_triggered", count=runs)
         if unreadable:
