@@ -82,6 +82,16 @@ class NoDatabase(UsageError):
         super().__init__(f"there is no database {path}: start with gnomon up or gnomon jobs apply")
 
 
+class BudgetExceeded(GnomonError):
+    """A function may not spend so much: its attempt has not reserved it."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, meter: str, amount: int, *, left: int) -> None:
+        self.meter, self.amount, self.left = meter, amount, left
+        super().__init__(f"{amount} {meter} are more than the {left} that the attempt may still spend")
+
+
 class CronError(UsageError):
     """A schedule was refused. Carries the text, the place of the error, the reason and a suggestion."""
 

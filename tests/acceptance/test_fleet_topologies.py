@@ -4,10 +4,13 @@ import asyncio
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from gnomon.adapters.host import RandomIds, SystemClock
+from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, Run, RunStatus
 from gnomon.services.operations.schedules import ScheduleService
@@ -32,6 +35,9 @@ jobs:
     function: witness/flaky
     retry: {max_attempts: 3, initial_delay: 10ms}
     breaker: {name: shop, failures: 1, open: 700ms}
+  - {name: metered, function: witness/metered, input: {mails: 4}}
+  - {name: boxed, function: witness/limits, retry: {max_attempts: 3}}
+  - {name: hurried, function: witness/patient, retry: {max_attempts: 3, initial_delay: 10ms}}
   - {name: once, function: witness/coroutine, delivery: at_most_once}
   - {name: once-broken, function: witness/flaky, delivery: at_most_once}
   - {name: to-cancel, function: witness/patient}
@@ -43,8 +49,19 @@ jobs:
   - {name: in-europe, function: witness/coroutine, labels: {node.zone: eu}}
   - {name: capable, function: witness/coroutine, pool: gpu, requires: [cuda]}
 """
+POLICY = """
+default_decision: allow
+rules:
+  - id: boxed
+    match: {jobs: [boxed, hurried]}
+    decision: allow_with_constraints
+    constraints: {max_runtime: 500ms, max_attempts: 1, max_output_bytes: 256, max_concurrent: 1}
+budgets:
+  - {id: mails, match: {jobs: [metered]}, limit: 10, per: 366d, meter: mails, reserve: 6}
+"""
 ONE = [Result.SUCCEEDED]
 FAILED = Result.FAILED
+SPENT = bulk.statement("SELECT spent, reserved FROM budget_window")
 #: The result of each: the state of the run, the results of the attempts of each task, and how often a body began.
 EXPECTED = {
     # The fan-out itself is nobody's work, and so has an attempt that no worker made.
@@ -52,6 +69,9 @@ EXPECTED = {
     "flaky": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
     "broken": (RunStatus.FAILED, [[FAILED, FAILED]], 2),
     "guarded": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
+    "metered": (RunStatus.COMPLETED, [ONE], 1),
+    "boxed": (RunStatus.COMPLETED, [ONE], 1),
+    "hurried": (RunStatus.FAILED, [[Result.TIMED_OUT]], 1),
     "once": (RunStatus.COMPLETED, [ONE], 1),
     "once-broken": (RunStatus.FAILED, [[FAILED]], 1),
     "to-cancel": (RunStatus.CANCELLED, [[Result.CANCELLED]], 1),
@@ -105,6 +125,12 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
     }
 
 
+async def output_of(store: SqlStore, runs: list[Run], job: str) -> Any:  # noqa: ANN401 - any JSON
+    [task] = await store.history.tasks([run for run in runs if run.schedule_id == job])
+    body = await store.executions.payload(task.task_id, "output")
+    return None if body is None else msgspec.json.decode(body)
+
+
 async def pauses_between_attempts(store: SqlStore, runs: list[Run], job: str) -> list[int]:
     """The milliseconds between the end of each attempt of the job and the next attempt."""
     tasks = await store.history.tasks([run for run in runs if run.schedule_id == job])
@@ -122,6 +148,7 @@ async def test_every_shape_decides_alike(
 ) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(JOBS)
+    await store.policies.add(POLICY, author="ada", now=SystemClock().now())
     # Nobody dies here, and on a busy machine nobody passes for dead.
     with (
         running_topology(shape, url, GNOMON_WORKER__LEASE_MS="20000") as there,
@@ -137,6 +164,14 @@ async def test_every_shape_decides_alike(
     assert check(await history_of(store, "tick", runs)) == []
     assert await what_became(store, runs, witness) == EXPECTED
     assert min(await pauses_between_attempts(store, runs, "guarded")) >= 700, "the breaker was open"
+    assert await output_of(store, runs, "boxed") == {
+        "max_runtime_ms": 500,
+        "max_attempts": 1,
+        "max_output_bytes": 256,
+        "max_concurrent": 1,
+    }
+    [(spent, reserved)] = await store.transactions.read(lambda conn: bulk.fetch_rows(conn, SPENT))
+    assert (spent, reserved) == (4, 0)
     assert stopped == [0, 0]
     ticks = sorted(run.planned_at for run in runs if run.schedule_id == "tick")
     assert ticks == list(range(ticks[0], ticks[-1] + 1, 1000)), "every second has one tick"

@@ -13,6 +13,7 @@ from contracts.announcements import AnnouncementContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
+from contracts.budgets import BudgetContract
 from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
@@ -57,6 +58,7 @@ class PostgresContract(
     ApprovalContract,
     PolicyContract,
     BreakerContract,
+    BudgetContract,
     AgentSessionContract,
     AgentUsageContract,
     BackfillContract,

@@ -10,16 +10,17 @@ import yaml
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.config.kernel_rules import kernel_address
 from gnomon.config.settings import load
+from gnomon.core.policy.budgets import BudgetKey
 from gnomon.core.policy.cases import TASK_FIELDS as CASE_TASK_FIELDS
 from gnomon.core.policy.kernel_messages import PolicyCheckResponse, kernel_ruling
-from gnomon.core.policy.reader import CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
+from gnomon.core.policy.reader import BUDGET_FIELDS, CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
 from gnomon.core.policy.ruling import PolicyDecision
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FileError
 from support.cli_prompt import CliPrompt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
-FILE, CASES, SETTINGS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILE, BUDGETS, MAILS, CASES, SETTINGS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 CONSOLE = re.findall(r"^```text\n(\$ gnomon policy.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -59,9 +60,18 @@ def test_the_mistake_of_the_page_is_refused_as_it_says() -> None:
 
 
 def test_the_tables_name_every_field_condition_and_constraint() -> None:
-    for field in (*RULE_FIELDS, *MATCH_FIELDS, *CONSTRAINT_FIELDS):
+    for field in (*RULE_FIELDS, *MATCH_FIELDS, *CONSTRAINT_FIELDS, *BUDGET_FIELDS):
         assert re.search(rf"^\|.*`{field}[`:]", PAGE, re.MULTILINE), field
     for field in (*REMEDIATION_FIELDS, *CASE_TASK_FIELDS):
         assert f"`{field}`" in PAGE
     for decision in set(PolicyDecision) - {PolicyDecision.REQUIRE_APPROVAL}:
         assert f"| `{decision}` |" in PAGE
+
+
+def test_the_budgets_of_the_page_are_valid_and_its_table_names_every_key() -> None:
+    budgets = parse_policy(BUDGETS).budgets
+
+    assert [one.limit for one in budgets] == [20, 500]
+    assert [one.reserve for one in parse_policy(MAILS).budgets] == [500]
+    [row] = re.findall(r"^\| `by` \|.*$", PAGE, re.MULTILINE)
+    assert all(f"`{key}`" in row for key in BudgetKey)

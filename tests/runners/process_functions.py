@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gnomon.errors import BudgetExceeded
 from gnomon.runners.context import Cancelled, Context, GiveUp, Snooze
 from gnomon.runners.registry import Functions
 
@@ -205,3 +206,22 @@ def daemonizes(file: str, how: str) -> None:
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
+
+
+@FUNCTIONS.function
+def spends(ctx: Context, amounts: list[int]) -> int:
+    """Spend these amounts of mails; return how much was refused."""
+    refused = 0
+    for amount in amounts:
+        try:
+            ctx.spend("mails", amount)
+        except BudgetExceeded:
+            refused += amount
+    return refused
+
+
+@FUNCTIONS.function
+async def spends_too_much(ctx: Context) -> None:
+    """Spend more than any budget has."""
+    ctx.spend("mails", 2)
+    ctx.spend("mails", 10**6)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import gnomon
 
@@ -59,6 +60,20 @@ def flaky(ctx: gnomon.Context, failures: int = 2) -> int:
         raise RuntimeError(f"failure {ctx.attempt}")
     _append_line("end", ctx)
     return ctx.attempt
+
+
+@gnomon.function("witness/metered")
+def metered(ctx: gnomon.Context, mails: int) -> None:
+    """Spend these mails."""
+    _append_line("start", ctx)
+    ctx.spend("mails", mails)
+
+
+@gnomon.function("witness/limits")
+def limits(ctx: gnomon.Context) -> dict[str, Any]:
+    """Return the limits of the attempt."""
+    _append_line("start", ctx)
+    return ctx.constraints
 
 
 @gnomon.function("witness/patient")

@@ -141,6 +141,8 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: AgentSpending | None = None
     #: The messages of an agent for the session of its step.
     turn: Raw | UnsetType = UNSET
+    #: See AttemptOutcome.spent. An older worker does not send it.
+    spent: dict[str, int] | None = None
 
     def outcome(self) -> AttemptOutcome:
         """The outcome in the form that the server decides on."""
@@ -156,6 +158,7 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
             logs=self.logs,
             turn=None if self.turn is UNSET else bytes(self.turn),
             usage=None if self.usage is None else checked_spending(self.usage),
+            spent=None if self.spent is None else {meter: max(0, amount) for meter, amount in self.spent.items()},
         )
 
 
@@ -333,6 +336,7 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
         logs=outcome.logs,
         usage=outcome.usage,
         turn=UNSET if outcome.turn is None else Raw(outcome.turn),
+        spent=None if outcome.spent is None else dict(outcome.spent),
     )
 
 

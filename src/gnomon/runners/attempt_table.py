@@ -21,6 +21,7 @@ from gnomon.runners.logs import TaskLog
 from gnomon.runners.outcomes import raised_outcome, with_logs
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import SecretSource, redactor
+from gnomon.runners.spending import AttemptSpending
 
 
 class RunnerEnvironment:
@@ -66,6 +67,7 @@ class RunningAttempt:
         "deadline",
         "function",
         "log",
+        "spending",
         "stop_flag",
         "stop_requested_at",
         "stop_result",
@@ -91,6 +93,8 @@ class RunningAttempt:
         #: The result that a stop request asked for, and when on the monotonic clock.
         self.stop_result: Result | None = None
         self.stop_requested_at = 0.0
+        #: The spending of its function, if that runs in this process and uses a budget.
+        self.spending: AttemptSpending | None = None
         self.task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._claim = [True]
@@ -170,8 +174,15 @@ class RunningAttempt:
         left_ms = round((self.deadline - time.monotonic()) * 1000)
         return attempt_info(self.assignment, deadline_at=time.time_ns() // 1_000_000 + left_ms)
 
+    def _context(self) -> Context:
+        """The argument `ctx` of its function."""
+        return Context(self.facts(), self.log, self.stop_flag, self.deadline, self.spending)
+
     def call(self, secrets: SecretSource) -> Callable[[], Any]:
         """The function with its arguments; UsageError if the input does not fit."""
+        limits = self.assignment.task.constraints
+        if limits is not None and limits.spend:
+            self.spending = AttemptSpending(dict(limits.spend))
         binder = self.function.binder
         wanted = binder.wanted(self.assignment)
         given, found = secrets.resolve(wanted, tenant=self.tenant, job=self.job)
@@ -179,7 +190,7 @@ class RunningAttempt:
             self.log.redact_with(redactor(found))
         if binder.takes_nothing and not given:
             return self.function.body
-        context = Context(self.facts(), self.log, self.stop_flag, self.deadline) if binder.takes_context else None
+        context = self._context() if binder.takes_context else None
         positional, named = binder.bind(given, context, wanted)
         return partial(self.function.body, *positional, **named)
 
@@ -305,6 +316,8 @@ class AttemptTable:
         says that the attempt was stopped for this.
         """
         counts = attempt.stop_result in (None, Result.INTERRUPTED, outcome.result)
+        if attempt.spending is not None:
+            outcome = replace(outcome, spent=attempt.spending.amounts)
         reported = self.report(attempt, outcome if counts else replace(stopped_outcome(attempt), usage=outcome.usage))
         self.free_slot(attempt)
         return reported

@@ -34,6 +34,7 @@ from gnomon.runners.process_guardian import supervise
 from gnomon.runners.process_memory import forbid_memory_reads
 from gnomon.runners.registry import FUNCTIONS, Function, LoadingStopped
 from gnomon.runners.secrets import redactor
+from gnomon.runners.spending import AttemptSpending
 
 #: The module name of a script while it is loaded for its functions.
 _SCRIPT_NAME = "__gnomon_main__"
@@ -91,18 +92,22 @@ def _run_request(request: ChildRequest, log: TaskLog) -> ChildResult:
     # The task's log has these records: do not write them to standard error as well.
     logging.lastResort = logging.NullHandler()
     CURRENT.set(log)
-    stop = StopFlag()
+    stop, spending = StopFlag(), AttemptSpending(request.facts.constraints.get("spend", {}))
     try:
-        return ChildResult(_outcome(request, log, stop))
+        return ChildResult(_with_spending(_outcome(request, log, stop, spending), spending))
     except BaseException as error:  # noqa: BLE001 - any error of a function is its outcome
         cancelled = stop.requested and isinstance(error, asyncio.CancelledError | Cancelled)
-        return ChildResult(raised_outcome(error, redact=log.redact), cancelled)
+        return ChildResult(_with_spending(raised_outcome(error, redact=log.redact), spending), cancelled)
 
 
-def _outcome(request: ChildRequest, log: TaskLog, stop: StopFlag) -> AttemptOutcome:
+def _with_spending(outcome: AttemptOutcome, spending: AttemptSpending) -> AttemptOutcome:
+    return msgspec.structs.replace(outcome, spent=spending.amounts)
+
+
+def _outcome(request: ChildRequest, log: TaskLog, stop: StopFlag, spending: AttemptSpending) -> AttemptOutcome:
     try:
         function = _find_function(request)
-        call = _call(function, request, log, stop)
+        call = _call(function, request, log, stop, spending)
     except UsageError as error:
         return give_up_outcome(log.redact(str(error)))
     try:
@@ -155,9 +160,11 @@ def _read(module: str, load: Callable[[], Mapping[str, Any]]) -> tuple[Mapping[s
         return {}, False
 
 
-def _call(function: Function, request: ChildRequest, log: TaskLog, stop: StopFlag) -> Callable[[], Any]:
+def _call(
+    function: Function, request: ChildRequest, log: TaskLog, stop: StopFlag, spending: AttemptSpending
+) -> Callable[[], Any]:
     ends = time.monotonic() + request.timeout_ms / 1000
-    context = Context(request.facts, log, stop, ends)
+    context = Context(request.facts, log, stop, ends, spending)
     positional, named = function.binder.bind(request.input, context, request.shown)
     return partial(function.body, *positional, **named)
 

@@ -13,6 +13,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
 from gnomon.runners.logs import TaskLog, logger_into
+from gnomon.runners.spending import AttemptSpending
 
 _LONGEST_SNOOZE = 365 * 24 * 60 * 60
 
@@ -108,10 +109,18 @@ def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptI
 class Context:
     """The `ctx` argument of a function. Any thread may use it."""
 
-    __slots__ = ("_ends", "_facts", "_log", "_logger", "_stop")
+    __slots__ = ("_ends", "_facts", "_log", "_logger", "_spending", "_stop")
 
-    def __init__(self, facts: AttemptInfo, log: TaskLog, stop: StopFlag, ends: float | None) -> None:
+    def __init__(
+        self,
+        facts: AttemptInfo,
+        log: TaskLog,
+        stop: StopFlag,
+        ends: float | None,
+        spending: AttemptSpending | None = None,
+    ) -> None:
         self._facts = facts
+        self._spending = spending or AttemptSpending({})
         self._log = log
         self._stop = stop
         #: End of the timeout on the monotonic clock.
@@ -180,6 +189,13 @@ class Context:
     def constraints(self) -> dict[str, Any]:
         """The limits under which the policy lets it run, such as `max_runtime_ms`; empty without any."""
         return dict(self._facts.constraints)
+
+    def spend(self, meter: str, amount: int = 1) -> None:
+        """Count what the function spends of a meter, before it does; BudgetExceeded if the attempt may not.
+
+        The budgets of the policy say how much an attempt may spend. A meter without a budget has no limit.
+        """
+        self._spending.spend(meter, amount)
 
     def remaining(self) -> float:
         """Seconds until the deadline; infinity without one."""

@@ -1,7 +1,9 @@
 """The changes that a new policy file would make."""
 
+from msgspec.structs import replace
+
 from gnomon.core.policy.diff import RuleChange, RuleChangeKind, rule_changes
-from gnomon.core.policy.document import PolicyDocument, TaskRule
+from gnomon.core.policy.document import Budget, PolicyDocument, TaskRule
 from gnomon.core.policy.ruling import PolicyDecision
 
 ALLOW, DENY = PolicyDecision.ALLOW, PolicyDecision.DENY
@@ -31,6 +33,18 @@ def test_changed_rules_are_named_with_their_fields_and_removed_ones_come_last() 
         ("c", "added", ()),
         ("a", "removed", ()),
         ("default", "changed", ("decision",)),
+    ]
+
+
+def test_budgets_are_compared_too() -> None:
+    hourly = Budget(budget_id="pay", limit=20, per_ms=3_600_000)
+    before = PolicyDocument(budgets=(hourly, Budget(budget_id="old", limit=1, per_ms=1000)))
+    after = PolicyDocument(budgets=(replace(hourly, limit=30), Budget(budget_id="new", limit=1, per_ms=1000)))
+
+    assert [(one.rule, one.kind, one.before, one.after, one.fields) for one in rule_changes(before, after)] == [
+        ("budget pay", "changed", "20 tasks per 1h", "30 tasks per 1h", ("limit",)),
+        ("budget new", "added", "", "1 tasks per 1s", ()),
+        ("budget old", "removed", "1 tasks per 1s", "", ()),
     ]
 
 

@@ -39,13 +39,16 @@ from gnomon.core.model import (
     TickVerdict,
 )
 from gnomon.core.named_breakers import NamedBreaker, change_between
+from gnomon.core.policy.budgets import settle, spent_of
 from gnomon.core.policy.ruling import Ruling, rule_of, stored_ruling
 from gnomon.core.runs.admission import (
     Admission,
     breaker_uses,
+    budget_uses,
     held_by_breaker,
     stored_run_input,
     within_action_limits,
+    within_policy_budgets,
 )
 from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back, rolled_back
 from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome
@@ -124,7 +127,7 @@ class MemoryRules:
         state = self._state
         if ruling.allows:
             state.permissions[task_id] = ruling.rule_text, ruling.digest
-            state.tasks[task_id] = replace(state.tasks[task_id], constraints=ruling.constraints)
+            state.tasks[task_id] = replace(state.tasks[task_id], constraints=ruling.limits)
         if ruling.plain:
             return
         rows = state.rulings.setdefault(task_id, [])
@@ -179,6 +182,28 @@ class MemoryRules:
             if held and task.tenant == named.tenant:
                 state.tasks[task.task_id] = replace(task, available_at=now)
 
+    # ---- budgets of the policy ---------------------------------------------------------------
+
+    def reserve_budgets(self, task: Task, one: Admission, now: int) -> Admission:
+        """Reserve what the task uses; if a budget has not enough left, it waits or is denied."""
+        if not budget_uses([one]):
+            return one
+        state = self._state
+        # A task that was recalled, and is admitted again, reserves once.
+        self._settle_budgets((task.task_id, task.fence + 1), None, ran=False)
+        [ruled], windows, made = within_policy_budgets([one], state.budget_windows, now=now)
+        state.budget_windows.update(windows)
+        if made:
+            state.reservations[task.task_id, task.fence + 1] = made[task.task_id]
+        return ruled
+
+    def _settle_budgets(self, held: AttemptRef, reported: Mapping[str, int] | None, *, ran: bool) -> None:
+        """Settle the reservations of an attempt, or give them back if it never ran."""
+        state = self._state
+        for one in state.reservations.pop(held, ()):
+            window = state.budget_windows[one.window_id]
+            state.budget_windows[one.window_id] = settle(window, one, spent=spent_of(one, reported) if ran else 0)
+
     # ---- actions -----------------------------------------------------------------------------
 
     def within_budget(self, task: Task, one: Admission, now: int) -> Admission:
@@ -205,6 +230,7 @@ class MemoryRules:
     def give_back_untaken(self, task: Task) -> None:
         """Forget the actions of a task that no worker has taken since its admission."""
         self._give_back((task.task_id, task.fence + 1))
+        self._settle_budgets((task.task_id, task.fence + 1), None, ran=False)
 
     def _give_back(self, attempt: AttemptRef, *, taken: int = 0) -> None:
         """Forget the action of an attempt, and those that are reserved for its agent beyond those it has taken."""
@@ -568,8 +594,10 @@ class MemoryRules:
             one = cancel_instead_of_retry(one)
         if one.result is Result.DENIED:
             one = replace(one, error=refusal_after(one.error or "", self._last_failure(one.task_id)))
-        if costs_nothing(one, started=state.attempts[held].started_at is not None):
+        free = costs_nothing(one, started=state.attempts[held].started_at is not None)
+        if free:
             self._give_back(held)
+        self._settle_budgets(held, one.spent, ran=not free)
         self._append_turn(one)
         if one.usage is not None:
             self._give_back(held, taken=one.usage.actions)

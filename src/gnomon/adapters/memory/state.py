@@ -12,6 +12,7 @@ from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
 from gnomon.core.named_breakers import BreakerKey, NamedBreaker
+from gnomon.core.policy.budgets import BudgetWindow, Reservation
 from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.policy.shadow import DifferenceKey, PolicyShadow, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
@@ -144,6 +145,9 @@ class MemoryTables:
         self.tokens: dict[tuple[str, str], TokenRecord] = {}
         self.token_cutoffs: dict[str, int] = {}
         self.approvals: dict[str, Approval] = {}
+        #: The windows of budgets, and what attempts have reserved of them.
+        self.budget_windows: dict[str, BudgetWindow] = {}
+        self.reservations: dict[AttemptRef, tuple[Reservation, ...]] = {}
         self.breakers: dict[BreakerKey, NamedBreaker] = {}
         #: By version, from 1; and the rows of rulings by task.
         self.policy_versions: list[PolicyVersion] = []

@@ -90,6 +90,7 @@ class MemoryTasks:
             if limited_rules([one]):
                 [one] = within_concurrency([one], self._rules.in_flight_by_rule(), now=now)
             one = self._rules.within_breaker(one, now)
+            one = self._rules.reserve_budgets(task, one, now)
             one = self._rules.within_budget(task, one, now)
             state.tasks[task.task_id] = replace(
                 task,

@@ -26,7 +26,14 @@ from gnomon.core.named_breakers import (
 from gnomon.core.runs.admission import Admission, breaker_uses, held_by_breaker
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.task_breakers import ask_for_tasks, attempt_of_request, gone_probes, record_ends, without_probes
+from gnomon.core.runs.task_breakers import (
+    TaskPermissions,
+    ask_for_tasks,
+    attempt_of_request,
+    gone_probes,
+    record_ends,
+    without_probes,
+)
 from gnomon.ports.coordination import HintTopic
 
 _COLUMNS = tuple(column.name for column in schema.breaker.columns)
@@ -119,6 +126,33 @@ def save(
 # ---- tasks ---------------------------------------------------------------------------------------
 
 
+def lock_breakers(conn: sa.Connection, admissions: Sequence[Admission], now: int) -> None:
+    """Keep other transactions from changing the breakers that these admissions will change.
+
+    It is called before any task is locked, so that no two transactions wait for each other.
+    """
+    uses = breaker_uses(admissions)
+    if uses and conn.dialect.name == "postgresql":
+        keys = {use.key for _, use in uses}
+        known = load(conn, keys)
+        if _must_lock(ask_for_tasks(uses, known, now=now), known, now):
+            lock(conn, keys)
+
+
+def lock_recorded_breakers(conn: sa.Connection, ended: Sequence[TaskCompletion]) -> None:
+    """Keep other transactions from changing the breakers that these ends will change."""
+    uses = [(one.breaker, one) for one in ended if one.breaker is not None]
+    if uses and conn.dialect.name == "postgresql":
+        keys = {use.key for use, _ in uses}
+        known = load(conn, keys)
+        if record_ends(uses, known) != known:
+            lock(conn, keys)
+
+
+def _must_lock(asked: TaskPermissions, known: Mapping[BreakerKey, NamedBreaker], now: int) -> bool:
+    return asked.breakers != known or any(one.state(now) is BreakerState.HALF_OPEN for one in known.values())
+
+
 def within_breakers(conn: sa.Connection, admitted: Mapping[TaskId, Admission], now: int) -> dict[TaskId, Admission]:
     """The admissions; those that their breakers do not let start are held."""
     uses = breaker_uses(admitted.values())
@@ -127,7 +161,7 @@ def within_breakers(conn: sa.Connection, admitted: Mapping[TaskId, Admission], n
     keys = {use.key for _, use in uses}
     known = load(conn, keys)
     asked = ask_for_tasks(uses, known, now=now)
-    if asked.breakers != known or any(one.state(now) is BreakerState.HALF_OPEN for one in known.values()):
+    if _must_lock(asked, known, now):
         lock(conn, keys)
         known = load(conn, keys)
         asked = ask_for_tasks(uses, _without_gone_probes(conn, known), now=now)

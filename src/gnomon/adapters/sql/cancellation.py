@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
 from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
+from gnomon.adapters.sql.budgets import give_back_unspent
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, set_tick_statuses
 from gnomon.adapters.sql.graph import AdvancingRun, advance_runs, cascade_run_ends, lock_counters
 from gnomon.adapters.sql.rows import RUN, column_list, load_workflow, run_of
@@ -146,6 +147,7 @@ def _stop_runs(
     write_changes(conn, _CANCEL, cancelled)
     give_back_untaken(conn, [one.task_id for one in cancelled])
     give_back_reserved(conn, [one.task_id for one in cancelled])
+    give_back_unspent(conn, [one.task_id for one in cancelled])
     bulk.execute_many(conn, _STOP, [_stopped_row(run) for run in stopped.values()])
     # Queued runs leave the queue first: a slot that another run releases must not go to a cancelled one.
     over = [run for run in stopped.values() if run.over]

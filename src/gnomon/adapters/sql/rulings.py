@@ -76,7 +76,7 @@ def in_flight_by_rule(conn: sa.Connection) -> Mapping[str, int]:
 
 def permission_values(ruling: Ruling) -> tuple[str, bytes, str | None]:
     """The values of the columns of a task that keep this permission."""
-    return ruling.rule_text, ruling.digest, constraints_text(ruling.constraints)
+    return ruling.rule_text, ruling.digest, constraints_text(ruling.limits)
 
 
 def write_rulings(conn: sa.Connection, rulings: Iterable[tuple[TaskId, RunId, Ruling]], now: int) -> None:

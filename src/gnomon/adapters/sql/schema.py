@@ -625,6 +625,31 @@ breaker = sa.Table(
     sqlite_with_rowid=False,
 )
 
+#: The expenses and reservations of the budgets of the policy, by window.
+budget_window = sa.Table(
+    "budget_window",
+    metadata,
+    # The budget, the beginning of the window, and the values by which the budget is divided.
+    sa.Column("window_id", NameType, primary_key=True),
+    sa.Column("ends_at", InstantType, nullable=False),
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.Column("reserved", sa.BigInteger, nullable=False),
+    sa.Index("budget_window_ends", "ends_at"),
+    sqlite_with_rowid=False,
+)
+
+#: The parts of budgets that attempts may spend, until they end.
+budget_reservation = sa.Table(
+    "budget_reservation",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("window_id", NameType, primary_key=True),
+    sa.Column("meter", sa.Text, nullable=False),
+    sa.Column("amount", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: The versions of the policy, in the order in which they were applied.
 policy_version = sa.Table(
     "policy_version",

@@ -21,7 +21,14 @@ from gnomon.adapters.sql.actions import (
     within_budgets,
 )
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity
-from gnomon.adapters.sql.breakers import record_attempts, within_breakers
+from gnomon.adapters.sql.breakers import lock_breakers, lock_recorded_breakers, record_attempts, within_breakers
+from gnomon.adapters.sql.budgets import (
+    give_back_unspent,
+    lock_budgets,
+    lock_settled_budgets,
+    reserve_budgets,
+    settle_budgets,
+)
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
     ConcurrencyCounters,
@@ -276,7 +283,9 @@ def admit(
     lock_tenant_limits(conn, admissions)
     rules = limited_rules(admissions)
     lock_rules(conn, rules)
-    may_end = [one for one in admissions if one.over or one.action_limit is not None]
+    lock_budgets(conn, admissions)
+    lock_breakers(conn, admissions, now)
+    may_end = [one for one in admissions if one.over or one.action_limit is not None or one.may_be_denied]
     counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in may_end))
     names: list[str] = [one.task_id for one in admissions]
     before: list[str] = [one.behind[0] for one in admissions if one.behind is not None]
@@ -299,6 +308,7 @@ def admit(
             one.task_id: one for one in within_concurrency([*admitted.values()], in_flight_by_rule(conn), now=now)
         }
     admitted = within_breakers(conn, admitted, now)
+    admitted = reserve_budgets(conn, admitted, fences, now)
     admitted = within_budgets(conn, admitted, fences, now)
     over = [one for one in admitted.values() if one.over]
     if over:
@@ -338,6 +348,7 @@ def _reject(
     """End tasks whose admission was a rejection. Each is paired with its parent task, if it is an item of a fan-out."""
     give_back_untaken(conn, [one.task_id for one, _ in over])
     give_back_reserved(conn, [one.task_id for one, _ in over])
+    give_back_unspent(conn, [one.task_id for one, _ in over])
     denied = [DeniedTask(one.rule, one.topic) for one, _ in over if one.rule or one.topic]
     notify_activity(conn, lambda observer: observer.denied(denied))
     names: list[str] = sorted({one.run_id for one, _ in over})
@@ -520,6 +531,8 @@ def open_attempts(conn: sa.Connection, after: TaskId, limit: int, now: int) -> O
 
 def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
     """See Attempts.report."""
+    lock_settled_budgets(conn, endings)
+    lock_recorded_breakers(conn, endings)
     counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in endings))
     found = _found(conn, [(one.task_id, one.fence) for one in endings], _REPORTED)
     renewed, holders = _renewed(conn, endings), _holders(conn, endings)
@@ -540,14 +553,13 @@ def report(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> frozenset[
         if ending.over:
             over.append(EndedTask(ending, run, ending.error, ending.ended_at, parent))
     write_attempt_ends(conn, list(counted.values()))
-    give_back_unstarted(
-        conn,
-        [
-            end.completion
-            for end in counted.values()
-            if costs_nothing(end.completion, started=end.before is TaskState.RUNNING)
-        ],
-    )
+    unstarted = [
+        end.completion
+        for end in counted.values()
+        if costs_nothing(end.completion, started=end.before is TaskState.RUNNING)
+    ]
+    give_back_unstarted(conn, unstarted)
+    settle_budgets(conn, [end.completion for end in counted.values()], unstarted)
     end_tasks(conn, over, counters)
     record_attempts(conn, [end.completion for end in counted.values()])
     return frozenset(counted)

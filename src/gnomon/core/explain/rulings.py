@@ -9,6 +9,7 @@ from gnomon.core.explain.phrases import TimeFormatter, join_names, one_line, plu
 from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import (
+    BY_BUDGETS,
     BY_COMMANDS,
     BY_POLICY,
     DEFAULT_RULE,
@@ -59,6 +60,8 @@ class RulingFacts:
         if one.ruled_by == FAIL_OPEN:
             return "The fail mode of the policy"
         policy = policy_text(one.version, one.ruled_by)
+        if one.ruled_by == BY_BUDGETS:
+            return f"Budget {one.rule} of {policy}"
         return _rule_phrase(one.rule, policy)
 
     @property

@@ -8,13 +8,17 @@ that has no open condition, because no later one can match.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
+from functools import partial
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from gnomon.core.cron.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import RunSource
+from gnomon.core.policy.budgets import ACTIONS, TASKS, BudgetKey, BudgetUse, OverBudget
 from gnomon.core.policy.constraints import unenforceable
-from gnomon.core.policy.document import PolicyDocument, RuleMatch, RuleWindow, TaskRule
+from gnomon.core.policy.document import Budget, PolicyDocument, RuleMatch, RuleWindow, TaskRule
 from gnomon.core.policy.facts import FactName, NeededFacts, RequestFacts, StepFacts
 from gnomon.core.policy.ruling import DEFAULT_RULE, PERMISSIONS, SAFETY_DENIED, SAFETY_UNKNOWN, PolicyDecision, Ruling
 from gnomon.core.runs.expressions import check_condition, compile_condition, evaluate_compiled, segments
@@ -43,6 +47,7 @@ class CompiledPolicy:
         """`throttle_ms` is how long a throttled task waits before it is asked about again."""
         self.document, self.version = document, version
         self._rules = [_CompiledRule(rule, version, throttle_ms) for rule in document.rules]
+        self._budgets = [_CompiledBudget(one, throttle_ms) for one in document.budgets]
         self._default = Ruling(
             decision=document.default_decision,
             rule=DEFAULT_RULE,
@@ -60,6 +65,11 @@ class CompiledPolicy:
                 if not rule.tests:
                     return StepRules(found, None)
         return StepRules(found, self._default)
+
+    def budgets_for_step(self, facts: StepFacts, step: Step) -> "StepBudgets | None":
+        """The budgets that tasks of the step may use; None without any."""
+        found = [one for one in map(partial(_CompiledBudget.for_step, facts=facts, step=step), self._budgets) if one]
+        return StepBudgets(found) if found else None
 
 
 class StepRules:
@@ -150,7 +160,7 @@ class _CompiledRule:
         self.rule = rule
         # A permission is about the step itself; a refusal also about the functions that its agent may call as tools.
         self._matches_step = _step_tests(rule.match, with_tools=rule.decision not in PERMISSIONS)
-        self.tests = _open_tests(rule)
+        self.tests = _open_tests(rule.match, rule.when)
         self.ruling = Ruling(
             decision=rule.decision,
             rule=rule.rule_id,
@@ -166,6 +176,73 @@ class _CompiledRule:
     def matches_step(self, facts: StepFacts) -> bool:
         """Whether its fixed conditions hold."""
         return all(test(facts) for test in self._matches_step)
+
+
+class _CompiledBudget:
+    """A budget with its conditions as functions."""
+
+    def __init__(self, budget: Budget, throttle_ms: int) -> None:
+        self._budget, self._throttle_ms = budget, throttle_ms
+        self._matches_step = _step_tests(budget.match, with_tools=False)
+        self._tests = _open_tests(budget.match, None)
+
+    def for_step(self, facts: StepFacts, step: Step) -> "_StepBudget | None":
+        """The budget as it counts for one step; None if its tasks never use it."""
+        one = self._budget
+        amount = _amount_of(one, step)
+        if not amount or not all(test(facts) for test in self._matches_step):
+            return None
+        use = BudgetUse(
+            budget=one.budget_id,
+            scope="",
+            meter=one.meter,
+            limit=one.limit,
+            per_ms=one.per_ms,
+            amount=amount,
+            # A task whose part exceeds the limit would wait in vain.
+            over=one.over if amount <= one.limit else OverBudget.DENY,
+            retry_ms=self._throttle_ms,
+        )
+        return _StepBudget(use, one.by, self._tests)
+
+
+def _amount_of(budget: Budget, step: Step) -> int:
+    """How much of the budget an attempt at the step reserves."""
+    if budget.meter == TASKS:
+        return 1
+    if budget.meter == ACTIONS:
+        return 1 if step.is_command else step.agent.reserved_actions if step.agent is not None else 0
+    return budget.limit if budget.reserve is None else budget.reserve
+
+
+class _StepBudget(NamedTuple):
+    """A budget as it counts for one step."""
+
+    use: BudgetUse
+    by: tuple[BudgetKey, ...]
+    tests: Sequence[_OpenTest]
+
+
+class StepBudgets:
+    """The budgets of one step."""
+
+    def __init__(self, budgets: Sequence[_StepBudget]) -> None:
+        self._budgets = budgets
+        #: The facts about a task that decide which of them it uses.
+        self.needed = _needed_facts({fact for one in budgets for test in one.tests for fact in test.facts})
+
+    def uses(self, facts: RequestFacts, now: int) -> tuple[BudgetUse, ...]:
+        """The uses of these budgets by a task."""
+        return tuple(
+            replace(one.use, scope=_scope_text(one.by, facts)) if one.by else one.use
+            for one in self._budgets
+            if all(test.holds(facts, now) for test in one.tests)
+        )
+
+
+def _scope_text(by: Iterable[BudgetKey], facts: RequestFacts) -> str:
+    step = facts.step
+    return ", ".join(f"{key} {facts.actor if key is BudgetKey.ACTOR else getattr(step, key)}" for key in by)
 
 
 class _StepRule:
@@ -248,8 +325,7 @@ def _pattern(patterns: Iterable[str]) -> Callable[[str], bool]:
 # ---- open conditions -----------------------------------------------------------------------------------
 
 
-def _open_tests(rule: TaskRule) -> list[_OpenTest]:
-    match = rule.match
+def _open_tests(match: RuleMatch, when: str | None) -> list[_OpenTest]:
     tests: list[_OpenTest] = []
     if match.sources is not None:
         tests.append(_open_test(FactName.SOURCE, _source_test(match.sources)))
@@ -262,8 +338,8 @@ def _open_tests(rule: TaskRule) -> list[_OpenTest]:
     if match.window is not None:
         window = _Window(match.window)
         tests.append(_OpenTest(frozenset({FactName.TIME}), lambda _, now: window.is_open(now), window))
-    if rule.when is not None:
-        tests.append(_when_test(rule.when))
+    if when is not None:
+        tests.append(_when_test(when))
     return tests
 
 

@@ -23,10 +23,13 @@ class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     network: bool | None = None
     #: How many tasks that the same rule has let run may be in flight at once.
     max_concurrent: int | None = None
+    #: How much of each meter of a budget the attempt may spend.
+    spend: tuple[tuple[str, int], ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """The limits that are set, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        set_ones = {name: value for name, value in asdict(self).items() if value is not None and name != "spend"}
+        return set_ones | ({"spend": dict(self.spend)} if self.spend else {})
 
 
 def constrained_step(step: Step, limits: Constraints | None) -> Step:

@@ -1,12 +1,13 @@
 """The difference between two policies, rule by rule."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
-from gnomon.core.policy.document import PolicyDocument, TaskRule
+from gnomon.core.durations import duration_text
+from gnomon.core.policy.document import Budget, PolicyDocument, TaskRule
 from gnomon.core.policy.ruling import DEFAULT_RULE
 
 
@@ -33,7 +34,7 @@ class RuleChange(Struct, frozen=True, kw_only=True):
 
 
 def rule_changes(before: PolicyDocument | None, after: PolicyDocument) -> list[RuleChange]:
-    """The changes from one policy to another in the order of the new rules; removed rules come last."""
+    """The changes from one policy to another in the order of the new rules; removed rules, and budgets, come last."""
     old = {} if before is None else {rule.rule_id: rule for rule in before.rules}
     new = {rule.rule_id: rule for rule in after.rules}
     in_place = _in_place([name for name in old if name in new], [name for name in new if name in old])
@@ -53,7 +54,30 @@ def rule_changes(before: PolicyDocument | None, after: PolicyDocument) -> list[R
         for name, rule in old.items()
         if name not in new
     ]
-    return [*changes, *_default_change(before, after)]
+    return [*changes, *_budget_changes(before, after), *_default_change(before, after)]
+
+
+def _budget_changes(before: PolicyDocument | None, after: PolicyDocument) -> Iterator[RuleChange]:
+    old = {} if before is None else {one.budget_id: one for one in before.budgets}
+    new = {one.budget_id: one for one in after.budgets}
+    for name in [*new, *(name for name in old if name not in new)]:
+        was, will = old.get(name), new.get(name)
+        if was == will:
+            continue
+        both = was is not None and will is not None
+        yield RuleChange(
+            rule=f"budget {name}",
+            kind=RuleChangeKind.CHANGED if both else RuleChangeKind.REMOVED if will is None else RuleChangeKind.ADDED,
+            before=_budget_text(was),
+            after=_budget_text(will),
+            fields=tuple(field for field in Budget.__struct_fields__ if getattr(was, field) != getattr(will, field))
+            if both
+            else (),
+        )
+
+
+def _budget_text(budget: Budget | None) -> str:
+    return "" if budget is None else f"{budget.limit} {budget.meter} per {duration_text(budget.per_ms)}"
 
 
 def _default_change(before: PolicyDocument | None, after: PolicyDocument) -> list[RuleChange]:

@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from gnomon.core.policy.budgets import TASKS, BudgetKey, OverBudget
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision
 
@@ -96,10 +97,26 @@ class TaskRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "; instead: ".join(part for part in (self.reason, instead) if part)
 
 
+class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much of a meter the tasks that it matches may spend within each window."""
+
+    budget_id: str
+    limit: int
+    per_ms: int
+    match: RuleMatch = RuleMatch()
+    #: The facts by which it is divided; none: all its tasks together have one limit.
+    by: tuple[BudgetKey, ...] = ()
+    meter: str = TASKS
+    over: OverBudget = OverBudget.THROTTLE
+    #: How much an attempt may spend of a meter that functions report; None: the whole limit.
+    reserve: int | None = None
+
+
 class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of a policy file."""
 
     rules: tuple[TaskRule, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     #: For tasks that no rule matches: `allow` or `deny`.
     default_decision: PolicyDecision = PolicyDecision.DENY
     #: For tasks about which a policy kernel cannot be asked.

@@ -7,14 +7,24 @@ from gnomon.core.cron.cron import Cron, known_zone
 from gnomon.core.instants import EPOCH
 from gnomon.core.jobs.fields import FieldReader, key_text, printable
 from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
+from gnomon.core.policy.budgets import ACTIONS, TASKS, BudgetKey, OverBudget
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.document import FailMode, PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
+from gnomon.core.policy.document import (
+    Budget,
+    FailMode,
+    PolicyDocument,
+    Remediation,
+    RuleMatch,
+    RuleWindow,
+    StepKind,
+    TaskRule,
+)
 from gnomon.core.policy.ruling import ALTERED_RULE, DEFAULT_RULE, PolicyDecision
 from gnomon.core.runs.expressions import check_condition, segments
 from gnomon.core.runs.workflow import Isolation
 from gnomon.errors import CronError, FieldError
 
-POLICY_FIELDS = ("default_decision", "input_policy", "rules")
+POLICY_FIELDS = ("default_decision", "input_policy", "rules", "budgets")
 INPUT_POLICY_FIELDS = ("fail_mode",)
 RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "remediations")
 _PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
@@ -23,14 +33,16 @@ _WORD_FIELDS = ("capabilities", "risk_tags", "requires")
 MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors", "sources", "secrets", "window")
 WINDOW_FIELDS = ("cron", "lasts", "timezone")
 CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolation", "network", "max_concurrent")
+BUDGET_FIELDS = ("id", "match", "limit", "per", "by", "meter", "over", "reserve")
 REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
 )  # fmt: skip
-MOST_RULES = 5000
+MOST_RULES, MOST_BUDGETS = 5000, 200
 _MOST_ENTRIES, _MOST_LABELS, _MOST_REMEDIATIONS = 200, 100, 10
 _LONGEST_PATTERN = 256
 _LONGEST_REASON = 500
 _LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
+_SHORTEST_PER_MS, _LONGEST_PER_MS, _LARGEST_LIMIT = SECOND_MS, 366 * DAY_MS, 10**15
 _MOST_ATTEMPTS, _MOST_CONCURRENT = 1000, 100_000
 #: A smaller object could not hold the size and the beginning of an output that is cut.
 _SMALLEST_OUTPUT, _LARGEST_OUTPUT = 256, 64 << 20
@@ -53,7 +65,7 @@ def read_policy(data: object) -> PolicyDocument:
         if places.setdefault(rule.rule_id, index) != index:
             reason = f"is already the id of rules[{places[rule.rule_id]}]"
             raise FieldError(f"rules[{index}].id", rule.rule_id, reason)
-    return PolicyDocument(rules=rules, default_decision=default, fail_mode=_fail_mode(fields))
+    return PolicyDocument(rules=rules, budgets=_budgets(fields), default_decision=default, fail_mode=_fail_mode(fields))
 
 
 def _fail_mode(fields: FieldReader) -> FailMode:
@@ -61,6 +73,46 @@ def _fail_mode(fields: FieldReader) -> FailMode:
         return FailMode.CLOSED
     own = FieldReader(fields["input_policy"], INPUT_POLICY_FIELDS, path=fields.at("input_policy"))
     return own.choice("fail_mode", FailMode, FailMode.CLOSED)
+
+
+def _budgets(fields: FieldReader) -> tuple[Budget, ...]:
+    found: dict[str, Budget] = {}
+    for path, entry in fields.entries("budgets", most=MOST_BUDGETS):
+        one = _budget(FieldReader(entry, BUDGET_FIELDS, path=path))
+        if one.budget_id in found:
+            raise FieldError(f"{path}.id", one.budget_id, "is already the id of another budget")
+        found[one.budget_id] = one
+    return tuple(found.values())
+
+
+def _budget(fields: FieldReader) -> Budget:
+    fields.required("limit")
+    fields.required("per")
+    limit = fields.whole("limit", 1, low=1, high=_LARGEST_LIMIT)
+    meter = fields.name("meter") if "meter" in fields else TASKS
+    if "reserve" in fields and meter in (TASKS, ACTIONS):
+        raise fields.refused("reserve", f"means nothing for {meter}: how much a task uses is known before it starts")
+    return Budget(
+        budget_id=fields.name("id"),
+        match=_match_of(fields),
+        limit=limit,
+        per_ms=fields.duration("per", 0, low=_SHORTEST_PER_MS, high=_LONGEST_PER_MS),
+        by=_budget_keys(fields),
+        meter=meter,
+        over=fields.choice("over", OverBudget, OverBudget.THROTTLE),
+        reserve=fields.whole("reserve", 1, low=1, high=limit) if "reserve" in fields else None,
+    )
+
+
+def _budget_keys(fields: FieldReader) -> tuple[BudgetKey, ...]:
+    found: list[BudgetKey] = []
+    for path, entry in fields.entries("by"):
+        if entry not in tuple(BudgetKey):
+            raise FieldError(path, entry, f"must be one of {', '.join(BudgetKey)}")
+        if entry in found:
+            raise FieldError(path, entry, "is named a second time")
+        found.append(BudgetKey(str(entry)))
+    return tuple(found)
 
 
 def _rule(fields: FieldReader) -> TaskRule:
@@ -75,9 +127,7 @@ def _rule(fields: FieldReader) -> TaskRule:
         raise fields.refused("decision", "is not supported yet: nobody could approve the task")
     return TaskRule(
         rule_id=name,
-        match=_match(FieldReader(fields["match"], MATCH_FIELDS, path=fields.at("match")))
-        if "match" in fields
-        else RuleMatch(),
+        match=_match_of(fields),
         when=_when(fields),
         decision=decision,
         reason=printable(fields.at("reason"), fields["reason"], longest=_LONGEST_REASON) if "reason" in fields else "",
@@ -100,6 +150,12 @@ def _when(fields: FieldReader) -> str | None:
 
 
 # ---- match ---------------------------------------------------------------------------------------
+
+
+def _match_of(fields: FieldReader) -> RuleMatch:
+    if "match" not in fields:
+        return RuleMatch()
+    return _match(FieldReader(fields["match"], MATCH_FIELDS, path=fields.at("match")))
 
 
 def _match(fields: FieldReader) -> RuleMatch:

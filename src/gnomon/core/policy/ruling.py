@@ -6,12 +6,14 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.policy.budgets import BudgetShortage, BudgetUse, OverBudget, allowances
 from gnomon.core.policy.constraints import Constraints
 
 #: The id in the rulings that follow from `default_decision`; no rule may have it.
 DEFAULT_RULE = "default"
-#: The author of a ruling: the rules of the policy, or the policy of commands.
+#: The author of a ruling: the rules of the policy, the policy of commands, or a budget of the policy.
 BY_POLICY, BY_COMMANDS, BY_APPROVAL, BY_OVERRIDE = "policy", "commands", "approval", "override"
+BY_BUDGETS = "budgets"
 #: The author of the rulings of a policy kernel, before the short name of its policy.
 _BY_KERNEL = "kernel:"
 #: The author, and the rule, of permissions of tasks about which the kernel cannot be asked.
@@ -67,6 +69,15 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
     rule_digest: str = ""
     #: For a throttled task: how long to wait before it is asked about again.
     retry_after_ms: int = 0
+    #: The budgets that the task uses, if it may run.
+    budgets: tuple[BudgetUse, ...] = ()
+
+    @property
+    def limits(self) -> Constraints | None:
+        """Its constraints, and how much of its budgets the task may spend."""
+        if not self.budgets:
+            return self.constraints
+        return replace(self.constraints or Constraints(), spend=allowances(self.budgets))
 
     @property
     def plain(self) -> bool:
@@ -214,6 +225,7 @@ def refused_by_commands(ruling: Ruling, rule: str, reason: str) -> Ruling:
         ruled_by=BY_COMMANDS,
         rule_digest="",
         retry_after_ms=0,
+        budgets=(),
     )
 
 
@@ -237,6 +249,24 @@ def put_off_by_concurrency(ruling: Ruling, limit: int) -> Ruling:
         decision=PolicyDecision.THROTTLE,
         reason=f"{tasks} of this rule may be in flight at once (max_concurrent)",
         constraints=None,
+        budgets=(),
+    )
+
+
+def over_budget(ruling: Ruling, shortage: BudgetShortage, *, now: int) -> Ruling:
+    """The ruling about a task that its rule would let run, if a budget had enough left."""
+    denied = shortage.use.over is OverBudget.DENY
+    return replace(
+        ruling,
+        decision=PolicyDecision.DENY if denied else PolicyDecision.THROTTLE,
+        rule=shortage.use.budget,
+        reason=shortage.reason,
+        code=SAFETY_DENIED,
+        constraints=None,
+        ruled_by=BY_BUDGETS,
+        rule_digest="",
+        retry_after_ms=max(0, shortage.ask_again_at - now),
+        budgets=(),
     )
 
 
@@ -268,6 +298,8 @@ def _ruler(ruling: Ruling) -> str:
     if ruling.ruled_by == FAIL_OPEN:
         return "the fail mode of the policy"
     policy = policy_text(ruling.version, ruling.ruled_by)
+    if ruling.ruled_by == BY_BUDGETS:
+        return f"budget {ruling.rule} of {policy}"
     return f"the default decision of {policy}" if ruling.rule == DEFAULT_RULE else f"rule {ruling.rule} of {policy}"
 
 

@@ -14,9 +14,12 @@ from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.named_breakers import BreakerUse
+from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, OverBudget, Reservation, reserve
 from gnomon.core.policy.ruling import (
     BY_COMMANDS,
+    PolicyDecision,
     Ruling,
+    over_budget,
     put_off_by_concurrency,
     refused_by_commands,
     ruling_text,
@@ -224,6 +227,11 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     ruling: Ruling | None = None
 
     @property
+    def may_be_denied(self) -> bool:
+        """Whether a budget of the policy may deny it in the transaction that would admit it."""
+        return any(use.over is OverBudget.DENY for use in _budgets_of(self))
+
+    @property
     def over(self) -> bool:
         """Whether this admission ends the task."""
         return self.state in TERMINAL
@@ -319,6 +327,9 @@ def _admission_by_verdict(
             made = made if where is None else replace(made, placement=where)
             use = breaker_use(request.step, waiting.run, waiting.task.task_id, waiting.task.fence + 1)
             made = made if use is None else replace(made, breaker=use)
+            if decision.ruling is not None and decision.ruling.budgets:
+                # A budget may still deny it.
+                made = replace(made, topic=request.step.topic)
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
         case GateVerdict.DENY:
@@ -343,7 +354,7 @@ def _denied_admission(request: AdmissionRequest, decision: GateDecision, now: in
 
 def as_admitted(one: Admission, request: AdmissionRequest) -> AdmissionRequest:
     """The request whose task has the limits that its admission sets."""
-    limits = None if one.ruling is None else one.ruling.constraints
+    limits = None if one.ruling is None else one.ruling.limits
     task = request.waiting.task
     if one.ruling is None or task.constraints == limits:
         return request
@@ -424,6 +435,47 @@ def _put_off(one: Admission, ruling: Ruling, now: int) -> Admission:
         tenant_limit=None,
         action_limit=None,
         ruling=ruling,
+    )
+
+
+def budget_uses(admissions: Iterable[Admission]) -> list[BudgetUse]:
+    """The uses of budgets by tasks that these admissions would let start."""
+    return [use for one in admissions for use in _budgets_of(one)]
+
+
+def _budgets_of(one: Admission) -> tuple[BudgetUse, ...]:
+    return one.ruling.budgets if one.ruling is not None and one.state is TaskState.SCHEDULED else ()
+
+
+def within_policy_budgets(
+    admissions: Sequence[Admission], known: Mapping[str, BudgetWindow], *, now: int
+) -> tuple[list[Admission], dict[str, BudgetWindow], dict[TaskId, tuple[Reservation, ...]]]:
+    """The admissions in their order, the windows after them, and what each task has reserved.
+
+    Tasks for which a budget has not enough left are put off or denied, as the budget says.
+    """
+    windows, ruled = dict(known), list[Admission]()
+    made: dict[TaskId, tuple[Reservation, ...]] = {}
+    for one in admissions:
+        uses = _budgets_of(one)
+        answer = reserve(uses, windows, now=now)
+        windows = answer.windows
+        if one.ruling is not None and answer.shortage is not None:
+            ruling = over_budget(one.ruling, answer.shortage, now=now)
+            put_off = _put_off(one, ruling, now)
+            ruled.append(put_off if ruling.decision is PolicyDecision.THROTTLE else _denied_after_all(put_off, now))
+            continue
+        if answer.reservations:
+            made[one.task_id] = answer.reservations
+        ruled.append(one)
+    return ruled, windows, made
+
+
+def _denied_after_all(one: Admission, now: int) -> Admission:
+    """The admission of a task that the policy denies in the transaction that would admit it."""
+    letter = None if one.ruling is None else one.ruling.code
+    return replace(
+        one, state=TaskState.DENIED, wait_reason=WaitReason.READY, available_at=now, dead_letter=letter, breaker=None
     )
 
 

@@ -27,6 +27,7 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.named_breakers import BreakerUse
+from gnomon.core.policy.budgets import ACTIONS
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
 from gnomon.core.runs.retry import (
     LONGEST_ROUTING_BACKOFF_MS,
@@ -118,6 +119,8 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     usage: AgentSpending | None = None
     #: The messages of an agent for the session of its step, as a list in JSON; None without one.
     turn: bytes | None = None
+    #: How much of each meter it has spent; None: nobody knows.
+    spent: Mapping[str, int] | None = None
 
 
 class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
@@ -155,6 +158,9 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     never_began: bool = False
     #: The breaker that learns how it ended; None: its step names none.
     breaker: BreakerUse | None = None
+    #: Whether the attempt has reserved a part of a budget, and how much of each meter it has spent; None: unknown.
+    budgeted: bool = False
+    spent: Mapping[str, int] | None = None
     #: The workflow by which the run goes on; None if the run has no other task.
     graph: Workflow | None = None
     #: The rules by which the end of the run is announced, if it has no other task.
@@ -219,6 +225,8 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         reported_by=outcome.reported_by,
         never_began=outcome.never_began,
         breaker=breaker_use(held.step, held.run, task.task_id, task.fence),
+        budgeted=task.constraints is not None and bool(task.constraints.spend),
+        spent=_spent(outcome),
         compensation=compensation_record(held.step)
         if held.step.compensate is not None and result is Result.SUCCEEDED
         else None,
@@ -248,6 +256,11 @@ def outcome_by_deadline(task: Task, outcome: AttemptOutcome, *, now: int) -> Att
     if not failed or not has_passed(task.deadline_at, now):
         return outcome
     return replace(outcome, result=Result.TIMED_OUT, past_deadline=True)
+
+
+def _spent(outcome: AttemptOutcome) -> Mapping[str, int] | None:
+    """How much of each meter the attempt has spent. An agent counts its own actions."""
+    return outcome.spent if outcome.usage is None else {**(outcome.spent or {}), ACTIONS: outcome.usage.actions}
 
 
 def bounded_output(written: bytes, limit: int) -> bytes:

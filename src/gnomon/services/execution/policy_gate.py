@@ -13,7 +13,7 @@ from gnomon.ports.runtime import Clock
 from gnomon.services.execution.stored_policy import StoredPolicy
 
 if TYPE_CHECKING:
-    from gnomon.core.policy.compiled import CompiledPolicy, StepRules
+    from gnomon.core.policy.compiled import CompiledPolicy, StepBudgets, StepRules
     from gnomon.core.policy.facts import StepDigest, StepFacts
 
 #: The steps whose rules are remembered; when there are more, all are forgotten.
@@ -28,6 +28,8 @@ class _RuledStep(NamedTuple):
     rules: "StepRules"
     digest: "StepDigest"
     facts: "StepFacts"
+    #: None if it uses none.
+    budgets: "StepBudgets | None"
 
 
 class PolicyGate(TaskPolicy):
@@ -66,7 +68,16 @@ class PolicyGate(TaskPolicy):
             from gnomon.core.policy.facts import facts_of
 
             found = step.rules.ruling(facts_of(request, step.facts, step.rules.needed), self._clock.now())
-        return replace(found, digest=step.digest.of(request, found.constraints))
+        ruling = replace(found, digest=step.digest.of(request, found.constraints))
+        return ruling if step.budgets is None else self._with_budgets(ruling, step.budgets, request, step.facts)
+
+    def _with_budgets(
+        self, ruling: Ruling, budgets: "StepBudgets", request: AdmissionRequest, step: "StepFacts"
+    ) -> Ruling:
+        from gnomon.core.policy.facts import facts_of
+
+        facts = facts_of(request, step, budgets.needed)
+        return replace(ruling, budgets=budgets.uses(facts, self._clock.now()))
 
     def _remember(self, key: _StepKey, request: AdmissionRequest, policy: "CompiledPolicy") -> _RuledStep:
         from gnomon.core.policy.facts import StepDigest, step_facts
@@ -75,7 +86,13 @@ class PolicyGate(TaskPolicy):
             self._steps.clear()
         facts = step_facts(key[0], key[1], request.workflow, request.step)
         digest = StepDigest(key[0], request.workflow, request.step)
-        made = self._steps[key] = _RuledStep(request.workflow, _rules_of(request, facts, policy), digest, facts)
+        made = self._steps[key] = _RuledStep(
+            request.workflow,
+            _rules_of(request, facts, policy),
+            digest,
+            facts,
+            policy.budgets_for_step(facts, request.step),
+        )
         return made
 
     async def rule(self, request: AdmissionRequest) -> Ruling | None:

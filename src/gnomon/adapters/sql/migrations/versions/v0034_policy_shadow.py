@@ -9,7 +9,7 @@ from alembic import op
 revision = "0034"
 down_revision = "0033"
 #: The oldest schema whose programs may use the database.
-MIN_COMPATIBLE = 29
+MIN_COMPATIBLE = 34
 
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 

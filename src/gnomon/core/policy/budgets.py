@@ -1,0 +1,154 @@
+"""Budgets of the policy: how much of a meter may be spent within a window of time.
+
+A task reserves what it may spend in the transaction that admits it, and settles that in the one that ends its attempt.
+An attempt that never ran gives everything back. The sum of all reservations and of everything that was spent never
+exceeds the limit of a window, whichever servers admit tasks at the same time.
+
+Windows follow each other without gaps, in UTC. A reservation belongs to the window in which it was made.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gnomon.core.durations import duration_text
+
+#: The meter that counts attempts, and the one that counts actions of commands and agents. Others count what functions
+#: and commands say that they have spent.
+TASKS, ACTIONS = "tasks", "actions"
+_DAY_MS = 86_400_000
+_WEEK_MS = 7 * _DAY_MS
+#: The first Monday after the beginning of time: windows of weeks begin on Mondays.
+_FIRST_MONDAY_MS = 4 * _DAY_MS
+
+
+class OverBudget(StrEnum):
+    """The decision about a task that would exceed a budget."""
+
+    THROTTLE = "throttle"
+    DENY = "deny"
+
+
+class BudgetKey(StrEnum):
+    """A fact about tasks by which a budget is divided: each value has a limit of its own."""
+
+    TENANT = "tenant"
+    JOB = "job"
+    STEP = "step"
+    TOPIC = "topic"
+    FUNCTION = "function"
+    CAPABILITY = "capability"
+    ACTOR = "actor"
+
+
+class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
+    """The use of a budget by a task."""
+
+    budget: str
+    #: The values by which the budget is divided, as text: `tenant default, job pay`.
+    scope: str
+    meter: str
+    limit: int
+    per_ms: int
+    #: How much the task reserves.
+    amount: int
+    over: OverBudget = OverBudget.THROTTLE
+    #: How long to wait while others hold reservations that they may give back.
+    retry_ms: int = 5_000
+
+    def window_at(self, now: int) -> int:
+        """When the window of that moment has begun."""
+        return window_start(now, self.per_ms)
+
+    def window_id(self, now: int) -> str:
+        """The name of the window of that moment."""
+        return f"{self.budget}/{self.window_at(now)}/{self.scope}"
+
+
+class BudgetWindow(Struct, frozen=True):
+    """How much of a budget is spent and reserved within a window."""
+
+    spent: int = 0
+    reserved: int = 0
+
+
+#: A window in which nothing has happened.
+UNUSED_WINDOW = BudgetWindow()
+
+
+class Reservation(Struct, frozen=True):
+    """The part of a budget that an attempt may spend."""
+
+    window_id: str
+    meter: str
+    amount: int
+
+
+class BudgetShortage(Struct, frozen=True):
+    """The budget that has not enough left for a task, and when it may have."""
+
+    use: BudgetUse
+    ask_again_at: int
+
+    @property
+    def reason(self) -> str:
+        """Why the task does not start. It does not depend on the moment, so that equal rulings count as one."""
+        use = self.use
+        budget = f"{use.limit} {use.meter} per {duration_text(use.per_ms)}"
+        return f"{budget} are spent or reserved ({use.scope or 'all tasks'})"
+
+
+class BudgetAnswer(Struct, frozen=True):
+    """The answer to a task."""
+
+    windows: dict[str, BudgetWindow]
+    reservations: tuple[Reservation, ...] = ()
+    shortage: BudgetShortage | None = None
+
+
+def window_start(now: int, per_ms: int) -> int:
+    """When the window of that moment has begun."""
+    offset = _FIRST_MONDAY_MS if per_ms % _WEEK_MS == 0 else 0
+    return now - (now - offset) % per_ms
+
+
+def reserve(uses: Sequence[BudgetUse], known: Mapping[str, BudgetWindow], *, now: int) -> BudgetAnswer:
+    """Reserve what a task uses of all of its budgets, or nothing if one of them has not enough left."""
+    windows, made = dict(known), []
+    for use in uses:
+        name = use.window_id(now)
+        window = windows.get(name, UNUSED_WINDOW)
+        if window.spent + window.reserved + use.amount > use.limit:
+            return BudgetAnswer(dict(known), shortage=_shortage(use, window, now))
+        windows[name] = replace(window, reserved=window.reserved + use.amount)
+        made.append(Reservation(name, use.meter, use.amount))
+    return BudgetAnswer(windows, tuple(made))
+
+
+def _shortage(use: BudgetUse, window: BudgetWindow, now: int) -> BudgetShortage:
+    next_at = use.window_at(now) + use.per_ms
+    # Attempts at tasks spend what they reserve; only of other meters something may come back.
+    may_come_back = use.meter != TASKS and window.spent + use.amount <= use.limit
+    return BudgetShortage(use, min(now + use.retry_ms, next_at) if may_come_back else next_at)
+
+
+def settle(window: BudgetWindow, one: Reservation, *, spent: int) -> BudgetWindow:
+    """The window after the end of an attempt that has spent so much of its reservation."""
+    return BudgetWindow(window.spent + spent, max(0, window.reserved - one.amount))
+
+
+def spent_of(one: Reservation, reported: Mapping[str, int] | None) -> int:
+    """How much of its reservation an attempt has spent, by its report; all of it if nobody knows."""
+    if one.meter == TASKS or reported is None or (one.meter == ACTIONS and ACTIONS not in reported):
+        return one.amount
+    return min(reported.get(one.meter, 0), one.amount)
+
+
+def allowances(uses: Iterable[BudgetUse]) -> tuple[tuple[str, int], ...]:
+    """How much of each meter the attempt may spend: of several budgets of one meter, the least counts."""
+    found: dict[str, int] = {}
+    for use in uses:
+        found[use.meter] = min(use.amount, found.get(use.meter, use.amount))
+    return tuple(sorted(found.items()))

@@ -1,0 +1,137 @@
+"""Budgets of the policy: windows, reservations and their fields."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.core.instants import ms_of
+from gnomon.core.policy.budgets import (
+    BudgetKey,
+    BudgetUse,
+    BudgetWindow,
+    OverBudget,
+    Reservation,
+    reserve,
+    settle,
+    spent_of,
+    window_start,
+)
+from gnomon.core.policy.document import Budget, RuleMatch
+from gnomon.core.policy.reader import read_policy
+from gnomon.errors import FieldError
+
+HOUR, DAY = 3_600_000, 86_400_000
+USE = BudgetUse(budget="b", scope="", meter="tasks", limit=3, per_ms=HOUR, amount=1)
+
+
+def at(text: str) -> int:
+    return ms_of(datetime.fromisoformat(text).replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("per", "begins"),
+    [
+        (HOUR, "2026-03-04T14:00"),
+        (DAY, "2026-03-04T00:00"),
+        # A Monday.
+        (7 * DAY, "2026-03-02T00:00"),
+        (60_000, "2026-03-04T14:59"),
+    ],
+)
+def test_windows_begin_with_the_hour_the_day_and_the_week_in_utc(per: int, begins: str) -> None:
+    assert window_start(at("2026-03-04T14:59:59"), per) == at(begins)
+
+
+@given(st.integers(-(10**15), 10**15), st.integers(1, 10**11))
+def test_every_moment_is_in_exactly_one_window(now: int, per: int) -> None:
+    begins = window_start(now, per)
+    assert begins <= now < begins + per
+    assert window_start(begins + per, per) == begins + per
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.integers(0, 4)), max_size=40))
+def test_expenses_and_reservations_never_exceed_the_limit(acts: list[tuple[int, bool, int]]) -> None:
+    windows: dict[str, BudgetWindow] = {}
+    held: list[Reservation] = []
+    for amount, ends, spent in acts:
+        if ends and held:
+            one = held.pop()
+            windows[one.window_id] = settle(windows[one.window_id], one, spent=min(spent, one.amount))
+        else:
+            use = BudgetUse(budget="b", scope="", meter="m", limit=7, per_ms=HOUR, amount=amount)
+            answer = reserve([use], windows, now=0)
+            before = sum(one.spent + one.reserved for one in windows.values())
+            assert (answer.shortage is not None) is (before + amount > 7)
+            windows, held = answer.windows, [*held, *answer.reservations]
+        assert all(one.spent + one.reserved <= 7 for one in windows.values())
+        assert sum(one.amount for one in held) == sum(one.reserved for one in windows.values())
+
+
+def test_without_a_report_everything_counts_as_spent() -> None:
+    mails = Reservation("w", "mails", 6)
+    assert [spent_of(mails, reported) for reported in (None, {}, {"mails": 4}, {"mails": 9})] == [6, 0, 4, 6]
+    assert spent_of(Reservation("w", "tasks", 1), {}) == 1
+
+
+def read(**fields: Any) -> Budget:  # noqa: ANN401
+    [budget] = read_policy({"budgets": [{"id": "pay", "limit": 20, "per": "1h", **fields}]}).budgets
+    return budget
+
+
+def test_the_fields_of_a_budget_are_read() -> None:
+    assert read() == Budget(budget_id="pay", limit=20, per_ms=HOUR)
+    assert read(by=["tenant", "job"], over="deny", match={"jobs": ["pay-*"]}, meter="actions") == Budget(
+        budget_id="pay",
+        limit=20,
+        per_ms=HOUR,
+        by=(BudgetKey.TENANT, BudgetKey.JOB),
+        over=OverBudget.DENY,
+        match=RuleMatch(jobs=("pay-*",)),
+        meter="actions",
+    )
+    assert read(meter="mails", reserve=3).reserve == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"per": "1ms"}, "per"),
+        ({"per": "400d"}, "per"),
+        ({"by": ["tenant", "tenant"]}, "by[1]"),
+        ({"by": ["planet"]}, "by[0]"),
+        ({"over": "ask"}, "over"),
+        ({"meter": "Mails"}, "meter"),
+        ({"reserve": 1}, "reserve"),
+        ({"meter": "mails", "reserve": 21}, "reserve"),
+        ({"match": {"job": ["x"]}}, "match.job"),
+        ({"until": "2026"}, "until"),
+        ({"id": "A B"}, "id"),
+    ],
+)
+def test_a_bad_budget_is_refused_by_its_field(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        read(**fields)
+
+    assert refused.value.field == f"budgets[0].{field}"
+
+
+@pytest.mark.parametrize("missing", ["id", "limit", "per"])
+def test_a_budget_without_a_required_field_is_refused(missing: str) -> None:
+    fields = {"id": "pay", "limit": 20, "per": "1h"}
+    del fields[missing]
+    with pytest.raises(FieldError) as refused:
+        read_policy({"budgets": [fields]})
+
+    assert refused.value.field == f"budgets[0].{missing}"
+
+
+def test_two_budgets_of_one_id_are_refused() -> None:
+    with pytest.raises(FieldError) as refused:
+        read_policy({"budgets": [{"id": "pay", "limit": 1, "per": "1h"}] * 2})
+
+    assert refused.value.field == "budgets[1].id"
