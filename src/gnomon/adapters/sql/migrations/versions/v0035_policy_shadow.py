@@ -6,8 +6,8 @@ It only extends the schema. Older programs may go on: they do not judge by the s
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0034"
-down_revision = "0033"
+revision = "0035"
+down_revision = "0034"
 #: The oldest schema whose programs may use the database.
 MIN_COMPATIBLE = 34
 
@@ -44,4 +44,4 @@ def upgrade() -> None:
         sa.Column("step", _Name, nullable=False),
         sqlite_with_rowid=False,
     )
-    op.execute("UPDATE gnomon_meta SET value = '34' WHERE key = 'schema'")
+    op.execute("UPDATE gnomon_meta SET value = '35' WHERE key = 'schema'")
