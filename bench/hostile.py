@@ -245,6 +245,7 @@ _ATTACKS = (
     Attack("inputs that cost most", "operator", repeated("POST", "/v1/jobs/checked/trigger", _COSTLY_INPUT)),
     Attack("a large input of long conditions", "operator", repeated("POST", "/v1/jobs/branches/trigger", _LARGE_INPUT)),
     Attack("an input that references multiply", "operator", repeated("POST", "/v1/jobs/repeats/trigger", _LARGE_INPUT)),
+    Attack("20,000 items of a step", "operator", repeated("POST", "/v1/jobs/items/trigger", _LARGE_INPUT)),
     Attack("a forged cursor", "viewer", repeated("GET", "/v1/schedule?cursor=W1sxLDQwMDAwMDAsMl0sIjAwMDAiXQ==")),
     Attack("requests without a token", "", repeated("GET", "/v1/jobs")),
     Attack("the description of the API", "", repeated("GET", "/openapi.json")),
@@ -279,6 +280,7 @@ async def fill(settings: Settings) -> None:
         _job("checked", input_schema=_COSTLY, overlap="skip"),
         _job("branches", dag=_NAMED_OFTEN, overlap="skip"),
         _job("repeats", dag=_REPEATED, overlap="skip"),
+        _job("items", dag=[{"step": "s", "function": "f", "foreach": "${input.x}"}], overlap="skip"),
     ]
     async with Operations.open(settings) as operations:
         now = int(time() * 1000)

@@ -17,7 +17,7 @@ from gnomon.app.mcp_http import McpRoute
 from gnomon.client import AsyncClient
 from gnomon.core.model_names import MODEL_HEADER
 from gnomon.core.verbs import VERBS
-from gnomon.errors import Unauthenticated
+from gnomon.errors import Unauthenticated, UsageError
 from gnomon.ports.auth import Caller
 from support.api_fixture import JOB, ApiCaller, ApiFixture, RoleTokens
 from support.api_server import background_scheduler
@@ -204,3 +204,57 @@ async def test_the_client_library_changes_a_job_at_a_server(tmp_path: Path) -> N
 
     assert jobs == [("tidy-auto", "mcp"), ("tidy-legacy", "mcp")]
     assert audit == [("model:legacy", "register"), ("model:auto", "register")]
+
+
+@pytest.mark.req("H-22")
+@pytest.mark.parametrize("origin", ["http://[", "http://evil.example", "null", "http://testserver@evil.example"])
+async def test_a_page_of_another_site_sends_no_message(origin: str) -> None:
+    async with serving() as api_setup, api_setup.caller("admin") as admin:
+        answered = await admin.post("/mcp", message("tools/list", {}), Origin=origin)
+
+    assert answered.status_code == 403
+
+
+class CountedDryRuns:
+    """Dry runs that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.days: list[int] = []
+        self._running = 0
+        self.began, self.turn = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def run(self, request: bytes) -> bytes:
+        """See DryRunner.run."""
+        self.began.set()
+        self.days.append(json.loads(request)["days"])
+        self._running += 1
+        assert self._running == 1
+        await self.turn.acquire()
+        self._running -= 1
+        raise UsageError("no report")
+
+
+@pytest.mark.req("H-22")
+async def test_simulations_of_one_caller_hold_up_another_by_one_of_them_also_through_tools() -> None:
+    dry_runs, jobs = CountedDryRuns(), [JOB]
+    # The name of a tool may be written with escapes.
+    called = json.dumps(message("tools/call", {"name": "simulate_jobs", "arguments": {"jobs": jobs, "days": 2}}))
+    escaped = called.replace("simulate_jobs", "simulate\\u005fjobs").encode()
+    async with serving() as api_setup:
+        api_setup.put(replace(api_setup.services, dry_runner=dry_runs))
+        async with api_setup.caller("viewer") as viewer, api_setup.caller("viewer/b") as other:
+            first = asyncio.ensure_future(viewer.post("/v1/simulate", {"jobs": jobs, "days": 1}))
+            await dry_runs.began.wait()
+            waiting = asyncio.gather(
+                viewer.ask("POST", "/mcp", raw=escaped),
+                viewer.post("/v1/simulate", {"jobs": jobs, "days": 3}),
+                other.post("/v1/simulate", {"jobs": jobs, "days": 4}),
+            )
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            for _ in range(4):
+                dry_runs.turn.release()
+            await asyncio.gather(first, waiting)
+
+    assert dry_runs.days[:2] == [1, 4]
+    assert sorted(dry_runs.days) == [1, 2, 3, 4]

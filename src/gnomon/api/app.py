@@ -158,12 +158,18 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
                 call = await _build_call(route, services, caller, request, raw)
                 read = partial(_handle, route, call)
                 return _to_response(route, await limits.coalescer.coalesced(_coalescing_key(route, call), read, caller))
-            async with limits.slots.slot(route, caller, size=len(raw or b"")):
+            async with limits.slots.slot(_working_route(route, raw), caller, size=len(raw or b"")):
                 return _to_response(
                     route, await _handle(route, await _build_call(route, services, caller, request, raw))
                 )
 
     return HTTPRouteHandler(_typed(route.path), http_method=[route.method], status_code=200, name=route.name)(handle)
+
+
+def _working_route(route: ApiRoute, raw: bytes | None) -> ApiRoute:
+    """The route whose slots a request needs: a message of a model costs as much as the route that it calls."""
+    name = route.body.works_as(raw) if raw and route.body is not None and route.body.works_as is not None else None
+    return next((one for one in ROUTES if one.name == name), route)
 
 
 def _typed(path: str) -> str:

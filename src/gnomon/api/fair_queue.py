@@ -202,6 +202,7 @@ class RequestSlots:
         #: large ones are handled at once, and no two of one tenant.
         self._bulk = FairSlots(_MAX_CONCURRENT_BULK, of_caller=1, of_tenant=_MAX_CONCURRENT_BULK // 2)
         self._large_bulk = FairSlots(_MAX_CONCURRENT_LARGE, of_tenant=1)
+        self._alone = FairSlots(1)
 
     def slot(self, route: ApiRoute, caller: Caller, *, size: int) -> AbstractAsyncContextManager[None]:
         """The slot in which a request with a body of this size is handled.
@@ -210,6 +211,8 @@ class RequestSlots:
         """
         if route.permission is Permission.EVERYBODY:
             return nullcontext()
+        if route.body is not None and route.body.alone:
+            return self._alone.slot(caller)
         if route.body is not None and route.body.many:
             return (self._bulk if size <= _SMALL_BULK else self._large_bulk).slot(caller)
         return (self._lookups if route.method == "GET" else self._changes).slot(caller)

@@ -223,6 +223,10 @@ class RequestBody(Struct, frozen=True, kw_only=True):
     required: bool = True
     #: The larger limit of `server.max_jobs_body` applies.
     many: bool = False
+    #: One request is handled at a time, of all callers in turns.
+    alone: bool = False
+    #: Returns the name of the route that does the work of this body; None if that is its own route.
+    works_as: Callable[[bytes], str | None] | None = None
 
 
 class Header(Struct, frozen=True, kw_only=True):

@@ -14,13 +14,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from gnomon.api.local import LocalRequest, handle_locally
 from gnomon.api.route import ApiCall, Reply, acting, model_of
+from gnomon.api.routes.models import LARGEST_MESSAGE
 from gnomon.app.mcp_server import ModelAccess, mcp_server
 from gnomon.client.transport import ApiRequest
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.errors import Forbidden, TooLarge
 
-#: The largest message in bytes: it is read on the event loop.
-LARGEST_MESSAGE = 65_536
 #: The key of the call in the scope of a request.
 _CALL = "gnomon.call"
 #: The headers of the protocol. The route has handled all others.

@@ -222,6 +222,6 @@ ROUTES = (
         answer=SimulationResult,
         success={200: "The result of the simulation."},
         example=_SIMULATED,
-        body=RequestBody(schema=SIMULATE_SCHEMA, example={"jobs": [DEFINITION], "days": 7, "lasts": "5m"}),
+        body=RequestBody(schema=SIMULATE_SCHEMA, example={"jobs": [DEFINITION], "days": 7, "lasts": "5m"}, alone=True),
     ),
 )

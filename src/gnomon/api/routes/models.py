@@ -1,7 +1,9 @@
 """The route of models: the Model Context Protocol over HTTP."""
 
 from typing import Any
-from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
 
 from gnomon.api.route import ApiCall, ApiRoute, Permission, Reply, RequestBody
 from gnomon.errors import FieldError, Forbidden, NotFound
@@ -16,9 +18,21 @@ _SCHEMA = {
         "params": {"type": "object"},
     },
 }
+#: The largest message in bytes: it is read on the event loop.
+LARGEST_MESSAGE = 65_536
 #: Methods whose answer has no end.
 _STREAMING = ("subscriptions/listen",)
 _EXAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+
+
+class _ToolName(Struct):
+    name: str
+
+
+class _ToolCall(Struct):
+    """As much of a message as tells which tool it calls."""
+
+    parameters: _ToolName = msgspec.field(name="params")
 
 
 async def answer(call: ApiCall) -> Reply:
@@ -36,8 +50,18 @@ async def answer(call: ApiCall) -> Reply:
 def _refuse_other_origin(call: ApiCall) -> None:
     """Raise Forbidden if a page of another origin sends the message, also with a token."""
     origin = call.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != call.headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != call.headers.get("host"):
         raise Forbidden("the request comes from a page of another site")
+
+
+def _called_route(raw: bytes) -> str | None:
+    """The route of the tool that the message calls, if it calls one: tools have the names of their routes."""
+    if len(raw) > LARGEST_MESSAGE:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=_ToolCall).parameters.name
+    except msgspec.MsgspecError:
+        return None
 
 
 ROUTES = (
@@ -49,7 +73,7 @@ ROUTES = (
         handle=answer,
         answer=dict[str, Any],
         success={200: "The answer to the message.", 202: "The message needs no answer."},
-        body=RequestBody(schema=_SCHEMA, example=_EXAMPLE),
+        body=RequestBody(schema=_SCHEMA, example=_EXAMPLE, works_as=_called_route),
         error_statuses=(404,),
         example={"jsonrpc": "2.0", "id": 1, "result": {"tools": []}},
     ),
