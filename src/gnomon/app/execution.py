@@ -23,6 +23,7 @@ from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
 from gnomon.services.execution.deadline_enforcer import DeadlineEnforcer
 from gnomon.services.execution.dispatcher import Dispatcher
+from gnomon.services.execution.gate_client import call_in_a_moment
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, LocalDispatch, Outputs, TakerLink
 from gnomon.services.execution.reconciler import Reconciler
 from gnomon.services.execution.shadow_policy import ShadowPolicy
@@ -101,6 +102,7 @@ class ExecutionServices:
             taker=self._taker,
             wake=wake,
             ticker_behind=ticker_behind,
+            delay=call_in_a_moment,
         )
         #: The dispatcher, as the services of this process see it that make tasks ready.
         self.local_dispatch = LocalDispatch(wake=wake, write_and_admit=self.dispatcher.write_and_admit)

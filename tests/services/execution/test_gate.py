@@ -17,7 +17,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.tasks import AttemptRef
-from gnomon.services.execution.gate_client import GateCalls
+from gnomon.services.execution.gate_client import GateCalls, call_in_a_moment
 from gnomon.services.operations.launcher import Launcher
 from gnomon.testing.clock import CountedIds, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
@@ -971,6 +971,7 @@ async def test_answers_that_come_one_after_the_other_are_collected_together() ->
         timeout_seconds=5,
         queue_seconds=1,
         on_answer=woken.set,
+        delay=call_in_a_moment,
     )
     for number in gates:
         calls.ask((TaskId(f"task_{number}"), 1), ("default", "report"), number)

@@ -72,7 +72,7 @@ from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import QueuePosition
 from gnomon.services.execution.announced_causes import AnnouncedCauses
-from gnomon.services.execution.gate_client import AdmissionGate, Decided
+from gnomon.services.execution.gate_client import AdmissionGate, Decided, Delay
 from gnomon.services.execution.local_dispatch import NO_OUTPUTS, Done, Outputs, TaskTaker
 from gnomon.services.execution.router import Router
 from gnomon.services.execution.workflow_cache import WorkflowCache, step_of
@@ -115,8 +115,9 @@ class Dispatcher:
         taker: TaskTaker,
         wake: Callable[[], None],
         ticker_behind: Callable[[], bool],
+        delay: Delay | None = None,
     ) -> None:
-        """`wake` asks for a step soon. While `ticker_behind` says so, ticks come first.
+        """`wake` asks for a step soon. While `ticker_behind` says so, ticks come first. `delay`: see GateCalls.
 
         A task that waits is late, but a tick that waits for too long is missed.
         """
@@ -136,7 +137,9 @@ class Dispatcher:
         #: The position behind which unroutable tasks are still to be looked at again; None if there are none.
         self._turned_away: QueuePosition | None = None
         #: An answer of the gate wakes the dispatcher: a step writes it.
-        self._gate = AdmissionGate(gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
+        self._gate = AdmissionGate(
+            gate, clock, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake, delay=delay
+        )
         self._read_at = float("-inf")
         self._causes = AnnouncedCauses()
         #: Not that of requests: a plan of minutes must not delay tasks.

@@ -66,6 +66,8 @@ _MAX_FAILURES = 10_000
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
+#: Calls a function a moment later: more answers may have come by then.
+Delay = Callable[[Callable[[], None]], None]
 #: The tenant and the workflow that a call is about.
 Group = tuple[str, str]
 #: A request, and the gate's decision about it.
@@ -122,7 +124,7 @@ class GateCalls(Generic[Asked, Answer]):
     `call` asks the gate. `check` returns its answer, or raises ValueError. `failed` returns the answer to use instead
     if there is no valid one. `put_off` returns the answer to use if a request has waited too long though its group is
     not at fault: with a reason and the seconds until its turn; without it, the request keeps waiting. `on_answer` wakes
-    the service that collects the answers.
+    the service that collects the answers; with `delay`, not for each of several answers that come one after the other.
     """
 
     def __init__(  # noqa: PLR0913 - the answers for every case
@@ -136,8 +138,9 @@ class GateCalls(Generic[Asked, Answer]):
         queue_seconds: float,
         on_answer: Callable[[], None],
         put_off: Callable[[Asked, str, float], Answer] | None = None,
+        delay: Delay | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock, self._delay = clock, delay
         self._call, self._check, self._failed, self._put_off = call, check, failed, put_off
         self._timeout_seconds, self._queue_seconds = timeout_seconds, queue_seconds
         self._on_answer = on_answer
@@ -292,11 +295,11 @@ class GateCalls(Generic[Asked, Answer]):
 
     def _announce_answers(self) -> None:
         """Wake the service: soon if more answers are about to come, because it stores all that there are at once."""
-        if not self._started or len(self._answers) >= _ANSWERS_AT_ONCE:
+        if self._delay is None or not self._started or len(self._answers) >= _ANSWERS_AT_ONCE:
             self._on_answer()
         elif not self._announcing:
             self._announcing = True
-            asyncio.get_running_loop().call_later(_MORE_ANSWERS_SECONDS, self._announce_now)
+            self._delay(self._announce_now)
 
     def _announce_now(self) -> None:
         self._announcing = False
@@ -403,7 +406,15 @@ class GateCalls(Generic[Asked, Answer]):
 class AdmissionGate:
     """The input side of a gate. It fails closed: without a valid answer a task waits, and is asked about again."""
 
-    def __init__(self, gate: Gate, clock: Clock, *, timeout_ms: int, on_answer: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+        on_answer: Callable[[], None],
+        delay: Delay | None = None,
+    ) -> None:
         self._gate = gate
         self.calls: GateCalls[AdmissionRequest, GateDecision] = GateCalls(
             clock,
@@ -414,6 +425,7 @@ class AdmissionGate:
             queue_seconds=_QUEUE_SECONDS,
             on_answer=on_answer,
             put_off=_put_off,
+            delay=delay,
         )
         #: The last valid decision that is about no task in particular: most gates return the same one again and again.
         self._known: GateDecision | None = None
@@ -547,6 +559,11 @@ class OutputGate:
             self._events.emit("output_unchecked", task=task.task_id, run=task.run_id, reason=reason)
         line = LogLine(self._clock.now(), "warning", f"the output was stored unchecked: {reason}")
         return replace(outcome, logs=(*outcome.logs, line))
+
+
+def call_in_a_moment(callback: Callable[[], None]) -> None:
+    """The delay of a process in real time."""
+    asyncio.get_running_loop().call_later(_MORE_ANSWERS_SECONDS, callback)
 
 
 async def _run_calls() -> None:
