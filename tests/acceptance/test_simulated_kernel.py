@@ -116,7 +116,7 @@ async def test_nothing_starts_without_a_ruling_whatever_the_kernel_does(first: i
         started = {one.held[0] for one in history.observations if one.starts}
 
         assert check(history) == [], f"seed {seed}"
-        assert len(started) > 500
+        assert len(started) > 300
         assert started <= state.permissions.keys()
         opened = {
             task_id for task_id, rows in state.rulings.items() if any(one.ruled_by == "fail_open" for one in rows)
