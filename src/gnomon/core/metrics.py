@@ -112,7 +112,7 @@ METRICS: Mapping[str, Metric] = {
             "job_lock_wait_seconds", "From a write about tasks to the transaction that carries it out.", buckets=_FINE
         ),
         _gauge("stale_jobs", "Tasks that the reconciler or the dispatcher should have handled.", "state", absent=True),
-        _counter("orphan_replayed", "Tasks offered again because they were ready for too long."),
+        _counter("orphan_replayed", "Tasks offered again because they were ready for too long, by topic.", "topic"),
         _gauge("tasks_ready_seconds", "Longest time that a due task has waited for a route or a worker.", absent=True),
         _gauge(
             "tasks_waiting", "Tasks that wait for a worker to take them, or for one that can.", "reason", absent=True

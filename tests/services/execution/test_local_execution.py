@@ -548,7 +548,7 @@ async def test_tasks_that_are_ready_for_too_long_are_offered_again_and_counted(h
     await harness.reconciler.step()
 
     assert harness.woken == ["reconciler"]
-    assert ("tasks_replayed", {"count": 1}) in harness.events.seen
+    assert ("tasks_replayed", {"count": 1, "topic": "reports.make"}) in harness.events.seen
 
 
 @pytest.mark.req("R-08")

@@ -97,9 +97,9 @@ def replaced(number: int) -> Run:
 
 def test_tasks_that_are_offered_again_are_counted_one_by_one() -> None:
     meter = MetricsRecorder(max_jobs=10)
-    meter.on_event("tasks_replayed", {"count": 7})
+    meter.on_event("tasks_replayed", {"count": 7, "topic": "mail"})
 
-    assert meter.counters["orphan_replayed"][()] == 7
+    assert meter.counters["orphan_replayed"]["mail",] == 7
     assert meter.counters["events"]["tasks_replayed",] == 1
 
 

@@ -1,5 +1,6 @@
 """The reconciler: ends attempts of lost workers, and dispatches stuck tasks again."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from gnomon.config.settings import Settings
@@ -178,10 +179,17 @@ class Reconciler:
         """Wake the dispatcher for tasks that have been ready for too long."""
         long_ago = self._clock.now() - self._settings.pending_ms
         stuck = await self._work.tasks.waiting(long_ago, limit=self._settings.batch)
-        count = sum(one.task.wait_reason is WaitReason.READY for one in stuck)
-        if count:
-            self._events.emit("tasks_replayed", count=count)
+        topics = Counter([await self._topic(one) for one in stuck if one.task.wait_reason is WaitReason.READY])
+        for topic, count in sorted(topics.items()):
+            self._events.emit("tasks_replayed", count=count, topic=topic)
+        if topics:
             self._on_ready()
+
+    async def _topic(self, waiting: ReadyTask) -> str:
+        """The topic of the step of a task; empty if its definition is unknown, or if it calls nothing."""
+        workflow = await self._workflow_cache.for_run(waiting.run)
+        step = None if workflow is None else step_of(workflow, waiting)
+        return "" if step is None else step.topic
 
     async def _recall(self) -> None:
         """Place tasks again that wait for a worker that is gone."""

@@ -221,7 +221,7 @@ class MetricsRecorder(CommitMetrics):
         """Count an event."""
         self.add("events", self._events.shown(name))
         if name == "tasks_replayed" and isinstance(count := facts.get("count"), int):
-            self.add("orphan_replayed", count=count)
+            self.add("orphan_replayed", self.topic_label(str(facts.get("topic", ""))), count=count)
         counter = _EVENTS_BY_TOPIC.get(name)
         if counter is not None:
             self.add(counter, self.topic_label(str(facts.get("topic"))))
