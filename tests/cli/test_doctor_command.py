@@ -187,3 +187,27 @@ def test_marks_that_are_ahead_of_the_clock_are_wrong() -> None:
     assert marks_finding(well, now=NOW).grade is Severity.OK
     assert marks_finding(silent, now=NOW).grade is Severity.ERROR
     assert "16 jobs decide nothing" in marks_finding(silent, now=NOW).message
+
+
+def test_an_agent_whose_model_has_lost_its_price_is_a_warning(tmp_path: Path) -> None:
+    agents = {
+        "model": "local:small",
+        "providers": {"local": {"kind": "openai", "url": "http://127.0.0.1:1/v1"}},
+        "prices": {"local:small": {"input": 1, "output": 1}},
+        "max_cost_per_day": 5,
+    }
+    database, config, job = (tmp_path / name for name in ("gnomon.db", "gnomon.yaml", "jobs.yaml"))
+    job.write_text(json.dumps({"jobs": [{"name": "triage", "agent": {"prompt": "Sort the errors."}}]}))
+    config.write_text(json.dumps({"agents": agents}))
+    applied = run_command(
+        "jobs", "apply", "-f", str(job), "--database", str(database), "--config", str(config), folder=tmp_path
+    )
+    fit = doctor(str(database), "--config", str(config), "-o", "json")
+    config.write_text(json.dumps({"agents": {**agents, "prices": {}}}))
+    unfit = doctor(str(database), "--config", str(config), "-o", "json")
+
+    assert applied.returncode == 0, applied.stderr
+    assert "agents" not in grades(fit)
+    [found] = [one for one in json.loads(unfit.stdout) if one["about"] == "agents"]
+    assert found["grade"] == "warning"
+    assert "the agent of triage cannot start: agent.model: 'local:small' has no price" in json.dumps(found)

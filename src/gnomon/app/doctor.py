@@ -1,7 +1,7 @@
 """`gnomon doctor`: checks a database in any state, and changes nothing."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gnomon.adapters.host import SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import open_store, sqlite_path
@@ -69,7 +69,8 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
     try:
         overdue_before = now - ledger_stall_limit_ms(settings.ticker.tick_ms)
         stats = await store.stats.read(now, overdue_before=overdue_before, max_jobs=0)
-        orphans = await Operations(store, settings).jobs.orphans(limit=_MOST_ORPHANS)
+        jobs = Operations(store, settings).jobs
+        orphans, unfit = await jobs.orphans(limit=_MOST_ORPHANS), await jobs.unfit_agents()
         marks = await store.stats.marks_ahead()
     except Unavailable as error:
         return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
@@ -81,6 +82,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         Finding("schema", Severity.OK, f"{stats.schema}; this program is of {SCHEMA}"),
         *store_findings(stats, settings, now=SystemClock().now()),
         *_orphan_findings(orphans),
+        *_agent_findings(unfit),
         marks_finding(marks, now=stats.store_at),
     ]
 
@@ -94,6 +96,15 @@ def _orphan_findings(orphans: Sequence[Schedule]) -> list[Finding]:
     counted = "1 job is" if len(orphans) == 1 else f"{len(orphans)} {more}jobs are"
     message = f"{counted} no longer declared: {', '.join(named)}{', …' if len(orphans) > _NAMED else ''}"
     return [Finding("jobs", Severity.WARNING, f"{message}; gnomon up --prune or gnomon jobs delete removes them")]
+
+
+def _agent_findings(unfit: Mapping[str, str]) -> list[Finding]:
+    """The finding about jobs whose agents the settings no longer allow to start, if there are any."""
+    if not unfit:
+        return []
+    [(job, reason), *others] = unfit.items()
+    more = f" (and {len(others)} more)" if others else ""
+    return [Finding("agents", Severity.WARNING, f"the agent of {job}{more} cannot start: {reason}")]
 
 
 def _timezone_finding() -> Finding:

@@ -334,6 +334,19 @@ class JobService:
         """The schedules of jobs that their origin does not declare any more, by name."""
         return await self._schedules.orphans(tenant, limit=page_limit(limit))
 
+    async def unfit_agents(self, *, tenant: str = "default") -> Mapping[str, str]:
+        """The reasons for which agents cannot start with the settings as they are now, by the job."""
+        found: dict[str, str] = {}
+        after = ""
+        while page := await self._jobs.list_workflows(tenant, after=after, limit=_PAGE):
+            for workflow in page:
+                try:
+                    check_agents(workflow, self._agents)
+                except FieldError as error:
+                    found[workflow.workflow_id] = str(error)
+            after = page[-1].workflow_id
+        return found
+
     async def _to_prune(self, tenant: str, names: Collection[str], prune: Prune) -> AsyncIterator[Schedule]:
         """The schedules of jobs with other names that are to be pruned."""
         after = ""
