@@ -150,7 +150,12 @@ def _tool(name: str, tool: Mapping[str, Any]) -> ServerTool:
     check_size(f"tools.{name}.inputSchema", given)
     schema = read_schema(f"tools.{name}.inputSchema", given)
     text = described if isinstance(described, str) else ""
-    return ServerTool(name=name, description=framed_data(truncate(text, _LONGEST_DESCRIPTION)), schema=schema)
+    return ServerTool(name=name, description=framed_data(_visible(truncate(text, _LONGEST_DESCRIPTION))), schema=schema)
+
+
+def _visible(text: str) -> str:
+    """The text with characters that people do not see, but models read, as escapes."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 
 def output_of(result: Mapping[str, Any], most: int) -> ToolOutput:
