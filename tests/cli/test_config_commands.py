@@ -136,3 +136,48 @@ def test_shown_settings_can_be_written_to_a_file_and_read_again(prompt: CliPromp
 
     assert [one["value"] for one in again] == [one["value"] for one in shown]
     assert {one["origin"] for one in again} == {"file", "default"}
+
+
+def test_no_key_of_a_provider_or_a_server_of_agents_is_shown(prompt: CliPrompt, tmp_path: Path) -> None:
+    agents = {
+        "providers": {"local": {"kind": "openai", "url": "http://a/v1?key=hunter2", "token": "hunter2"}},
+        "servers": {
+            "tickets": {"url": "https://b/mcp?key=hunter2", "token": "hunter2", "tools": ["search"]},
+            "notes": {"command": ["notes"], "env": {"TOKEN": "hunter2", "OTHER": "file:/etc/other"}},
+        },
+    }
+    (tmp_path / "gnomon.yaml").write_text(yaml.safe_dump({"agents": agents}))
+
+    shown = {one["setting"]: one["value"] for one in prompt.data("config", "show", "--config", "gnomon.yaml")}
+
+    assert "hunter2" not in repr(shown)
+    assert shown["agents.providers.local.url"] == "http://a/v1?[hidden]"
+    assert shown["agents.servers.tickets.url"] == "https://b/mcp?[hidden]"
+    assert shown["agents.servers.tickets.tools"] == ["search"]
+    assert shown["agents.servers.notes.env.OTHER"] == "file:/etc/other"
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        ({}, "agents.servers.n: [hidden] must have either command or url"),
+        ({"command": ["x"], "url": "http://a"}, "agents.servers.n: [hidden] must have either command or url"),
+        ({"url": "http://ada:hunter2@a"}, "agents.servers.n.url: [hidden] must be an http or https URL without"),
+        ({"url": "http://a", "env": {"A": "b"}}, "agents.servers.n.env: [hidden] is only for a server with command"),
+        ({"command": ["x"], "token": "t"}, "agents.servers.n.token: [hidden] is only for a server with url"),
+        ({"command": ["x"], "folders": ["a"]}, "agents.servers.n.folders[0]: 'a' must be an absolute path"),
+        ({"command": ["x"], "tools": ["a b"]}, "agents.servers.n.tools[0]: 'a b' is no name of a tool"),
+        ({"command": "x"}, "agents.servers.n: [hidden] is refused: Expected `array`"),
+        ({"comand": ["x"]}, "agents.servers.n.comand: [hidden] is no setting; did you mean command?"),
+    ],
+)
+def test_a_server_of_agents_that_could_not_work_is_refused(
+    prompt: CliPrompt, tmp_path: Path, server: object, reason: str
+) -> None:
+    (tmp_path / "gnomon.yaml").write_text(yaml.safe_dump({"agents": {"servers": {"n": server}}}))
+
+    refused = prompt.run("config", "show", "--config", "gnomon.yaml")
+
+    assert refused.code == 2
+    assert refused.err[0].startswith(f"error: {reason}")
+    assert "hunter2" not in repr(refused)

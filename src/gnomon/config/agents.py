@@ -204,7 +204,7 @@ def provider_as_shown(provider: ProviderSettings) -> dict[str, object]:
     """The fields of the provider that have a value, without its key."""
     shown: dict[str, object] = {"kind": provider.kind.value}
     if provider.url:
-        shown["url"] = provider.url
+        shown["url"] = _shown_url(provider.url)
     if provider.token:
         named = provider.token.startswith(_FILE) or SECRET.fullmatch(provider.token)
         shown["token"] = provider.token if named else repr(REDACTED)
@@ -214,11 +214,19 @@ def provider_as_shown(provider: ProviderSettings) -> dict[str, object]:
 def server_as_shown(server: ToolServerSettings) -> dict[str, object]:
     """The fields of the server that have a value, without its token and the values of its variables."""
     shown: dict[str, object] = {}
-    for key in ("command", "url", "folders", "tools", "network"):
+    for key in ("command", "folders", "tools", "network"):
         if value := getattr(server, key):
             shown[key] = list(value) if isinstance(value, tuple) else value
+    if server.url:
+        shown["url"] = _shown_url(server.url)
     secrets = {"token": server.token, **{f"env.{name}": value for name, value in server.env.items()}}
     for key, value in secrets.items():
         if value:
             shown[key] = value if value.startswith(_FILE) or SECRET.fullmatch(value) else repr(REDACTED)
     return shown
+
+
+def _shown_url(url: str) -> str:
+    """The address without its query, which may hold a key."""
+    address, mark, _ = url.partition("?")
+    return f"{address}{mark}{REDACTED!r}" if mark else address
