@@ -88,3 +88,19 @@ async def test_without_a_starter_each_agent_loads_the_library() -> None:
         assert await forked_by(starter) is None
     finally:
         starter.close()
+
+
+async def test_an_agent_whose_caller_was_stopped_does_not_stay() -> None:
+    starter = AgentStarter(process_variables())
+    try:
+        asked = asyncio.ensure_future(forked_by(starter))
+        await wait_until(lambda: bool(starters()))
+        asked.cancel()
+        await asyncio.wait([asked])
+        other = await forked_by(starter)
+        assert other is not None
+        await wait_until(lambda: agent_processes() == [other.pid])
+        for each in (other.given, *other.pipes):
+            os.close(each)
+    finally:
+        starter.close()

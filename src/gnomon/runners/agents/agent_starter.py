@@ -16,7 +16,7 @@ from itertools import count
 import msgspec
 
 from gnomon.runners.agents.messages import (
-    AgentEnded,
+    AgentStarted,
     ReapAgent,
     StartAgent,
     StarterReport,
@@ -38,10 +38,10 @@ _DECODER = msgspec.json.Decoder(StarterReport)
 class ForkedAgent:
     """The process of an agent that the starter has forked: its guardian, and our ends of its pipes."""
 
-    def __init__(self, pid: int, given: int, pipes: tuple[int, ...], reap: Callable[[int], None]) -> None:
+    def __init__(self, pid: int, ours: Sequence[int], reap: Callable[[int], None]) -> None:
+        """`ours` are our ends of its pipes: the one that it reads from, and those that it writes to."""
         self.pid = pid
-        #: The descriptor that it reads its input from at the other end, and those that it writes to.
-        self.given, self.pipes = given, pipes
+        self.given, *self.pipes = ours
         self.returncode: int | None = None
         self._reap = reap
         self._on_exit: Callable[[], None] | None = None
@@ -80,28 +80,20 @@ class AgentStarter:
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._starting: dict[int, asyncio.Future[int]] = {}
+        #: The agents that are asked for, with our ends of their pipes.
+        self._starting: dict[int, tuple[asyncio.Future[ForkedAgent | None], Sequence[int]]] = {}
         self._running: dict[int, ForkedAgent] = {}
-        #: Agents that have ended before their start was known here.
-        self._ended: dict[int, int] = {}
 
     async def start(self, kinds: Iterable[str], variables: Mapping[str, str]) -> ForkedAgent | None:
         """A new agent that uses providers of these kinds; None if the starter cannot help."""
         theirs, ours = _pipes()
+        agent = None
         try:
-            pid = await self._forked(theirs, kinds, variables)
-        except BaseException:
-            _close_all(ours)
-            raise
+            agent = await self._forked(theirs, ours, StartAgent(next(self._numbers), tuple(kinds), dict(variables)))
         finally:
             _close_all(theirs)
-        if not pid:
-            _close_all(ours)
-            return None
-        given, *pipes = ours
-        agent = self._running[pid] = ForkedAgent(pid, given, tuple(pipes), self._reap)
-        if pid in self._ended:
-            self._finish(pid, self._ended.pop(pid))
+            if agent is None:
+                _close_all(ours)
         return agent
 
     def close(self) -> None:
@@ -112,14 +104,11 @@ class AgentStarter:
             self._process.wait()
             self._process = None
 
-    async def _forked(self, theirs: Sequence[int], kinds: Iterable[str], variables: Mapping[str, str]) -> int:
-        """The pid of a new agent; 0 if the starter cannot help."""
-        number = next(self._numbers)
-        request = StartAgent(number, tuple(kinds), dict(variables))
+    async def _forked(self, theirs: Sequence[int], ours: Sequence[int], request: StartAgent) -> ForkedAgent | None:
         for _ in range(2):
             # The first one may have ended because it had nothing to do.
-            started: asyncio.Future[int]
-            started = self._starting[number] = asyncio.get_running_loop().create_future()
+            started: asyncio.Future[ForkedAgent | None] = asyncio.get_running_loop().create_future()
+            self._starting[request.number] = started, ours
             try:
                 if self._send(request, theirs):
                     async with asyncio.timeout(_START_SECONDS):
@@ -127,8 +116,8 @@ class AgentStarter:
             except (TimeoutError, ConnectionError):
                 self._disconnect()
             finally:
-                self._starting.pop(number, None)
-        return 0
+                self._starting.pop(request.number, None)
+        return None
 
     def _send(self, request: StarterRequest, descriptors: Sequence[int] = ()) -> bool:
         connection = self._connection()
@@ -180,21 +169,23 @@ class AgentStarter:
                 self._disconnect()
             return
         report = _DECODER.decode(body)
-        if isinstance(report, AgentEnded):
-            self._finish(report.pid, report.code)
-        elif (started := self._starting.get(report.number)) is not None and not started.done():
-            started.set_result(report.pid)
-        elif report.pid:
-            # Nobody waits for it any more.
-            with suppress(ProcessLookupError):
-                os.kill(report.pid, signal.SIGKILL)
+        if isinstance(report, AgentStarted):
+            self._add(report)
+        elif (agent := self._running.get(report.pid)) is not None:
+            agent.exited(report.code)
 
-    def _finish(self, pid: int, code: int) -> None:
-        agent = self._running.get(pid)
-        if agent is None:
-            self._ended[pid] = code
-        else:
-            agent.exited(code)
+    def _add(self, report: AgentStarted) -> None:
+        started, ours = self._starting.get(report.number, (None, (-1,)))
+        agent = ForkedAgent(report.pid, ours, self._reap) if report.pid else None
+        if agent is not None:
+            # At once: it may have ended before its caller goes on.
+            self._running[agent.pid] = agent
+        if started is not None and not started.done():
+            started.set_result(agent)
+        elif agent is not None:
+            # Its caller was stopped.
+            agent.kill()
+            agent.watch(lambda: self._reap(report.pid))
 
     def _reap(self, pid: int) -> None:
         if self._running.pop(pid, None) is not None and self._socket is not None:
@@ -207,11 +198,10 @@ class AgentStarter:
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self._socket = None
-        self._ended.clear()
         running, self._running = self._running, {}
         for agent in running.values():
             agent.exited(_KILLED)
-        for started in self._starting.values():
+        for started, _ in self._starting.values():
             if not started.done():
                 started.set_exception(ConnectionError("the starter of agents has ended"))
 

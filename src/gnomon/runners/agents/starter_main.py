@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -81,7 +82,8 @@ class _Starter:
             load_library(request.kinds)
             self._start(request, descriptors)
         else:
-            os.waitpid(request.pid, os.WNOHANG)
+            with suppress(ChildProcessError):
+                os.waitpid(request.pid, os.WNOHANG)
         return True
 
     def _start(self, request: StartAgent, descriptors: Sequence[int]) -> None:
