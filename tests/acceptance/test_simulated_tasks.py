@@ -66,6 +66,27 @@ async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> No
     assert all(did[what] > 20 for what in ("answer", "wait", "raise", "hang", "nonsense")), did
 
 
+@pytest.mark.req("R-02")
+@pytest.mark.parametrize("first", seed_batches(1, 3, BATCH))
+async def test_nothing_starts_without_a_ruling_though_the_gate_hangs_and_lies(first: int) -> None:
+    did: Counter[str] = Counter()
+    for seed in range(first, first + BATCH):
+        world = await simulate(seed, hours=HOURS, chances=rough(), ruling_gate=True)
+        history = world.simulation.history
+        did += world.gate.did
+
+        assert check(history) == [], f"seed {seed}"
+        assert sum(map(bool, history.rulings.values())) > len(history.tasks) // 4
+    assert all(did[what] > 5 for what in ("answer", "wait", "raise", "hang", "nonsense", "lie")), did
+
+
+async def test_a_start_without_a_ruling_is_seen() -> None:
+    history = HistoryBuilder().run("a").success("a").build()
+    history.ruled = True
+
+    assert "R-02" in {violation.rule for violation in check(history)}
+
+
 async def test_a_task_that_workers_refuse_is_denied_with_a_dead_letter_and_never_retried() -> None:
     clock = VirtualClock(int(STARTS[0].timestamp() * 1000))
     simulation = Simulation(MemoryStore(clock.now), clock, seed="refused", chances=rough())

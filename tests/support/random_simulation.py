@@ -15,6 +15,7 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.core.ledger.edits import ResumeChoice, ResumePolicy
 from gnomon.core.ledger.plan import CatchupLimit
 from gnomon.core.model import Overlap, Result, Schedule, ScheduleUid
+from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.states import WaitReason
@@ -180,6 +181,29 @@ class FailingGate(RandomGate):
         await over
 
 
+class RulingGate(FailingGate):
+    """The same, and it rules: each decision has a ruling. Now and then it lies: the ruling contradicts the verdict."""
+
+    async def admit(self, request: AdmissionRequest) -> GateDecision:
+        decision = await super().admit(request)
+        if not isinstance(decision, GateDecision):
+            return decision
+        lies = self._failing() and self._rng.random() < _LIES
+        self.did["lie"] += lies
+        told = _RULED[GateVerdict.DENY if lies and decision.verdict is GateVerdict.ALLOW else decision.verdict]
+        if lies and decision.verdict is GateVerdict.DENY:
+            told = PolicyDecision.ALLOW
+        return replace(decision, ruling=Ruling(decision=told, rule=f"rule-{told}", version=1, digest=b"\x01" * 32))
+
+
+_LIES = 0.05
+_RULED = {
+    GateVerdict.ALLOW: PolicyDecision.ALLOW,
+    GateVerdict.LATER: PolicyDecision.THROTTLE,
+    GateVerdict.DENY: PolicyDecision.DENY,
+}
+
+
 class RandomSimulation:
     """A simulation with operators who change jobs all the time."""
 
@@ -191,12 +215,14 @@ class RandomSimulation:
         *,
         chances: FaultProbabilities | None = None,
         failing_gate: bool = False,
+        ruling_gate: bool = False,
     ) -> None:
         self.rng = random.Random(f"world {seed}")
         usual = FaultProbabilities(crash=0.0004, failure=0.001, slowness=0.001, race=0.02, operator_failure=0.03)
         faults, gate_dice = chances or usual, random.Random(f"gate {seed}")
+        failing = RulingGate if ruling_gate else FailingGate if failing_gate else None
         self.gate = (
-            FailingGate(gate_dice, self._after, lambda: faults.failure > 0) if failing_gate else RandomGate(gate_dice)
+            RandomGate(gate_dice) if failing is None else failing(gate_dice, self._after, lambda: faults.failure > 0)
         )
         self.simulation = Simulation(store, clock, seed=seed, chances=faults, gate=self.gate, catchup_limit=LIMIT)
         workload = self.simulation.workload
@@ -331,10 +357,14 @@ async def simulate(
     chances: FaultProbabilities | None = None,
     batch: int | None = None,
     failing_gate: bool = False,
+    ruling_gate: bool = False,
 ) -> RandomSimulation:
     """Run the simulation of that seed for so many hours."""
     clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
-    world = RandomSimulation(store(clock.now), clock, seed, chances=chances, failing_gate=failing_gate)
+    world = RandomSimulation(
+        store(clock.now), clock, seed, chances=chances, failing_gate=failing_gate, ruling_gate=ruling_gate
+    )
+    world.simulation.history.ruled = ruling_gate
     world.simulation.batch = batch or world.simulation.batch
     await world.populate()
     await world.simulation.run(hours * HOUR)

@@ -22,6 +22,7 @@ from gnomon.core.model import (
     TaskId,
     TickStatus,
 )
+from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.runs.launch import LaunchOutcome
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
@@ -247,6 +248,9 @@ class SimulationHistory:
     #: The attempts of tasks that needed more than one, or did not succeed.
     attempts: dict[TaskId, list[Attempt]] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    #: Whether a policy was in force all the time; and the rulings about each task at the end.
+    ruled: bool = False
+    rulings: dict[TaskId, tuple[StoredRuling, ...]] = field(default_factory=dict)
 
     def moment(self) -> int:
         """A new moment, greater than all before."""

@@ -14,7 +14,7 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.config.settings import Settings
 from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
-from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task
+from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
@@ -280,6 +280,10 @@ class Simulation:
         runs = tuple(await self._store.history.runs(uid, before=FOREVER, limit=1_000_000))
         tasks = await self._store.history.tasks(runs)
         self.history.tasks |= {task.task_id: task for task in tasks}
+        if self.history.ruled:
+            for run in runs:
+                found = await self._store.rulings.of_tasks(run.run_id, limit=_PAGE)
+                self.history.rulings |= {TaskId(one.task_id): one.rulings for one in found}
         for attempt in await self._store.executions.attempts([task.task_id for task in tasks if _eventful(task)]):
             self.history.attempts.setdefault(attempt.task_id, []).append(attempt)
         return RecordedSchedule(

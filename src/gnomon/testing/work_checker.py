@@ -1,6 +1,6 @@
 """Check the execution of tasks: starts, retries, fencing, states, overlaps, cancellations and dead letters.
 
-The rules have the names of guarantees and requirements: K4, K6 to K8, K11 to K15, S11, S12, C-10 and R-07.
+The rules have the names of guarantees and requirements: K4, K6 to K8, K11 to K15, S11, S12, C-10, R-02 and R-07.
 `check_dead_letters` and `check_overlaps` look at several tasks together, `check_work` at each task and at all of them.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gnomon.core.model import Overlap, Result, RunStatus, ScheduleUid, Task, TickStatus
+from gnomon.core.policy.ruling import PERMISSIONS, PolicyDecision
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import RetryPolicy
 from gnomon.testing.evidence import COUNTING, LOSSES, HistoryIndex, TaskHistory
@@ -187,7 +188,7 @@ _RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: Ru
 
 
 def check_work(history: SimulationHistory) -> list[Violation]:
-    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12, C-10 and R-07."""
+    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12, C-10, R-02 and R-07."""
     evidence = HistoryIndex(history)
     found = [
         Violation("K3", "", f"a function ran for {seen.run_id}, which is not recorded")
@@ -206,6 +207,7 @@ Finding = tuple[str, str]
 def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
     history = evidence.history
     yield from _started(case)
+    yield from _ruled(case, history)
     yield from _justified(case, history)
     yield from _fenced(case)
     yield from _outcome_is_the_last(case)
@@ -242,6 +244,18 @@ def _started(case: TaskHistory) -> Iterator[Finding]:
     failed = case.task.state in (TaskState.FAILED, TaskState.TIMEOUT)
     if not failed or not (case.task.routings >= limit or (silent and all(silent))):
         yield "K4", f"{case.run.status} without a start, after {case.counted} and {case.task.routings} routings"
+
+
+def _ruled(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:
+    """R-02: while a policy is in force, no function starts whose task it did not let run, and a denial has a ruling."""
+    if not history.ruled:
+        return
+    rulings = history.rulings.get(case.task.task_id, ())
+    if case.starts and not any(one.decision in PERMISSIONS for one in rulings):
+        yield "R-02", f"started with the rulings {[one.decision for one in rulings]}"
+    refused = case.task.state is TaskState.DENIED and not any(one.result is Result.DENIED for one in case.counted)
+    if refused and not any(one.decision is PolicyDecision.DENY for one in rulings):
+        yield "R-02", f"denied with the rulings {[one.decision for one in rulings]}"
 
 
 def _justified(case: TaskHistory, history: SimulationHistory) -> Iterator[Finding]:

@@ -141,6 +141,8 @@ def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | 
 def _rule_problem(answer: GateDecision) -> str | None:
     if answer.ruling is not None and not isinstance(answer.ruling, Ruling):
         return f"it returned a ruling of type {type(answer.ruling).__name__}"
+    if answer.ruling is not None and answer.ruling.allows != (answer.verdict is GateVerdict.ALLOW):
+        return f"it returned a ruling that contradicts its verdict: {_shown(answer.ruling.decision)}"
     return None if isinstance(answer.rule, str) else f"it returned a rule of type {type(answer.rule).__name__}"
 
 
