@@ -55,6 +55,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/dag.py
 	$(BIN)/python bench/api.py
 	$(BIN)/python bench/commands.py
+	$(BIN)/python bench/policy.py
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/declarative.py
