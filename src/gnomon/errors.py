@@ -421,6 +421,36 @@ class Forbidden(Refused):
     code = "forbidden"
 
 
+class ApprovalChanged(Refused):
+    """The voter has seen another request than the one that waits. Nothing was done."""
+
+    code = "approval_changed"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"approval {truncate(repr(name), 80)} is about something else than what you saw: look again")
+        self.name = name
+
+
+class ApprovalClosed(Refused):
+    """The approval waits for no vote. Nothing was done."""
+
+    code = "approval_closed"
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(f"approval {truncate(repr(name), 80)} is {status}: it takes no votes")
+        self.name, self.status = name, status
+
+
+class VotedAlready(Refused):
+    """The same person has voted on the approval before. Nothing was done."""
+
+    code = "voted_already"
+
+    def __init__(self, name: str, voter: str) -> None:
+        super().__init__(f"{truncate(repr(voter), 80)} has voted on approval {truncate(repr(name), 80)} already")
+        self.name, self.voter = name, voter
+
+
 class AddressRefused(Refused):
     """An outgoing request leads to an address that it may not reach. Nothing was sent."""
 

@@ -90,7 +90,7 @@ async def simulated(seed: int, *, opens: bool) -> tuple[SimulationHistory, Memor
         return await kernels[0].answer(request)
 
     policy = kernel_policy(ScriptedKernel(ask), clock, breakers=store.breakers, opens=opens)
-    gate = ComposedGate(OpenGate(), policy)
+    gate = ComposedGate(OpenGate(), policy, store.approvals)
     simulation = Simulation(store, clock, seed=f"kernel {seed}", chances=chances, gate=gate)
     kernel = RandomKernel(simulation, random.Random(f"answers {seed}"), chances)
     kernels.append(kernel)

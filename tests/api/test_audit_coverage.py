@@ -45,6 +45,21 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     ),
     "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
     "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
+    "approve_task": (
+        "/v1/approvals/{approval}/approve",
+        {"digest": "{digest}"},
+        ["approve approval {approval}"],
+    ),
+    "reject_task": (
+        "/v1/approvals/{approval}/reject",
+        {"digest": "{digest}", "reason": "no"},
+        ["reject approval {approval}"],
+    ),
+    "override_approval": (
+        "/v1/approvals/{approval}/override",
+        {"digest": "{digest}", "reason": "now"},
+        ["override approval {approval}"],
+    ),
     "start_backfill": ("/v1/jobs/report/backfill", _STRETCH, [f"backfill {_JOB}"]),
     "cancel_backfill": ("/v1/backfills/{backfill}/cancel", None, ["cancel backfill {backfill}"]),
     "roll_back_execution": (
@@ -97,10 +112,13 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     api_setup.keep_turn()
     await api_setup.open_breaker()
     execution, failed = await admin.triggered(), await admin.triggered()
+    asked = await api_setup.ask_for_approval(await admin.triggered(), self_approval=True)
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
     return {
         "execution": execution,
         "booking": await _booked(api_setup, admin),
+        "approval": asked.approval_id,
+        "digest": asked.digest,
         "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
@@ -126,6 +144,8 @@ async def changed(admin: ApiCaller, name: str, known: dict[str, str]) -> list[di
     before = len(await entries(admin))
     path, body, _ = CHANGES[name]
     [route] = [one for one in ROUTES if one.name == name]
+    if isinstance(body, dict) and "digest" in body:
+        body = {**body, "digest": known["digest"]}
     answer = await admin.ask(route.method, path.format(**known), body)
     assert answer.status_code in (*route.success, 404, 409, 422), answer.text
     now = await entries(admin)

@@ -23,12 +23,14 @@ VIEWER = {
     "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
     "explain_schedule",
     "explain_policy", "replay_policy", "show_policy_shadow",
+    "list_approvals", "show_approval",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",
     "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
     "reset_breaker",
+    "approve_task", "reject_task", "override_approval",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.approvals import Approval, ApprovalKind
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -28,8 +28,9 @@ def approval(number: int = 1, **changes: object) -> Approval:
         kind=COMMAND,
         subject="report",
         digest="d1",
-        granted_by="ada",
-        granted_at=NOON + number,
+        status=ApprovalStatus.APPROVED,
+        decided_by="ada",
+        decided_at=NOON + number,
         reason="it only pushes",
     )
     return replace(made, **changes)

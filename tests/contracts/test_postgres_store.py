@@ -24,6 +24,7 @@ from contracts.retention import RetentionContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.sub_runs import SubRunContract
+from contracts.task_approvals import TaskApprovalContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from contracts.tokens import TokenContract
@@ -56,6 +57,7 @@ class PostgresContract(
     TokenContract,
     ActionContract,
     ApprovalContract,
+    TaskApprovalContract,
     PolicyContract,
     BreakerContract,
     BudgetContract,

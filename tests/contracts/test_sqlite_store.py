@@ -23,6 +23,7 @@ from contracts.retention import RetentionContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.sub_runs import SubRunContract
+from contracts.task_approvals import TaskApprovalContract
 from contracts.task_states import TaskStateContract
 from contracts.tasks import TaskContract
 from contracts.tokens import TokenContract
@@ -42,6 +43,7 @@ class TestSqliteStore(
     TokenContract,
     ActionContract,
     ApprovalContract,
+    TaskApprovalContract,
     PolicyContract,
     BreakerContract,
     BudgetContract,

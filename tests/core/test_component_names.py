@@ -19,6 +19,7 @@ PUBLISHED = {
     "NATS_DISPATCH": "fleet",
     "PINGER": "pinger",
     "ANNOUNCER": "announcer",
+    "APPROVAL_UPDATER": "approvals",
     "CLEANER": "cleaner",
     "RUN_REPAIRER": "mender",
     "INVARIANT_CHECKER": "warden",

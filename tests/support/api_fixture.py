@@ -19,12 +19,17 @@ from gnomon.config.sections import SecuritySettings, ServerSettings
 from gnomon.core import component_names
 from gnomon.core.agents.sessions import StoredTurn
 from gnomon.core.announcements.model import AnnouncementState, AnnounceRule
+from gnomon.core.approvals.decide import asked_approval
+from gnomon.core.approvals.model import Approval
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.breakers import BreakerLimits
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Result, RunId, TaskId
 from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
+from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import TokenMissing, Unauthenticated
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementUpdate
@@ -34,6 +39,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.agent_sessions import AgentSessionService
 from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
+from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
@@ -53,22 +59,25 @@ from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
-from support.task_steps import completion_of, take_task, workflow
+from support.task_steps import admission, completion_of, take_task, workflow
 
 JOB: dict[str, Any] = {"name": "report", "schedule": "0 9 * * *", "function": "reports.make", "tags": ["numbers"]}
 
 
 class RoleTokens:
-    """A token names its role, and the tenant after a slash."""
+    """A token names its role, and the tenant after a slash; or role, caller and groups between tildes."""
 
     async def caller(self, token: str) -> Caller:
-        role, _, tenant = token.partition("/")
+        named, _, tenant = token.partition("/")
+        role, _, person = named.partition("~")
+        name, _, members = person.partition("~")
         if not token:
             raise TokenMissing
         if role not in ("viewer", "operator", "admin", "nothing"):
             raise Unauthenticated("that token is nobody's")
         roles = frozenset() if role == "nothing" else frozenset({Role(f"scheduler-{role}")})
-        return Caller(f"{role}@example.com", roles, tenant or "default")
+        groups = frozenset(filter(None, (members if person else "finance+on-call").split("+")))
+        return Caller(name or f"{role}@example.com", roles, tenant or "default", groups=groups)
 
 
 class ApiFixture:
@@ -118,6 +127,9 @@ class ApiFixture:
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),
                 announcements=AnnouncementService(store.announcements, clock),
                 breakers=BreakerService(store.breakers, clock),
+                approvals=ApprovalService(
+                    store.approvals, store.executions, store.jobs, clock, break_glass=["on-call"]
+                ),
                 agent_sessions=AgentSessionService(store.agent_sessions, clock),
                 agent_usage=AgentUsageService(store.agent_usages, clock),
                 tasks=TaskService(store.jobs, launcher, clock, compute),
@@ -204,6 +216,37 @@ class ApiFixture:
         await self.store.attempts.report(
             [completion_of(taken, result, now=self.clock.now(), definition=kept, **reported)]
         )
+
+    async def ask_for_approval(self, execution: str, **changes: Any) -> Approval:  # noqa: ANN401 - fields of the terms
+        """Have the only task of the execution wait for the vote of one member of finance, on these terms."""
+        run = await self.store.executions.find_run(RunId(execution))
+        assert run is not None
+        [task] = await self.store.history.tasks([run])
+        terms = ApprovalTerms(**{"groups": ("finance",), **changes})
+        ruling = Ruling(
+            decision=PolicyDecision.REQUIRE_APPROVAL,
+            rule="payments",
+            version=1,
+            digest=b"\x01" * 32,
+            reason="money moves",
+            rule_digest="r1",
+            approval=terms,
+        )
+        now = self.clock.now()
+        asked = asked_approval(task, run, ruling, now=now)
+        await self.store.tasks.admit(
+            [
+                admission(
+                    task,
+                    schedule_uid=run.schedule_uid,
+                    state=TaskState.APPROVAL_REQUIRED,
+                    ruling=ruling,
+                    approval=asked,
+                )
+            ],
+            now=now,
+        )
+        return asked
 
     def keep_turn(self, session: str = "triage", *, tenant: str = "default") -> None:
         """Add the messages of a run to a session of agents."""

@@ -22,6 +22,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.agent_sessions import AgentSessionService
 from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
+from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
@@ -75,6 +76,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     model_actions: ModelActions
     #: The policy of tasks.
     policy: PolicyService
+    approvals: ApprovalService
     dry_runner: DryRunner
     issued_tokens: TokenService
     workers: Workers
@@ -121,11 +123,12 @@ class Permission(Enum):
 def missing_role(permission: Permission, caller: Caller) -> Forbidden:
     """The error for a caller that has none of the roles of a permission."""
     needed = " or ".join(_short(role) for role in Role if role in permission.value)
-    return Forbidden(f"this needs the role {needed}; your token has {_short_roles(caller)}")
+    return Forbidden(f"this needs the role {needed}; your token has {' and '.join(short_roles(caller)) or 'no role'}")
 
 
-def _short_roles(caller: Caller) -> str:
-    return " and ".join(sorted(map(_short, caller.roles))) or "no role"
+def short_roles(caller: Caller) -> list[str]:
+    """The roles of the caller as they are named in commands, settings and the terms of approvals."""
+    return sorted(map(_short, caller.roles))
 
 
 def _short(role: str) -> str:

@@ -1,6 +1,6 @@
 """Authentication: builds the verifier of tokens, and creates tokens of this installation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -123,6 +123,7 @@ def _rules(auth: AuthSettings, issuer: str) -> ClaimRules:
         skew_ms=auth.clock_skew_ms,
         max_lifetime_ms=auth.max_lifetime_ms,
         roles_claim=auth.roles_claim,
+        groups_claim=auth.groups_claim,
         tenant_claim=auth.tenant_claim,
         require_tenant=auth.require_tenant,
         roles=frozenset(Role),
@@ -291,13 +292,14 @@ def _no_key_reason(settings: Settings) -> str:
     return f"a database server has no folder for the key that signs tokens: {how}; the file is made if it is missing"
 
 
-def new_token(
+def new_token(  # noqa: PLR0913 - all that a token says
     settings: Settings,
     role: Role,
     *,
     subject: str,
     tenant: str,
     lasts_ms: int,
+    groups: Sequence[str] = (),
     issued_by: str = LOCAL_ISSUER,
     clock: Clock | None = None,
 ) -> NewToken:
@@ -308,12 +310,17 @@ def new_token(
     if not printable("subject", subject, longest=_LONGEST_SUBJECT).strip():
         raise FieldError("subject", subject, "is empty")
     schedule_name("tenant", tenant)
+    for group in groups:
+        if not printable("group", group, longest=_LONGEST_SUBJECT).strip():
+            raise FieldError("group", group, "is empty")
     now = (clock or SystemClock()).now()
-    made = _issue(local_key(path), role, subject=subject, tenant=tenant, lasts_ms=lasts_ms, now=now)
+    made = _issue(local_key(path), role, subject=subject, tenant=tenant, groups=groups, lasts_ms=lasts_ms, now=now)
     return NewToken(made.token, replace(made.record, issued_by=issued_by))
 
 
-def _issue(key: LocalKey, role: Role, *, subject: str, tenant: str, lasts_ms: int, now: int) -> NewToken:
+def _issue(
+    key: LocalKey, role: Role, *, subject: str, tenant: str, lasts_ms: int, now: int, groups: Sequence[str] = ()
+) -> NewToken:
     record = TokenRecord(
         tenant=tenant,
         token_id=RandomIds().new("tok", now),
@@ -323,7 +330,7 @@ def _issue(key: LocalKey, role: Role, *, subject: str, tenant: str, lasts_ms: in
         issued_by=LOCAL_ISSUER,
         expires_at=(now + lasts_ms) // 1000 * 1000,
     )
-    claims = {
+    claims: dict[str, Any] = {
         "iss": LOCAL_ISSUER,
         "sub": subject,
         "jti": record.token_id,
@@ -333,6 +340,8 @@ def _issue(key: LocalKey, role: Role, *, subject: str, tenant: str, lasts_ms: in
         "iat": now / 1000,
         "exp": record.expires_at // 1000,
     }
+    if groups:
+        claims["groups"] = sorted(set(groups))
     return NewToken(key.signed(claims), record)
 
 

@@ -54,7 +54,7 @@ def build_gate(
         catalog=agent_catalog(settings.agents) if settings.agents.providers else None,
     )
     commands = CommandGate(rules, store.tasks, store.approvals, clock, agents)
-    gate = commands if policy is None else ComposedGate(commands, policy)
+    gate = commands if policy is None else ComposedGate(commands, policy, store.approvals)
     return gate if shadow is None else ShadowedGate(gate, shadow)
 
 

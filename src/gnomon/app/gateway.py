@@ -12,6 +12,7 @@ from gnomon.adapters.dry_run_process import DryRunProcesses
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.api.local import LocalRequest, handle_locally
 from gnomon.api.route import ApiServices, ModelServer
+from gnomon.app.local_user import local_groups
 from gnomon.app.operations import Operations
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.client.transport import ApiRequest
@@ -89,6 +90,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         command_policy=operations.command_policy,
         model_actions=operations.model_actions,
         policy=operations.policy,
+        approvals=operations.approvals,
         dry_runner=DryRunProcesses(),
         issued_tokens=operations.tokens,
         workers=store.workers,
@@ -132,7 +134,7 @@ class LocalGateway:
 
     def __init__(self, services: ApiServices, who: RequestActor) -> None:
         self._services = services
-        self._caller = Caller(who.actor, frozenset({Role.ADMIN}), who.tenant)
+        self._caller = Caller(who.actor, frozenset({Role.ADMIN}), who.tenant, groups=local_groups())
         self._origin = who.origin
 
     async def send(self, request: ApiRequest[T]) -> T:

@@ -1,5 +1,6 @@
 """The user that runs this process: the actor of changes that come from no authenticated caller."""
 
+import grp
 import os
 import pwd
 
@@ -12,3 +13,15 @@ def local_user() -> str:
     except KeyError:
         # Containers run under ids without a name.
         return f"uid {user_id}"
+
+
+def local_groups() -> frozenset[str]:
+    """The names of the groups that the process runs with."""
+    return frozenset(filter(None, map(_group_name, {os.getegid(), *os.getgroups()})))
+
+
+def _group_name(group_id: int) -> str:
+    try:
+        return grp.getgrgid(group_id).gr_name
+    except KeyError:
+        return ""

@@ -25,6 +25,7 @@ from gnomon.services.coordination import Singleton
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import run_loop
 from gnomon.services.maintenance.announcer import AnnouncementSignal, Announcer, MessageComposer
+from gnomon.services.maintenance.approval_updater import ApprovalUpdater
 from gnomon.services.maintenance.audit_sealer import AuditSealer
 from gnomon.services.maintenance.cleaner import Cleaner
 from gnomon.services.maintenance.invariant_checker import InvariantChecker
@@ -88,6 +89,15 @@ class Maintenance:
             busy=busy,
         )
 
+        self._approval_updater = ApprovalUpdater(
+            store.approval_upkeep,
+            clock,
+            events,
+            lease=lease(component_names.APPROVAL_UPDATER),
+            policies=store.policies,
+            on_ready=context.wake_ups.dispatch.set,
+            refresh_seconds=settings.policy.refresh_ms / 1000,
+        )
         locks = context.coordination.published_locks
         self._lock_publisher = (
             None
@@ -115,6 +125,7 @@ class Maintenance:
             *publishing,
             run_loop(component_names.AUDIT_SEALER, self._audit_sealer.step, stop=stop, events=self._events),
             self._delayed_cleaner(stop),
+            run_loop(component_names.APPROVAL_UPDATER, self._approval_updater.step, stop=stop, events=self._events),
             run_loop(component_names.RUN_REPAIRER, self._run_repairer.step, stop=stop, events=self._events),
             run_loop(component_names.INVARIANT_CHECKER, self._invariant_checker.step, stop=stop, events=self._events),
         ]

@@ -23,6 +23,7 @@ from gnomon.services.observed_events import NullEvents
 from gnomon.services.operations.agent_sessions import AgentSessionService
 from gnomon.services.operations.agents import AgentUsageService
 from gnomon.services.operations.announcements import AnnouncementService
+from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
@@ -68,6 +69,13 @@ class Operations:
             shadows=store.policy_shadows,
             parse=parse_policy_text,
             compute=compute,
+        )
+        self.approvals = ApprovalService(
+            store.approvals,
+            store.executions,
+            store.jobs,
+            clock,
+            break_glass=settings.policy.break_glass,
         )
         self.jobs = JobService(
             store.jobs,

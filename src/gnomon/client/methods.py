@@ -135,6 +135,12 @@ class ClientMethods:
     breaker = SingleMethod(requests.breaker)
     reset_breaker = SingleMethod(requests.reset_breaker)
 
+    approvals = PagedMethod(requests.approvals)
+    approval = SingleMethod(requests.approval)
+    approve_task = SingleMethod(requests.approve_task)
+    reject_task = SingleMethod(requests.reject_task)
+    override_approval = SingleMethod(requests.override_approval)
+
     dead_letters = PagedMethod(requests.dead_letters)
     dead_letters_by_prefix = PagedMethod(requests.dead_letters_by_prefix)
     dead_letter = SingleMethod(requests.dead_letter)

@@ -363,6 +363,42 @@ def reset_breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
     return _post(api_path("breakers", name, "reset"), responses.BreakerDetail)
 
 
+# ---- approvals -----------------------------------------------------------------------------------
+
+
+def approvals(
+    *, status: str | None = None, kind: str | None = None, job: str | None = None, page: int = 100
+) -> ApiRequest[Page[responses.ApprovalSummary]]:
+    """Approvals, newest first."""
+    query = {"status": status, "kind": kind, "job": job, "limit": page}
+    return _get(api_path("approvals"), Page[responses.ApprovalSummary], query)
+
+
+def approval(approval_id: str) -> ApiRequest[responses.ApprovalDetail]:
+    """An approval, with the input of its task."""
+    return _get(api_path("approvals", approval_id), responses.ApprovalDetail)
+
+
+def approve_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[responses.ApprovalDetail]:
+    """Vote for a task that waits for an approval; `digest` is that of the approval as the voter saw it."""
+    return _vote(approval_id, "approve", digest, reason)
+
+
+def reject_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[responses.ApprovalDetail]:
+    """Vote against a task that waits for an approval: it ends."""
+    return _vote(approval_id, "reject", digest, reason)
+
+
+def override_approval(approval_id: str, *, digest: str, reason: str) -> ApiRequest[responses.ApprovalDetail]:
+    """Let a task run without its approval, as a member of a group in `policy.break_glass`."""
+    return _vote(approval_id, "override", digest, reason)
+
+
+def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRequest[responses.ApprovalDetail]:
+    body = _set_fields(digest=digest, reason=reason)
+    return _post(api_path("approvals", approval_id, vote), responses.ApprovalDetail, body)
+
+
 # ---- dead letters --------------------------------------------------------------------------------
 
 

@@ -253,6 +253,8 @@ class TaskPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     kernel_successes: int = 2
     #: Whether tasks wait (closed) or run (open) while it cannot be asked; empty: as the policy in force says.
     fail_mode: Literal["", "closed", "open"] = ""
+    #: The groups whose members may let a task run that waits for an approval, with a reason.
+    break_glass: tuple[str, ...] = ()
 
 
 class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -420,6 +422,8 @@ class AuthSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_f
     algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "ES384", "Ed25519", "EdDSA")
     clock_skew_ms: int = MINUTE_MS
     roles_claim: str = "roles"
+    #: The claim with the groups of people that approvals and overrides name; a path is allowed.
+    groups_claim: str = "groups"
     tenant_claim: str = "tenant"
     require_tenant: bool = False
     max_token_bytes: int = 8192

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gnomon.core.approvals import Approval
+from gnomon.core.approvals.model import Approval, Vote, VoteKind
 from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
 from gnomon.core.model_names import actor_and_owner, owner_of
@@ -61,8 +61,12 @@ class Action(StrEnum):
     EMIT = "emit"
     SKIP = "skip"
     BACKFILL = "backfill"
-    #: The commands of a job may run although their risk needs a person.
+    #: The commands of a job may run although their risk needs a person, or a task that waits for an approval may run.
     APPROVE = "approve"
+    #: A task that waits for an approval may not run.
+    REJECT = "reject"
+    #: A task may run without its approval.
+    OVERRIDE = "override"
     ISSUE = "issue"
     REVOKE = "revoke"
     #: The mark of a schedule was ahead of the clock.
@@ -395,15 +399,46 @@ def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEnt
 
 def approved_entry(approval: Approval) -> AuditEntry:
     """The entry of a granted approval."""
-    return _of_approval(
-        Action.APPROVE, approval, approval.granted_by, approval.granted_at, after=digest({"approved": approval.digest})
-    )
+    by, at = approval.decided_by or "", approval.decided_at or 0
+    return _of_approval(Action.APPROVE, approval, by, at, after=digest({"approved": approval.digest}))
 
 
 def approval_revoked_entry(approval: Approval) -> AuditEntry:
     """The entry of a revoked approval."""
     revoked_by, revoked_at = approval.revoked_by or "", approval.revoked_at or 0
     return _of_approval(Action.REVOKE, approval, revoked_by, revoked_at, before=digest({"approved": approval.digest}))
+
+
+_VOTES = {
+    VoteKind.APPROVE: Action.APPROVE,
+    VoteKind.REJECT: Action.REJECT,
+    VoteKind.OVERRIDE: Action.OVERRIDE,
+}
+
+
+def voted_entry(after: Approval, vote: Vote) -> AuditEntry:
+    """The entry of a vote on a task."""
+    request = after.request
+    return AuditEntry(
+        at=vote.at,
+        actor=vote.voter,
+        tenant=after.tenant,
+        action=_VOTES[vote.kind].value,
+        kind="approval",
+        name=after.approval_id,
+        before=digest({"status": "waiting", "votes": len(after.votes) - 1}),
+        after=digest({"status": after.status.value, "votes": len(after.votes)}),
+        details=_details(
+            of=after.kind,
+            job=after.subject,
+            execution=None if request is None else request.run_id,
+            task=None if request is None else request.task_id,
+            rule=None if request is None else request.rule,
+            request=after.digest,
+            status=after.status.value,
+            reason=vote.reason or None,
+        ),
+    )
 
 
 def _of_approval(action: Action, approval: Approval, actor: str, at: int, **digests: str) -> AuditEntry:

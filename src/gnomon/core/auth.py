@@ -53,6 +53,7 @@ class ClaimRules(Struct, frozen=True, kw_only=True):
     #: The longest time from issue to end; 0 is no limit.
     max_lifetime_ms: int = 0
     roles_claim: str = "roles"
+    groups_claim: str = "groups"
     tenant_claim: str = "tenant"
     require_tenant: bool = False
     #: The known roles; others are ignored.
@@ -70,6 +71,7 @@ class VerifiedClaims(Struct, frozen=True):
     #: The claim `jti` and the claim `iat`; None without them.
     token_id: str | None = None
     issued_at: int | None = None
+    groups: frozenset[str] = frozenset()
 
 
 # ---- parsing -------------------------------------------------------------------------------------
@@ -178,6 +180,7 @@ def verify_claims(claims: Mapping[str, Any], rules: ClaimRules, *, now: int) -> 
         expires_at=_instant(claims, "exp") + rules.skew_ms,
         token_id=_token_id(claims),
         issued_at=_instant(claims, "iat") if "iat" in claims else None,
+        groups=_groups(claims, rules),
     )
 
 
@@ -250,6 +253,14 @@ def _roles(claims: Mapping[str, Any], rules: ClaimRules) -> frozenset[str]:
     if not isinstance(named, list) or not all(isinstance(role, str) for role in named):
         raise TokenRefused(f"its {rules.roles_claim} is no list of roles")
     return frozenset(named) & rules.roles
+
+
+def _groups(claims: Mapping[str, Any], rules: ClaimRules) -> frozenset[str]:
+    value = _found(claims, rules.groups_claim)
+    named = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(named, list) or not all(isinstance(group, str) for group in named):
+        raise TokenRefused(f"its {rules.groups_claim} is no list of groups")
+    return frozenset(filter(None, named))
 
 
 def _tenant(claims: Mapping[str, Any], rules: ClaimRules) -> str:

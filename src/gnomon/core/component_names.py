@@ -24,6 +24,7 @@ NATS_DISPATCH = "fleet"
 # Maintenance.
 PINGER = "pinger"
 ANNOUNCER = "announcer"
+APPROVAL_UPDATER = "approvals"
 CLEANER = "cleaner"
 RUN_REPAIRER = "mender"
 INVARIANT_CHECKER = "warden"

@@ -101,6 +101,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("attempts_ended", "Ended attempts, by result.", "result"),
         _counter("agent_tokens", "Tokens that agents have read and written.", "job", "model", "direction"),
         _counter("agent_cost_micros", "Cost of agents by `agents.prices`, in millionths.", "job", "model"),
+        _counter("approvals", "Approvals of tasks that were asked for or have ended, by outcome.", "outcome"),
         _counter("breaker_changes", "Circuit breakers that have opened, become half open or closed.", "state"),
         _counter("safety_denied", "Tasks that the policy of tasks has denied, by topic.", "topic"),
         _counter("safety_unavailable", "Questions to the policy kernel without an answer, by topic.", "topic"),

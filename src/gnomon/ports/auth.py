@@ -30,6 +30,8 @@ class Caller(Struct, frozen=True):
     token_id: str | None = None
     #: When the token was issued, if it says so.
     issued_at: int | None = None
+    #: The groups of people that the caller belongs to.
+    groups: frozenset[str] = frozenset()
 
     @property
     def is_operator(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from gnomon.core.approvals.model import Approval
 from gnomon.core.model import Run, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
@@ -22,7 +23,7 @@ class DeniedTask(NamedTuple):
 
 @runtime_checkable
 class RunObserver(Protocol):
-    """Called once after each commit that changed the status of runs. A method never fails and never waits."""
+    """Called once after each commit that changed runs or approvals. A method never fails and never waits."""
 
     def launched(self, runs: Sequence[Run]) -> None:
         """These runs were created, and no tick asked for them."""
@@ -38,6 +39,9 @@ class RunObserver(Protocol):
 
     def rolled_back(self, runs: int, unreadable: int) -> None:
         """So many runs are rolled back from now on, and so many compensations are not the recorded ones."""
+
+    def approvals_changed(self, approvals: Sequence[Approval]) -> None:
+        """These approvals were asked for, voted on or ended."""
         ...
 
 

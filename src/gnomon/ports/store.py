@@ -9,7 +9,7 @@ from typing import Protocol
 from gnomon.ports.actions import ActionCounts
 from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.announcements import AnnouncementQueue, Announcements
-from gnomon.ports.approvals import Approvals
+from gnomon.ports.approvals import Approvals, ApprovalUpkeep
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.breakers import Breakers
 from gnomon.ports.external_events import EventLog
@@ -57,7 +57,7 @@ class ExecutionStore(Protocol):
 
     @property
     def approvals(self) -> Approvals:
-        """Approvals of definitions."""
+        """Approvals of definitions and tasks."""
         ...
 
     @property
@@ -171,6 +171,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def policy_shadows(self) -> PolicyShadows:
         """The shadow of the policy."""
+        ...
+
+    @property
+    def approval_upkeep(self) -> ApprovalUpkeep:
+        """Approvals that end, and questions that have to be asked again."""
         ...
 
     @property

@@ -7,7 +7,7 @@ from typing import Protocol
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
-from gnomon.core.approvals import Approval, ApprovalKind
+from gnomon.core.approvals.model import Approval, ApprovalKind, Vote
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
@@ -20,7 +20,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.actions import ActionCounts
 from gnomon.ports.agents import AgentSessions, AgentUsages
-from gnomon.ports.approvals import Approvals
+from gnomon.ports.approvals import ApprovalFilter, Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
 from gnomon.ports.runs import PayloadReader, Runs
 from gnomon.ports.schedules import JobChangeset, Jobs, Schedules
@@ -472,6 +472,27 @@ class FaultyApprovals:
         """See Approvals.standing."""
         await self._faults.before()
         return await self._approvals.standing(tenant, kind, subjects)
+
+    async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
+        """See Approvals.of_task."""
+        await self._faults.before()
+        return await self._approvals.of_task(task_id)
+
+    async def find(self, tenant: str, approval_id: str) -> Approval | None:
+        """See Approvals.find."""
+        return await self._approvals.find(tenant, approval_id)
+
+    async def page(self, wanted: ApprovalFilter, *, before: str | None, limit: int) -> Sequence[Approval]:
+        """See Approvals.page."""
+        return await self._approvals.page(wanted, before=before, limit=limit)
+
+    async def vote(self, tenant: str, approval_id: str, vote: Vote, *, digest: str) -> Approval:
+        """See Approvals.vote."""
+        return await self._approvals.vote(tenant, approval_id, vote, digest=digest)
+
+    async def authors(self, approval: Approval) -> frozenset[str]:
+        """See Approvals.authors."""
+        return await self._approvals.authors(approval)
 
 
 class FaultyActionCounts:

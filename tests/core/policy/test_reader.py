@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from gnomon.adapters.policy_file import parse_policy
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.document import PolicyDocument, Remediation, RuleMatch, RuleWindow, StepKind, TaskRule
 from gnomon.core.policy.reader import read_policy
@@ -97,6 +98,29 @@ def _rule(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - the fields of a ru
     return {"rules": [{"id": "a", "decision": "deny", **fields}]}
 
 
+def _asking(**terms: Any) -> dict[str, Any]:  # noqa: ANN401 - the terms of an approval
+    return _rule(decision="require_approval", approval=terms)
+
+
+@pytest.mark.req("R-03")
+def test_the_terms_of_an_approval_are_read() -> None:
+    [asked] = read_policy(
+        _asking(roles=["admin"], groups=["finance"], voters=["ada", "bob"], quorum=2, expires="2h", self=True)
+    ).rules
+    [plain] = read_policy(_rule(decision="require_approval")).rules
+
+    assert asked.approval == ApprovalTerms(
+        roles=("admin",),
+        groups=("finance",),
+        voters=("ada", "bob"),
+        quorum=2,
+        expires_ms=7_200_000,
+        self_approval=True,
+    )
+    assert plain.approval == ApprovalTerms()
+    assert asked.digest != plain.digest
+
+
 @pytest.mark.req("R-02")
 @pytest.mark.parametrize(
     ("policy", "field", "reason"),
@@ -104,7 +128,15 @@ def _rule(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - the fields of a ru
         ({"default_decision": "throttle"}, "default_decision", "must be allow or deny"),
         ({"ruels": []}, "ruels", "did you mean"),
         (_rule(decision="perhaps"), "rules[0].decision", "must be one of"),
-        (_rule(decision="require_approval"), "rules[0].decision", "not supported yet"),
+        (_rule(approval={"quorum": 2}), "rules[0].approval", "means nothing for deny: say require_approval"),
+        (_asking(qourum=2), "rules[0].approval.qourum", "quorum"),
+        (_asking(quorum=0), "rules[0].approval.quorum", "must be a whole number from 1 to 20"),
+        (_asking(quorum=3, voters=["ada", "bob"]), "rules[0].approval.quorum", "larger than the number of voters, 2"),
+        (_asking(voters=["ada", "ada"]), "rules[0].approval.voters[1]", "named a second time"),
+        (_asking(groups=[]), "rules[0].approval.groups", "is empty"),
+        (_asking(roles=["boss"]), "rules[0].approval.roles[0]", "must be one of viewer, operator, admin"),
+        (_asking(expires="1ms"), "rules[0].approval.expires", "must be from 1s to 90d"),
+        (_asking(self="no"), "rules[0].approval.self", "must be true or false"),
         ({"rules": [{"id": "a"}]}, "rules[0].decision", "is missing"),
         (_rule(id="default"), "rules[0].id", "default decision"),
         ({"rules": [{"id": "a", "decision": "allow"}] * 2}, "rules[1].id", "already the id of rules[0]"),

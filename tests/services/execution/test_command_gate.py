@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
-from gnomon.core.approvals import Approval, ApprovalKind, command_digest
+from gnomon.core.approvals.commands import command_digest
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
 from gnomon.core.commands.policy import ANY_NUMBER, Autonomy, SecurityProfile
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.model import Overlap, Result, Run, RunStatus, Task
@@ -72,8 +73,9 @@ class CommandHarness(ExecutionHarness):
                 kind=ApprovalKind.COMMAND,
                 subject="report",
                 digest=command_digest(definition),
-                granted_by="ada",
-                granted_at=NOON,
+                status=ApprovalStatus.APPROVED,
+                decided_by="ada",
+                decided_at=NOON,
             )
         )
 

@@ -274,7 +274,7 @@ class KernelHarness(ExecutionHarness):
         policy = kernel_policy(self.kernel, clock, events=self.policy_events, breakers=store.breakers, opens=opens)
         rules = CommandRules(SecuritySettings(), workspace="/srv/workspace")
         commands = CommandGate(rules, store.tasks, store.approvals, clock)
-        super().__init__(gate=ComposedGate(commands, policy), store=store, clock=clock)
+        super().__init__(gate=ComposedGate(commands, policy, store.approvals), store=store, clock=clock)
         self.runner = FakeRunner("reports.make")
         self.worker = self.new_worker("w1", self.runner)
 

@@ -5,7 +5,8 @@ import pytest
 from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
-from gnomon.core.approvals import Approval, ApprovalKind, command_digest
+from gnomon.core.approvals.commands import command_digest
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.model import Result, Run, Task
 from gnomon.core.runs.states import TaskState
@@ -79,8 +80,9 @@ async def test_a_worker_knows_that_a_command_is_approved() -> None:
             kind=ApprovalKind.COMMAND,
             subject="report",
             digest=command_digest(definition),
-            granted_by="ada",
-            granted_at=NOON,
+            status=ApprovalStatus.APPROVED,
+            decided_by="ada",
+            decided_at=NOON,
         )
     )
 

@@ -98,4 +98,5 @@ def _caller(found: ParsedToken, claims: VerifiedClaims) -> Caller:
         expires_at=claims.expires_at,
         token_id=revocation_id(found),
         issued_at=claims.issued_at,
+        groups=claims.groups,
     )

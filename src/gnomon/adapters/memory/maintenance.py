@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.announcements.model import Announcement
+from gnomon.core.approvals.model import Approval
 from gnomon.core.instants import FOREVER
 from gnomon.core.invariants import (
     OrphanedAttempt,
@@ -181,6 +182,13 @@ class MemoryRetention:
             ArchiveRecord("ruling", {**asdict(one), "digest": one.digest.hex()}, at)
             for task in tasks
             for one in state.rulings.get(task.task_id, ())
+        ]
+        asked = [one for task in tasks for one in self._rules.approvals_of(task.task_id)]
+        found += [ArchiveRecord("approval", _approval_row(one), at) for one in asked]
+        found += [
+            ArchiveRecord("approval_vote", {"approval_id": one.approval_id, **asdict(vote), "number": number}, at)
+            for one in asked
+            for number, vote in enumerate(one.votes, 1)
         ]
         found += [
             ArchiveRecord("announcement", to_json_fields(one), at) for one in self._rules.announcements_of(run.run_id)
@@ -362,6 +370,7 @@ class MemoryRetention:
         for of, versions in self._state.workflows.items():
             versions[:] = [one for one in versions if (*of, one.version) not in names]
         _drop(self._state.workflow_created_at, names)
+        _drop(self._state.workflow_authors, names)
 
     def _remove_announcements(self, names: Collection[str]) -> None:
         _drop(self._state.announcements, names)
@@ -375,6 +384,10 @@ class MemoryRetention:
         _drop(state.attempts, [held for held in state.attempts if held[0] in going])
         _drop(state.logs, going)
         _drop(state.rulings, going)
+        _drop(
+            state.approvals,
+            [name for name, one in state.approvals.items() if one.request and one.request.task_id in going],
+        )
         _drop(state.permissions, going)
         _drop(state.payloads, [key for key in state.payloads if key[0] in going])
         _drop(state.tasks, going)
@@ -395,6 +408,12 @@ def _drop(kept: MutableMapping[Any, Any], names: Iterable[Any]) -> None:
 def to_json_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any record
     """The fields of a value as JSON can hold them. Its bytes are JSON already."""
     return {name: field.decode() if isinstance(field, bytes) else field for name, field in asdict(value).items()}
+
+
+def _approval_row(one: Approval) -> dict[str, Any]:
+    row = {name: field for name, field in asdict(one).items() if name not in ("request", "votes")}
+    asked = {} if one.request is None else asdict(one.request)
+    return {name: field.hex() if isinstance(field, bytes) else field for name, field in {**row, **asked}.items()}
 
 
 def _tick_row(tick: Tick) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from gnomon.core.announcements.decide import (
     tick_moment,
 )
 from gnomon.core.announcements.model import Announcement, AnnounceRule
+from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, ask, voided
+from gnomon.core.approvals.model import Approval, ApprovalStatus
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.ids import run_id
@@ -134,6 +136,27 @@ class MemoryRules:
         made = stored_ruling(ruling, task_id, run_id, rows[-1] if rows else None, now=now)
         rows[made.number - 1 :] = [made]
 
+    # ---- approvals ---------------------------------------------------------------------------
+
+    def approvals_of(self, task_id: TaskId) -> list[Approval]:
+        """The approvals for which the task has asked, in the order in which it has."""
+        found = (one for one in self._state.approvals.values() if one.request and one.request.task_id == task_id)
+        return sorted(found, key=lambda one: one.approval_id)
+
+    def ask_for(self, asked: Approval, now: int) -> bool:
+        """Add the approval for which a task asks; return whether it is approved already, and so need not wait."""
+        earlier = [] if asked.request is None else self.approvals_of(asked.request.task_id)
+        outcome = ask(earlier, asked, now=now)
+        for one in (*outcome.void, *filter(None, (outcome.kept, outcome.added))):
+            self._state.approvals[one.approval_id] = one
+        return outcome.kept is not None and outcome.kept.status is ApprovalStatus.APPROVED
+
+    def void_approvals(self, task_id: TaskId, now: int) -> None:
+        """Make the waiting approvals of a task void that has ended in another way."""
+        for one in self.approvals_of(task_id):
+            if one.status is ApprovalStatus.WAITING:
+                self._state.approvals[one.approval_id] = voided(one, ENDED_NOTE, by=BY_TASK_END, now=now)
+
     def in_flight_by_rule(self) -> Mapping[str, int]:
         """The number of constrained tasks that each rule has let run, and that have not ended."""
         state = self._state
@@ -218,9 +241,11 @@ class MemoryRules:
             [one] = within_action_limits([one], Counter(tenant for tenant, _ in state.actions.values()))
         if one.action_limit is not None:
             state.actions[held] = one.action_limit[0], now
-        if one.state is not TaskState.DENIED:
-            return one
-        return replace(one, note=refusal_after(one.note or "", self._last_failure(one.task_id)))
+        return self.with_earlier_error(one) if one.state is TaskState.DENIED else one
+
+    def with_earlier_error(self, denial: Admission) -> Admission:
+        """The denial of a task, with the error of an attempt that failed before."""
+        return replace(denial, note=refusal_after(denial.note or "", self._last_failure(denial.task_id)))
 
     def _last_failure(self, task_id: TaskId) -> str | None:
         """The error of the last attempt that failed."""
@@ -509,6 +534,8 @@ class MemoryRules:
             if task.state in WAITING:
                 state.tasks[task.task_id] = replace(task, state=TaskState.CANCELLED, note=stopped.error)
                 self.give_back_untaken(task)
+                if task.state is TaskState.APPROVAL_REQUIRED:
+                    self.void_approvals(task.task_id, now)
         if stopped.over:
             self.set_tick(stopped, TickStatus.SKIPPED)
             return

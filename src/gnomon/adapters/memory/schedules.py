@@ -282,6 +282,7 @@ class MemoryJobs:
         for workflow in changes.workflows:
             state.workflows.setdefault((workflow.tenant, workflow.workflow_id), []).append(workflow)
             state.workflow_created_at[workflow.tenant, workflow.workflow_id, workflow.version] = now
+            state.workflow_authors[workflow.tenant, workflow.workflow_id, workflow.version] = actor
         state.write_audit(deployed_entry(one, actor, now) for one in changes.workflows)
         await self._schedules.add(changes.added, actor=actor, tzdata=tzdata)
         for edit in changes.edits:

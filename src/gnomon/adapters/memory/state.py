@@ -7,7 +7,7 @@ from msgspec import Struct
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.sessions import StoredTurn
 from gnomon.core.announcements.model import Announcement
-from gnomon.core.approvals import Approval
+from gnomon.core.approvals.model import Approval
 from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as_recorded
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
@@ -105,8 +105,9 @@ class MemoryTables:
         self.ticks_removed_until: dict[ScheduleUid, int] = {}
         #: By tenant and workflow id, all versions.
         self.workflows: dict[tuple[str, str], list[Workflow]] = {}
-        #: By tenant, workflow id and version.
+        #: By tenant, workflow id and version: when it was made, and by whom.
         self.workflow_created_at: dict[tuple[str, str, int], int] = {}
+        self.workflow_authors: dict[tuple[str, str, int], str] = {}
         self.runs: dict[RunId, Run] = {}
         #: How many tasks the sub-runs of a run have together.
         self.sub_run_tasks: dict[RunId, int] = {}

@@ -56,7 +56,7 @@ class MemoryStore:
         self.events = MemoryExternalEvents(state, shared)
         self.audit = MemoryAuditTrail(state)
         self.tokens = MemoryTokens(state)
-        self.approvals = MemoryApprovals(state)
+        self.approvals = self.approval_upkeep = MemoryApprovals(state, shared)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
         self.policy_shadows = MemoryPolicyShadows(state, self.policies)

@@ -16,6 +16,7 @@ from gnomon.core.runs.admission import (
     FanOut,
     FanOutResult,
     ReadyTask,
+    approved_meanwhile,
     limited_rules,
     within_concurrency,
 )
@@ -92,6 +93,8 @@ class MemoryTasks:
             one = self._rules.within_breaker(one, now)
             one = self._rules.reserve_budgets(task, one, now)
             one = self._rules.within_budget(task, one, now)
+            if one.approval is not None and self._rules.ask_for(one.approval, now):
+                one = approved_meanwhile(one, now)
             state.tasks[task.task_id] = replace(
                 task,
                 state=one.state,
@@ -309,6 +312,8 @@ class MemoryTaskDeadlines:
         ):
             return False
         self._state.tasks[task.task_id] = replace(task, state=one.state, note=one.note)
+        if task.state is TaskState.APPROVAL_REQUIRED:
+            self._rules.void_approvals(task.task_id, now)
         self._rules.give_back_untaken(task)
         self._rules.after_task_end(one, one.note, now)
         return True

@@ -1,37 +1,82 @@
-"""Standing approvals in their table."""
+"""Approvals and votes in their tables.
 
-from collections.abc import Collection, Sequence
+A transaction that decides about a task locks the task before its approvals, as the one that admits it does.
+"""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 import sqlalchemy as sa
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gnomon.adapters.sql import audit, schema
-from gnomon.adapters.sql.rows import Row
-from gnomon.core.approvals import Approval, ApprovalKind
+from gnomon.adapters.sql import audit, bulk, schema
+from gnomon.adapters.sql.after_commit import notify_runs
+from gnomon.adapters.sql.rows import constraints_of, constraints_text
+from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, AskOutcome, ask, voided
+from gnomon.core.approvals.model import (
+    Approval,
+    ApprovalKind,
+    ApprovalRequest,
+    ApprovalStatus,
+    Vote,
+    VoteKind,
+)
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.audit import approval_revoked_entry, approved_entry
+from gnomon.core.model import RunId, TaskId
+from gnomon.ports.approvals import ApprovalFilter
 
 _approval = schema.approval.c
-_FIELDS = Approval.__struct_fields__
+_vote = schema.approval_vote.c
 #: As literal text: a database uses a partial index only if the query repeats its condition word for word.
 _STANDS = sa.text(schema.STANDING)
-_STANDING = (
-    sa.select(*(_approval[name] for name in _FIELDS))
-    .where(
-        _STANDS,
-        _approval.tenant == sa.bindparam("tenant"),
-        _approval.kind == sa.bindparam("kind"),
-        _approval.subject.in_(sa.bindparam("subjects", expanding=True)),
-    )
-    .order_by(_approval.granted_at, _approval.approval_id)
+_ROWS = sa.select(schema.approval)
+_STANDING = _ROWS.where(
+    _STANDS,
+    _approval.tenant == sa.bindparam("tenant"),
+    _approval.kind == sa.bindparam("kind"),
+    _approval.subject.in_(sa.bindparam("subjects", expanding=True)),
+).order_by(_approval.granted_at, _approval.approval_id)
+_OF_TASKS = _ROWS.where(sa.text(schema.OF_TASK), _approval.task_id.in_(sa.bindparam("tasks", expanding=True))).order_by(
+    _approval.approval_id
 )
+_VOTES = (
+    sa.select(schema.approval_vote)
+    .where(_vote.approval_id.in_(sa.bindparam("approvals", expanding=True)))
+    .order_by(_vote.approval_id, _vote.number)
+)
+_TERMS = msgspec.json.Decoder(ApprovalTerms)
+_DECIDED = ("status", "granted_by", "granted_at", "revoked_at", "revoked_by", "note", "version")
+_UPDATE = bulk.update_statement(schema.approval, _DECIDED, by=("approval_id",))
+#: The caller who requested the run; the authors of its version of the workflow and of the newest one, and the author of
+#: the newest revision of its schedule.
+_WRITTEN = (
+    "SELECT workflow.actor FROM run JOIN workflow ON workflow.tenant = run.tenant"
+    " AND workflow.workflow_id = run.workflow_id"
+)
+_AUTHORS = (
+    bulk.statement("SELECT actor FROM run WHERE run_id = ?"),
+    bulk.statement(f"{_WRITTEN} AND workflow.version = run.workflow_version WHERE run.run_id = ?"),
+    bulk.statement(f"{_WRITTEN} WHERE run.run_id = ? ORDER BY workflow.version DESC LIMIT 1"),
+    bulk.statement(
+        "SELECT schedule_revision.actor FROM run JOIN schedule_revision ON schedule_revision.uid = run.schedule_uid"
+        " WHERE run.run_id = ? ORDER BY schedule_revision.revision DESC LIMIT 1"
+    ),
+)
+_VOID_OF_TASKS = bulk.statement(
+    f"UPDATE approval SET status = 'void', revoked_at = ?, revoked_by = ?, note = ? WHERE {schema.AWAITED}"  # noqa: S608 - our own
+    f" AND {schema.OF_TASK} AND task_id IN KEYS"
+)
+
+
+# ---- definitions -----------------------------------------------------------------------------------
 
 
 def grant(conn: sa.Connection, approval: Approval) -> bool:
     """See Approvals.grant."""
-    dialect = postgresql if conn.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(schema.approval).values(asdict(approval))
-    added = conn.execute(insert.on_conflict_do_nothing()).rowcount == 1
+    added = _add(conn, approval)
     if added:
         audit.write(conn, [approved_entry(approval)])
     return added
@@ -39,12 +84,15 @@ def grant(conn: sa.Connection, approval: Approval) -> bool:
 
 def revoke(conn: sa.Connection, tenant: str, kind: ApprovalKind, subject: str, actor: str, now: int) -> int:
     """See Approvals.revoke."""
-    revoked = [replace(one, revoked_at=now, revoked_by=actor) for one in standing(conn, tenant, kind, [subject])]
+    revoked = [
+        replace(one, status=ApprovalStatus.REVOKED, revoked_at=now, revoked_by=actor)
+        for one in standing(conn, tenant, kind, [subject])
+    ]
     ended = 0
     for one in revoked:
         of_one = sa.update(schema.approval).where(_approval.approval_id == one.approval_id, _STANDS)
         # Of two transactions that revoke the same approval, only one does.
-        if conn.execute(of_one.values(revoked_at=now, revoked_by=actor)).rowcount:
+        if conn.execute(of_one.values(status=one.status.value, revoked_at=now, revoked_by=actor)).rowcount:
             audit.write(conn, [approval_revoked_entry(one)])
             ended += 1
     return ended
@@ -56,6 +104,211 @@ def standing(conn: sa.Connection, tenant: str, kind: ApprovalKind, subjects: Col
     return [_approval_of(row) for row in conn.execute(_STANDING, wanted)]
 
 
-def _approval_of(row: Row) -> Approval:
-    found = Approval(**dict(zip(_FIELDS, row, strict=True)))
-    return replace(found, kind=ApprovalKind(found.kind))
+# ---- reading ---------------------------------------------------------------------------------------
+
+
+def of_tasks(conn: sa.Connection, tasks: Collection[str], *, lock: bool = False) -> Mapping[str, list[Approval]]:
+    """The approvals of these tasks with their votes, each in the order in which they were asked for."""
+    found: dict[str, list[Approval]] = {name: [] for name in tasks}
+    query = _OF_TASKS.with_for_update() if lock else _OF_TASKS
+    for one in _with_votes(conn, conn.execute(query, {"tasks": sorted(tasks)})):
+        if one.request is not None:
+            found[one.request.task_id].append(one)
+    return found
+
+
+def find(conn: sa.Connection, tenant: str, approval_id: str) -> Approval | None:
+    """See Approvals.find."""
+    query = _ROWS.where(_approval.approval_id == approval_id, _approval.tenant == tenant)
+    return next(iter(_with_votes(conn, conn.execute(query))), None)
+
+
+def page(conn: sa.Connection, wanted: ApprovalFilter, before: str | None, limit: int) -> Sequence[Approval]:
+    """See Approvals.page."""
+    query = _ROWS.where(_approval.tenant == wanted.tenant)
+    if wanted.status is ApprovalStatus.WAITING:
+        query = query.where(sa.text(schema.AWAITED))
+    elif wanted.status is not None:
+        query = query.where(_approval.status == wanted.status.value)
+    if wanted.kind is not None:
+        query = query.where(_approval.kind == wanted.kind.value)
+    if wanted.subject is not None:
+        query = query.where(_approval.subject == wanted.subject)
+    if before is not None:
+        query = query.where(_approval.approval_id < before)
+    return _with_votes(conn, conn.execute(query.order_by(_approval.approval_id.desc()).limit(limit)))
+
+
+def _with_votes(conn: sa.Connection, rows: Iterable[sa.Row[Any]]) -> list[Approval]:
+    found = [_approval_of(row) for row in rows]
+    asked = [one.approval_id for one in found if one.request is not None]
+    votes: dict[str, list[Vote]] = {name: [] for name in asked}
+    for row in conn.execute(_VOTES, {"approvals": asked}) if asked else ():
+        votes[row.approval_id].append(Vote(voter=row.voter, kind=VoteKind(row.kind), at=row.at, reason=row.reason))
+    return [replace(one, votes=tuple(votes.get(one.approval_id, ()))) for one in found]
+
+
+def authors(conn: sa.Connection, approval: Approval) -> frozenset[str]:
+    """See Approvals.authors."""
+    if approval.request is None:
+        return frozenset()
+    run_id = approval.request.run_id
+    rows = [row for query in _AUTHORS for row in bulk.fetch_rows(conn, query, run_id)]
+    return frozenset(name for (name,) in rows if name)
+
+
+# ---- writing ---------------------------------------------------------------------------------------
+
+
+def ask_for(conn: sa.Connection, asked: Sequence[Approval], now: int) -> frozenset[TaskId]:
+    """Add approvals for which tasks ask; return the tasks that are approved already, and so need not wait.
+
+    The caller has locked the tasks.
+    """
+    names = [one.request.task_id for one in asked if one.request is not None]
+    earlier = of_tasks(conn, names, lock=True)
+    approved: set[TaskId] = set()
+    changed: list[Approval] = []
+    for one in asked:
+        if one.request is None:
+            continue
+        outcome = ask(earlier[one.request.task_id], one, now=now)
+        _write_asked(conn, outcome)
+        changed += [*outcome.void, *filter(None, [outcome.added])]
+        if outcome.kept is not None and outcome.kept.status is ApprovalStatus.APPROVED:
+            approved.add(one.request.task_id)
+    notify_runs(conn, lambda observer: observer.approvals_changed(changed))
+    return frozenset(approved)
+
+
+def _write_asked(conn: sa.Connection, outcome: AskOutcome) -> None:
+    update(conn, [*outcome.void, *(() if outcome.kept is None else (outcome.kept,))])
+    if outcome.added is not None:
+        _add(conn, outcome.added)
+
+
+def update(conn: sa.Connection, changed: Sequence[Approval]) -> None:
+    """Write what has become of approvals."""
+    bulk.execute_many(conn, _UPDATE, [_decided_row(one) for one in changed])
+
+
+def add_vote(conn: sa.Connection, approval: Approval, vote: Vote) -> None:
+    """Write the vote. The earlier vote of a person who overrides is replaced."""
+    of_voter = sa.delete(schema.approval_vote).where(
+        _vote.approval_id == approval.approval_id, _vote.voter == vote.voter
+    )
+    conn.execute(of_voter)
+    number = 1 + max((at for at, one in enumerate(approval.votes, 1) if one.voter != vote.voter), default=0)
+    row = {
+        "approval_id": approval.approval_id,
+        "voter": vote.voter,
+        "kind": vote.kind.value,
+        "at": vote.at,
+        "reason": vote.reason,
+        "number": number,
+    }
+    conn.execute(sa.insert(schema.approval_vote).values(row))
+
+
+def void_of_ended(conn: sa.Connection, tasks: Sequence[str], now: int) -> None:
+    """Make the waiting approvals of tasks void that have ended in another way."""
+    if tasks:
+        bulk.execute_statement(conn, _VOID_OF_TASKS, now, BY_TASK_END, ENDED_NOTE, list(tasks))
+
+
+def as_ended(approval: Approval, now: int) -> Approval:
+    """The approval of a task that has ended in another way."""
+    return voided(approval, ENDED_NOTE, by=BY_TASK_END, now=now)
+
+
+# ---- rows ------------------------------------------------------------------------------------------
+
+
+def _add(conn: sa.Connection, approval: Approval) -> bool:
+    dialect = postgresql if conn.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(schema.approval).values(_row_of(approval))
+    return conn.execute(insert.on_conflict_do_nothing()).rowcount == 1
+
+
+def _decided_row(one: Approval) -> tuple[object, ...]:
+    return (
+        one.status.value,
+        one.decided_by or "",
+        one.decided_at or 0,
+        one.revoked_at,
+        one.revoked_by,
+        one.note or None,
+        None if one.request is None else one.request.version,
+        one.approval_id,
+    )
+
+
+def _row_of(one: Approval) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "approval_id": one.approval_id,
+        "tenant": one.tenant,
+        "kind": one.kind.value,
+        "subject": one.subject,
+        "digest": one.digest,
+        "granted_by": one.decided_by or "",
+        "granted_at": one.decided_at or 0,
+        "reason": one.reason,
+        "revoked_at": one.revoked_at,
+        "revoked_by": one.revoked_by,
+        "status": one.status.value,
+        "note": one.note or None,
+    }
+    asked = one.request
+    if asked is not None:
+        row |= {
+            "task_id": asked.task_id,
+            "run_id": asked.run_id,
+            "step": asked.step,
+            "item": asked.item,
+            "rule": asked.rule,
+            "version": asked.version,
+            "rule_digest": asked.rule_digest,
+            "request_digest": asked.request_digest,
+            "constraints": constraints_text(asked.constraints),
+            "terms": msgspec.json.encode(asked.terms).decode(),
+            "asked_at": asked.asked_at,
+            "expires_at": asked.expires_at,
+            "item_digests": asked.item_digests or None,
+        }
+    return row
+
+
+def _approval_of(row: sa.Row[Any]) -> Approval:
+    return Approval(
+        approval_id=row.approval_id,
+        tenant=row.tenant,
+        kind=ApprovalKind(row.kind),
+        subject=row.subject,
+        digest=row.digest,
+        status=ApprovalStatus(row.status),
+        decided_by=row.granted_by or None,
+        decided_at=row.granted_at or None,
+        reason=row.reason,
+        revoked_at=row.revoked_at,
+        revoked_by=row.revoked_by,
+        note=row.note or "",
+        request=None if row.task_id is None else _request_of(row),
+    )
+
+
+def _request_of(row: sa.Row[Any]) -> ApprovalRequest:
+    return ApprovalRequest(
+        task_id=TaskId(row.task_id),
+        run_id=RunId(row.run_id),
+        step=row.step,
+        item=row.item,
+        rule=row.rule,
+        version=row.version,
+        rule_digest=row.rule_digest,
+        request_digest=bytes(row.request_digest),
+        constraints=None if row.constraints is None else constraints_of(row.constraints),
+        terms=_TERMS.decode(row.terms),
+        asked_at=row.asked_at,
+        expires_at=row.expires_at,
+        item_digests=b"" if row.item_digests is None else bytes(row.item_digests),
+    )

@@ -10,7 +10,7 @@ from gnomon.adapters.sql.rows import column_list
 from gnomon.ports.maintenance import ArchiveRecord
 
 #: Columns of bytes that are digests.
-_DIGESTS = ("key", "digest", "request_digest")
+_DIGESTS = ("key", "digest", "request_digest", "item_digests")
 
 
 def records(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
 from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
 from gnomon.adapters.sql.budgets import give_back_unspent
@@ -145,6 +145,7 @@ def _stop_runs(
         if run_id in stopped and state in WAITING
     ]
     write_changes(conn, _CANCEL, cancelled)
+    approvals.void_of_ended(conn, [one.task_id for one in cancelled if one.before is TaskState.APPROVAL_REQUIRED], now)
     give_back_untaken(conn, [one.task_id for one in cancelled])
     give_back_reserved(conn, [one.task_id for one in cancelled])
     give_back_unspent(conn, [one.task_id for one in cancelled])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
 from gnomon.adapters.sql.graph import LOCKED_TASKS, EndedTask, end_tasks, lock_counters
 from gnomon.adapters.sql.rows import ATTEMPT, RUN, TASK, attempt_of, column_list, task_and_run_of
@@ -12,7 +12,7 @@ from gnomon.adapters.sql.transitions import StateChange, state_in, state_update,
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import ENGINE, TaskId
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask, earliest, has_passed
-from gnomon.core.runs.states import WAITING
+from gnomon.core.runs.states import WAITING, TaskState
 from gnomon.ports.tasks import QueuePosition
 
 _LIMITED = schema.LIMITED.replace("deadline_at", "task.deadline_at").replace("state ", "task.state ")
@@ -73,6 +73,8 @@ def end_overdue(
             changes[one.task_id] = StateChange(one.task_id, task.state, one.state, (one.note,))
             over.append(EndedTask(one, run, one.note, now, task.parent))
     write_changes(conn, _END, list(changes.values()))
+    asking = [one.task_id for one in changes.values() if one.before is TaskState.APPROVAL_REQUIRED]
+    approvals.void_of_ended(conn, asking, now)
     give_back_untaken(conn, list(changes))
     give_back_reserved(conn, list(changes))
     end_tasks(conn, over, counters)

@@ -217,6 +217,10 @@ def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[Archi
     at |= {record.row["task_id"]: record.at for record in found if record.table == "task"}
     found += records(conn, schema.announcement, "run_id", runs, at)
     found += records(conn, schema.ruling, "task_id", tasks, at)
+    asked = records(conn, schema.approval, "task_id", tasks, at)
+    at |= {record.row["approval_id"]: record.at for record in asked}
+    names = [record.row["approval_id"] for record in asked]
+    found += asked + records(conn, schema.approval_vote, "approval_id", names, at)
     found += records(conn, schema.attempt, "task_id", tasks, at) + records(conn, schema.task_log, "task_id", tasks, at)
     return found + records(conn, schema.payload, "owner_id", [*runs, *tasks], at)
 
@@ -299,14 +303,20 @@ def expired_schedule(conn: sa.Connection, uid: ScheduleUid) -> RetentionBatch:
 _OVER = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS AND completed_at IS NOT NULL")
 _TASKS_OF_RUNS = bulk.statement("SELECT task_id FROM task WHERE run_id IN KEYS LIMIT ?")
 _OF_TASKS = [
-    bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608 - our own names, here and below
-    for table, key in (
-        ("task_log", "task_id"),
-        ("ruling", "task_id"),
-        ("attempt", "task_id"),
-        ("payload", "owner_id"),
-        ("task", "task_id"),
-    )
+    bulk.statement(
+        "DELETE FROM approval_vote WHERE approval_id IN (SELECT approval_id FROM approval WHERE task_id IN KEYS)"
+    ),
+    *(
+        bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608 - our own names, here and below
+        for table, key in (
+            ("task_log", "task_id"),
+            ("ruling", "task_id"),
+            ("approval", "task_id"),
+            ("attempt", "task_id"),
+            ("payload", "owner_id"),
+            ("task", "task_id"),
+        )
+    ),
 ]
 _OF_RUNS = [
     bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608

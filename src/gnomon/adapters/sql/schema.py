@@ -28,6 +28,9 @@ GATHERED = "kind = 'gathered'"
 TO_ANNOUNCE = "state = 'pending'"
 TO_ANNOUNCE_AGAIN = f"{TO_ANNOUNCE} AND tries > 0"
 OF_TICK = "run_id IS NULL"
+AWAITED = "status = 'waiting'"
+OF_TASK = "task_id IS NOT NULL"
+TO_APPROVE = "state = 'APPROVAL_REQUIRED'"
 REVOKED, STANDING = "revoked_at IS NOT NULL", "revoked_at IS NULL"
 
 metadata = sa.MetaData()
@@ -243,6 +246,7 @@ task = sa.Table(
     partial_index("task_choosy", "directed_to", "function", "pool", where=TARGETED),
     partial_index("task_constrained", "policy_rule", where=CONSTRAINED),
     partial_index("task_limited", "deadline_at", "task_id", where=LIMITED),
+    partial_index("task_to_approve", "task_id", where=TO_APPROVE),
 )
 
 attempt = sa.Table(
@@ -577,7 +581,7 @@ change_log = sa.Table(
     sa.Column("changes", sa.LargeBinary, nullable=False),
 )
 
-#: The approvals of definitions, revoked ones included.
+#: The approvals of definitions and tasks, whatever became of them.
 approval = sa.Table(
     "approval",
     metadata,
@@ -586,12 +590,51 @@ approval = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("subject", NameType, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
+    # The decision: by whom and when; empty and 0 while it waits.
     sa.Column("granted_by", NameType, nullable=False),
     sa.Column("granted_at", InstantType, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("revoked_at", InstantType),
     sa.Column("revoked_by", NameType),
+    sa.Column("status", sa.Text, nullable=False, server_default="approved"),
+    # Why it is void.
+    sa.Column("note", sa.Text),
+    # ---- of a task: the question, as the task has raised it
+    sa.Column("task_id", NameType),
+    sa.Column("run_id", NameType),
+    sa.Column("step", NameType),
+    sa.Column("item", sa.Integer),
+    sa.Column("rule", NameType),
+    sa.Column("version", sa.Integer),
+    sa.Column("rule_digest", sa.Text),
+    sa.Column("request_digest", sa.LargeBinary),
+    # As JSON: limits, null without any; and who may vote.
+    sa.Column("constraints", sa.Text),
+    sa.Column("terms", sa.Text),
+    sa.Column("asked_at", InstantType),
+    sa.Column("expires_at", InstantType),
+    # The digests of the inputs of all items of a step, one after another; null if it is about one task.
+    sa.Column("item_digests", sa.LargeBinary),
     partial_index("approval_standing", "tenant", "kind", "subject", "digest", where=STANDING, unique=True),
+    sa.Index("approval_listed", "tenant", "approval_id"),
+    partial_index("approval_waiting", "tenant", "approval_id", where=AWAITED),
+    partial_index("approval_expiring", "expires_at", "approval_id", where=AWAITED),
+    partial_index("approval_by_version", "version", "approval_id", where=AWAITED),
+    partial_index("approval_of_task", "task_id", "approval_id", where=OF_TASK),
+)
+
+#: The votes on approvals of tasks.
+approval_vote = sa.Table(
+    "approval_vote",
+    metadata,
+    sa.Column("approval_id", NameType, primary_key=True),
+    sa.Column("voter", NameType, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("at", InstantType, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    # Counts from 1 within the approval.
+    sa.Column("number", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 #: The actions that count towards the hourly budgets of tenants: for a command its task, and the number of its attempt;

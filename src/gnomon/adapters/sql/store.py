@@ -11,14 +11,13 @@ from gnomon.adapters.sql.migrator import cursor_key
 from gnomon.adapters.sql.one_shots import RetiringTransactions
 from gnomon.adapters.sql.repositories.breakers import SqlBreakers
 from gnomon.adapters.sql.repositories.maintenance import (
-    SqlApprovals,
     SqlAuditTrail,
     SqlInvariants,
     SqlRetention,
     SqlSingletonLeases,
     SqlTokens,
 )
-from gnomon.adapters.sql.repositories.policy import SqlPolicies, SqlPolicyShadows, SqlRulings
+from gnomon.adapters.sql.repositories.policy import SqlApprovals, SqlPolicies, SqlPolicyShadows, SqlRulings
 from gnomon.adapters.sql.repositories.runs import (
     SqlAnnouncementQueue,
     SqlAnnouncements,
@@ -86,7 +85,7 @@ class SqlStore:
         self.events = SqlExternalEvents(transactions, unreadable)
         self.audit = SqlAuditTrail(transactions)
         self.tokens = SqlTokens(transactions)
-        self.approvals = SqlApprovals(transactions)
+        self.approvals = self.approval_upkeep = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
         self.policy_shadows = SqlPolicyShadows(transactions)
         self.breakers = SqlBreakers(transactions)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.actions import (
     give_back_reserved,
     give_back_unstarted,
@@ -64,7 +64,14 @@ from gnomon.adapters.sql.rulings import PERMISSION_COLUMNS, in_flight_by_rule, p
 from gnomon.adapters.sql.transitions import StateChange, state_update, transition, transition_sql, write_changes
 from gnomon.core.ledger.plan import NODE_TOLERANCE_MS, refuse_clock_ahead
 from gnomon.core.model import Result, Run, RunStatus, TaskId
-from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask, limited_rules, within_concurrency
+from gnomon.core.runs.admission import (
+    Admission,
+    AdmissionRequest,
+    ReadyTask,
+    approved_meanwhile,
+    limited_rules,
+    within_concurrency,
+)
 from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.outcomes import TaskCompletion, cancel_instead_of_retry, costs_nothing
 from gnomon.core.runs.reconcile import OpenAttempt
@@ -310,6 +317,7 @@ def admit(
     admitted = within_breakers(conn, admitted, now)
     admitted = reserve_budgets(conn, admitted, fences, now)
     admitted = within_budgets(conn, admitted, fences, now)
+    _ask_first(conn, admitted, now)
     over = [one for one in admitted.values() if one.over]
     if over:
         admitted |= with_earlier_errors(conn, [one for one in over if one.state is TaskState.DENIED])
@@ -329,6 +337,13 @@ def admit(
     if admitted:
         hint_after_commit(conn, HintTopic.WORK)
     return admitted
+
+
+def _ask_first(conn: sa.Connection, admitted: dict[TaskId, Admission], now: int) -> None:
+    """Write the approvals for which tasks ask. A task that was approved meanwhile does not wait."""
+    asked = [one.approval for one in admitted.values() if one.approval is not None]
+    for name in approvals.ask_for(conn, asked, now) if asked else ():
+        admitted[name] = approved_meanwhile(admitted[name], now)
 
 
 def _admission_change(one: Admission, *permission: object) -> StateChange:

@@ -40,6 +40,7 @@ class TokenOptions(NamedTuple):
     subject: str | None
     tenant: str
     expires: str
+    groups: tuple[str, ...] = ()
 
 
 class RevokeOptions(NamedTuple):
@@ -56,7 +57,15 @@ def create(options: TokenOptions, target: Target, form: Format) -> None:
     role, settings = Role[options.role.upper()], target.settings()
     lasts_ms = duration_ms("expires", options.expires, low=SECOND_MS, high=settings.auth.max_lifetime_ms)
     subject = local_user() if options.subject is None else options.subject
-    made = new_token(settings, role, subject=subject, tenant=options.tenant, lasts_ms=lasts_ms, issued_by=local_user())
+    made = new_token(
+        settings,
+        role,
+        subject=subject,
+        tenant=options.tenant,
+        lasts_ms=lasts_ms,
+        groups=options.groups,
+        issued_by=local_user(),
+    )
     # Before it is printed: a token that is in use is always listed.
     with_operations(target, lambda operations: operations.tokens.issued(made.record), make=True)
     if form is Format.TABLE:

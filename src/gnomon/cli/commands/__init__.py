@@ -12,6 +12,7 @@ from gnomon.cli.command_names import CommandGroup
 from gnomon.cli.commands import (
     admin,
     agents,
+    approvals,
     breakers,
     cron,
     events,
@@ -39,6 +40,7 @@ for group in (
     events.events,
     events.workflows,
     executions.announcements,
+    approvals.approvals,
     executions.dead_letters,
     breakers.breakers,
     agents.agents,

@@ -33,6 +33,9 @@ def create_token(
     tenant: Annotated[
         str, typer.Option("--tenant", metavar="NAME", help="Tenant that the token is valid for.")
     ] = "default",
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="NAME", help="Group of people (may be repeated).")
+    ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="SPAN", help="Lifetime, such as 12h or 30d.")] = "30d",
     database: Database = None,
     config: Config = None,
@@ -42,7 +45,7 @@ def create_token(
     from gnomon.cli.actions.tokens import TokenOptions, create
     from gnomon.cli.target import Target
 
-    create(TokenOptions(role, subject, tenant, expires), Target(database, config), output)
+    create(TokenOptions(role, subject, tenant, expires, tuple(group or ())), Target(database, config), output)
 
 
 @token.command("inspect")

@@ -171,6 +171,7 @@ class _CompiledRule:
             constraints=rule.constraints,
             rule_digest=rule.digest,
             retry_after_ms=throttle_ms,
+            approval=rule.approval,
         )
 
     def matches_step(self, facts: StepFacts) -> bool:

@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.policy.budgets import TASKS, BudgetKey, OverBudget
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision
@@ -83,6 +84,8 @@ class TaskRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     when: str | None = None
     reason: str = ""
     constraints: Constraints | None = None
+    #: For `require_approval`: who may vote, and how many have to.
+    approval: ApprovalTerms | None = None
     remediations: tuple[Remediation, ...] = ()
 
     @property

@@ -29,6 +29,7 @@ def combined_decision(ruling: Ruling, commands: GateDecision) -> GateDecision:
     if commands.verdict is GateVerdict.ALLOW or ruling.decision is PolicyDecision.DENY:
         return ruled_decision(ruling, action_limit=commands.action_limit)
     if commands.verdict is not GateVerdict.DENY:
-        return commands
+        # Nobody has to wait for a free session or slot before people are asked.
+        return ruled_decision(ruling) if ruling.decision is PolicyDecision.REQUIRE_APPROVAL else commands
     refused = refused_by_commands(ruling, commands.rule, commands.reason)
     return GateDecision(GateVerdict.DENY, commands.reason, rule=commands.rule, ruling=refused)

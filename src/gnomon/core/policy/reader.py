@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from gnomon.core.approvals.terms import DEFAULT_EXPIRY_MS, DEFAULT_TERMS, ROLES, ApprovalTerms
 from gnomon.core.cron.cron import Cron, known_zone
 from gnomon.core.instants import EPOCH
 from gnomon.core.jobs.fields import FieldReader, key_text, printable
@@ -26,7 +27,7 @@ from gnomon.errors import CronError, FieldError
 
 POLICY_FIELDS = ("default_decision", "input_policy", "rules", "budgets")
 INPUT_POLICY_FIELDS = ("fail_mode",)
-RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "remediations")
+RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "approval", "remediations")
 _PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
 #: The texts of these are compared in lower case.
 _WORD_FIELDS = ("capabilities", "risk_tags", "requires")
@@ -34,6 +35,7 @@ MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors"
 WINDOW_FIELDS = ("cron", "lasts", "timezone")
 CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolation", "network", "max_concurrent")
 BUDGET_FIELDS = ("id", "match", "limit", "per", "by", "meter", "over", "reserve")
+APPROVAL_FIELDS = ("roles", "groups", "voters", "quorum", "expires", "self")
 REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
 )  # fmt: skip
@@ -44,6 +46,7 @@ _LONGEST_REASON = 500
 _LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
 _SHORTEST_PER_MS, _LONGEST_PER_MS, _LARGEST_LIMIT = SECOND_MS, 366 * DAY_MS, 10**15
 _MOST_ATTEMPTS, _MOST_CONCURRENT = 1000, 100_000
+_LARGEST_QUORUM, _LONGEST_EXPIRY_MS = 20, 90 * DAY_MS
 #: A smaller object could not hold the size and the beginning of an output that is cut.
 _SMALLEST_OUTPUT, _LARGEST_OUTPUT = 256, 64 << 20
 #: The values that `when` can name.
@@ -123,8 +126,6 @@ def _rule(fields: FieldReader) -> TaskRule:
         raise fields.refused("id", "is the name of the default decision")
     fields.required("decision")
     decision = fields.choice("decision", PolicyDecision, PolicyDecision.DENY)
-    if decision is PolicyDecision.REQUIRE_APPROVAL:
-        raise fields.refused("decision", "is not supported yet: nobody could approve the task")
     return TaskRule(
         rule_id=name,
         match=_match_of(fields),
@@ -132,6 +133,7 @@ def _rule(fields: FieldReader) -> TaskRule:
         decision=decision,
         reason=printable(fields.at("reason"), fields["reason"], longest=_LONGEST_REASON) if "reason" in fields else "",
         constraints=_constraints(fields, decision),
+        approval=_approval(fields, decision),
         remediations=tuple(
             _remediation(FieldReader(entry, REMEDIATION_FIELDS, path=path))
             for path, entry in fields.entries("remediations", most=_MOST_REMEDIATIONS)
@@ -263,6 +265,33 @@ def _constraints(fields: FieldReader, decision: PolicyDecision) -> Constraints |
     if found == Constraints():
         raise fields.refused("constraints", "is empty: say allow if there are none")
     return found
+
+
+def _approval(fields: FieldReader, decision: PolicyDecision) -> ApprovalTerms | None:
+    """The terms of an approval; of a rule that asks for one without any, those that count by default."""
+    if decision is not PolicyDecision.REQUIRE_APPROVAL:
+        if "approval" in fields:
+            raise fields.refused("approval", f"means nothing for {decision}: say require_approval")
+        return None
+    if "approval" not in fields:
+        return DEFAULT_TERMS
+    own = FieldReader(fields["approval"], APPROVAL_FIELDS, path=fields.at("approval"))
+    roles = _texts(own, "roles") or ()
+    for index, role in enumerate(roles):
+        if role not in ROLES:
+            raise FieldError(f"{own.at('roles')}[{index}]", role, f"must be one of {', '.join(ROLES)}")
+    voters = _texts(own, "voters") or ()
+    quorum = own.whole("quorum", 1, low=1, high=_LARGEST_QUORUM)
+    if voters and quorum > len(voters):
+        raise own.refused("quorum", f"is larger than the number of voters, {len(voters)}: nobody could meet it")
+    return ApprovalTerms(
+        roles=roles,
+        groups=_texts(own, "groups") or (),
+        voters=voters,
+        quorum=quorum,
+        expires_ms=own.duration("expires", DEFAULT_EXPIRY_MS, low=SECOND_MS, high=_LONGEST_EXPIRY_MS),
+        self_approval=own.flag("self", default=False),
+    )
 
 
 def _whole(fields: FieldReader, field: str, high: int) -> int | None:

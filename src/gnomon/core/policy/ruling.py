@@ -6,12 +6,16 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.policy.budgets import BudgetShortage, BudgetUse, OverBudget, allowances
 from gnomon.core.policy.constraints import Constraints
 
 #: The id in the rulings that follow from `default_decision`; no rule may have it.
 DEFAULT_RULE = "default"
 #: The author of a ruling: the rules of the policy, the policy of commands, or a budget of the policy.
+#: The author of a ruling: the rules of the policy, or the policy of commands.
+#: The author of a ruling: the rules of the policy, the policy of commands, the voters for a task, or a person with the
+#: right to override them.
 BY_POLICY, BY_COMMANDS, BY_APPROVAL, BY_OVERRIDE = "policy", "commands", "approval", "override"
 BY_BUDGETS = "budgets"
 #: The author of the rulings of a policy kernel, before the short name of its policy.
@@ -78,6 +82,9 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
         if not self.budgets:
             return self.constraints
         return replace(self.constraints or Constraints(), spend=allowances(self.budgets))
+
+    #: For a task that needs an approval: its terms; None: the terms that count if a rule states none.
+    approval: ApprovalTerms | None = None
 
     @property
     def plain(self) -> bool:
@@ -226,6 +233,7 @@ def refused_by_commands(ruling: Ruling, rule: str, reason: str) -> Ruling:
         rule_digest="",
         retry_after_ms=0,
         budgets=(),
+        approval=None,
     )
 
 
@@ -267,6 +275,7 @@ def over_budget(ruling: Ruling, shortage: BudgetShortage, *, now: int) -> Ruling
         rule_digest="",
         retry_after_ms=max(0, shortage.ask_again_at - now),
         budgets=(),
+        approval=None,
     )
 
 

@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.announcements.model import AnnounceRule
+from gnomon.core.approvals.decide import asked_approval, refusal_note, refused_ruling
+from gnomon.core.approvals.model import APPROVAL_EXPIRED, APPROVAL_REJECTED, Approval, ApprovalStatus
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
@@ -227,6 +229,8 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     topic: str | None = None
     #: The ruling that it follows from.
     ruling: Ruling | None = None
+    #: For APPROVAL_REQUIRED: what the task asks for.
+    approval: Approval | None = None
 
     @property
     def may_be_denied(self) -> bool:
@@ -334,6 +338,9 @@ def _admission_by_verdict(
                 made = replace(made, topic=request.step.topic)
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
+            if decision.ruling is not None:
+                asked = asked_approval(waiting.task, waiting.run, decision.ruling, now=now)
+                made = replace(made, approval=asked)
         case GateVerdict.DENY:
             made = _denied_admission(request, decision, now)
         case GateVerdict.LATER:
@@ -352,6 +359,45 @@ def _denied_admission(request: AdmissionRequest, decision: GateDecision, now: in
     note = refusal_text(decision.reason)
     denied = _admission(waiting, TaskState.DENIED, now, note=note, dead_letter=CommandRefused.code)
     return replace(denied, rule=decision.rule)
+
+
+def refused_admission(task: Task, run: Run, workflow: Workflow | None, approval: Approval, *, now: int) -> Admission:
+    """The end of a task that was rejected, or that nobody approved in time."""
+    expired = approval.status is ApprovalStatus.EXPIRED
+    request = approval.request
+    note = refusal_note(approval)
+    code = APPROVAL_EXPIRED if expired else APPROVAL_REJECTED
+    made = Admission(
+        task_id=task.task_id,
+        run_id=task.run_id,
+        schedule_uid=run.schedule_uid,
+        state=TaskState.DENIED,
+        available_at=now,
+        routings=task.routings,
+        note=note,
+        dead_letter=code,
+    )
+    if request is not None:
+        made = replace(made, ruling=refused_ruling(request, note, code))
+    return made if workflow is None else replace(made, **_workflow_fields(workflow))
+
+
+def approved_meanwhile(one: Admission, now: int) -> Admission:
+    """The admission of a task for which the last vote has come since the gate looked: the gate is asked again."""
+    return replace(
+        one,
+        state=TaskState.PENDING,
+        wait_reason=WaitReason.POLICY,
+        available_at=now,
+        note=None,
+        ruling=None,
+        approval=None,
+    )
+
+
+def reopened_wait(version: int) -> str:
+    """The note of a task that is asked about again, because there is a new policy."""
+    return f"policy {version} is in force: its approval is looked at again"
 
 
 def as_admitted(one: Admission, request: AdmissionRequest) -> AdmissionRequest:

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from gnomon.core.approvals import ApprovalKind, approval_of, covers_input
+from gnomon.core.approvals.commands import approval_of, covers_input
+from gnomon.core.approvals.model import ApprovalKind
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Workflow

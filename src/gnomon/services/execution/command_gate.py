@@ -10,7 +10,7 @@ from gnomon.core.agents.catalog import AgentCatalog, price_refusal
 from gnomon.core.agents.sessions import SESSION_WAIT_MS
 from gnomon.core.agents.spec import ISOLATED
 from gnomon.core.agents.usage import DAILY_COST_RULE, PRICE_RULE, day_is_spent_text, day_of
-from gnomon.core.approvals import covers_input
+from gnomon.core.approvals.commands import covers_input
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, BUDGET_RULE, RATE_RULE
 from gnomon.core.commands.policy import BUDGET_TEXT, RATE_LIMIT_TEXT, CommandVerdict, PolicyRule
 from gnomon.core.commands.rules import CommandRules, approval_hint

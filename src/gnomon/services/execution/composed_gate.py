@@ -1,26 +1,31 @@
 """The gate of a process with a policy: the policy of tasks and that of commands decide together; the stricter wins."""
 
+from gnomon.core.approvals.decide import ruling_with_approvals
 from gnomon.core.policy.gate_decision import combined_decision, ruled_decision
 from gnomon.core.policy.ruling import PolicyDecision
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, GateVerdict, OutputRelease
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import RulingUnavailable
+from gnomon.ports.approvals import Approvals
 from gnomon.ports.execution import Gate
 from gnomon.ports.policy import TaskPolicy
 
 
 class ComposedGate(Gate):
-    """Asks the policy about each task, and the gate of commands unless the policy denies it."""
+    """Asks the policy about each task, and the gate of commands unless the policy denies it.
 
-    def __init__(self, commands: Gate, policy: TaskPolicy) -> None:
-        self._commands, self._policy = commands, policy
+    A task that needs an approval is looked up: with its votes, the ruling is a permission.
+    """
+
+    def __init__(self, commands: Gate, policy: TaskPolicy, approvals: Approvals) -> None:
+        self._commands, self._policy, self._approvals = commands, policy, approvals
 
     def admit_now(self, request: AdmissionRequest) -> GateDecision | None:
         """See Gate.admit_now."""
         if not self._policy.active:
             return self._commands.admit_now(request)
         ruling = self._policy.rule_now(request)
-        if ruling is None:
+        if ruling is None or ruling.decision is PolicyDecision.REQUIRE_APPROVAL:
             return None
         if ruling.decision is PolicyDecision.DENY:
             return ruled_decision(ruling)
@@ -35,7 +40,12 @@ class ComposedGate(Gate):
             return GateDecision(GateVerdict.LATER, str(error), after_ms=error.after_ms)
         if ruling is None:
             return await self._commands.admit(request)
-        if ruling.decision is PolicyDecision.DENY:
+        if ruling.decision is PolicyDecision.REQUIRE_APPROVAL:
+            found = await self._approvals.of_task(request.waiting.task.task_id)
+            ruling = ruling_with_approvals(ruling, found)
+        # An agent would hold its session, and reserve actions, while people think about it.
+        waits = ruling.decision is PolicyDecision.REQUIRE_APPROVAL and request.step.is_agent
+        if waits or ruling.decision is PolicyDecision.DENY:
             return ruled_decision(ruling)
         return combined_decision(ruling, await self._commands.admit(request))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gnomon.core.approvals.model import Approval
 from gnomon.core.model import DeadLetter, Run, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
@@ -32,7 +33,7 @@ _COMPLETE_SECONDS = 5.0
 class StreamedChange(Struct, frozen=True, kw_only=True):
     """One change."""
 
-    #: `tick`, `execution`, `task`, `dead_letter` or `breaker`.
+    #: `tick`, `execution`, `task`, `dead_letter`, `approval` or `breaker`.
     kind: str
     #: Counts the changes of the tenant while any of its callers follows the stream: it tells nothing about others.
     number: int
@@ -202,6 +203,10 @@ class ChangeObserver:
     def letters_written(self, letters: Sequence[DeadLetter]) -> None:
         """See LetterObserver.letters_written."""
         self._publish(lambda changes: changes.letters_written(letters))
+
+    def approvals_changed(self, approvals: Sequence[Approval]) -> None:
+        """See RunObserver.approvals_changed."""
+        self._publish(lambda collected: collected.approvals_changed(approvals))
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
         """See ActivityObserver.breakers_changed."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from gnomon.core.approvals.model import Approval
 from gnomon.core.breakers import BreakerState
 from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
@@ -16,7 +17,7 @@ from gnomon.ports.commit_observer import DeniedTask, FinishedRun
 
 
 class CommitChanges:
-    """Implements ChangeCollector: a tick, an execution, a task, a dead letter or a breaker is one change."""
+    """Implements ChangeCollector: a change is of a tick, execution, task, dead letter, approval or breaker."""
 
     def __init__(self, now: int) -> None:
         """`now` is the time of the changes."""
@@ -95,6 +96,21 @@ class CommitChanges:
         """See LetterObserver.letters_written."""
         for one in letters:
             self._add("dead_letter", one.tenant, {"job": one.job, "execution_id": one.run_id, "reason": one.reason})
+
+    # ---- approvals ---------------------------------------------------------------------------
+
+    def approvals_changed(self, approvals: Sequence[Approval]) -> None:
+        """See RunObserver.approvals_changed."""
+        for one in approvals:
+            facts = {
+                "approval_id": one.approval_id,
+                "job": one.subject,
+                "execution_id": None if one.request is None else one.request.run_id,
+                "status": one.status.value,
+                "votes": len(one.votes),
+                "overridden": one.overridden,
+            }
+            self._add("approval", one.tenant, facts)
 
     # ---- breakers ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.approvals.model import Approval, ApprovalStatus, outcome_of
 from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
@@ -118,6 +119,12 @@ class CommitMetrics(ABC):
                 self.add("commands_denied", rule)
             if topic is not None:
                 self.add("safety_denied", self.topic_label(topic))
+
+    def approvals_changed(self, approvals: Sequence[Approval]) -> None:
+        """See RunObserver.approvals_changed."""
+        for one in approvals:
+            if one.status is not ApprovalStatus.WAITING or not one.votes:
+                self.add("approvals", outcome_of(one))
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
         """See ActivityObserver.breakers_changed."""

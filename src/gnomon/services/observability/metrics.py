@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from gnomon.core.approvals.model import OUTCOMES
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import BUDGET_RULE, RATE_RULE, WORKER_RULE
 from gnomon.core.commands.policy import PolicyRule
@@ -54,6 +55,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "announcements": [(OTHER_LABEL, result) for result in ("sent", "silent", "delayed", "given_up")],
     "agent_tokens": [(OTHER_LABEL, OTHER_LABEL, direction) for direction in ("input", "output")],
     "attempts_ended": [(result,) for result in Result],
+    "approvals": [(outcome,) for outcome in OUTCOMES],
     "breaker_changes": [(state,) for state in BreakerState],
     "commands_denied": [(rule,) for rule in (*PolicyRule, RATE_RULE, BUDGET_RULE, WORKER_RULE)],
     "policy_shadow_rulings": [(result,) for result in _SHADOW_RESULTS],

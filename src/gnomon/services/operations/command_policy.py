@@ -5,7 +5,8 @@ from collections.abc import Collection, Generator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.approvals import Approval, ApprovalKind, approval_of, command_digest
+from gnomon.core.approvals.commands import approval_of, command_digest
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_text
 from gnomon.core.commands.policy import PolicyRule
 from gnomon.core.commands.rules import CheckedStep, CommandRules, approval_hint
@@ -168,8 +169,9 @@ class CommandPolicyService:
             kind=ApprovalKind.COMMAND,
             subject=workflow.workflow_id,
             digest=own,
-            granted_by=printable("actor", actor),
-            granted_at=now,
+            status=ApprovalStatus.APPROVED,
+            decided_by=printable("actor", actor),
+            decided_at=now,
             reason=reason,
         )
         await self._approvals.grant(made)

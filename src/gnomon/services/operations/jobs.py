@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gnomon.core.agents.catalog import AgentCatalog, check_agents
 from gnomon.core.agents.frequency import agent_warnings
 from gnomon.core.announcements.channels import Channels, check_announcements
-from gnomon.core.approvals import Approval
+from gnomon.core.approvals.model import Approval
 from gnomon.core.commands.tenants import ALL_TENANTS, check_commands
 from gnomon.core.instants import FOREVER, ms_of
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name

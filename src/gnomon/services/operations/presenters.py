@@ -15,7 +15,8 @@ from gnomon.core.agents.rules import MICROS
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 from gnomon.core.announcements.model import Announcement, AnnouncementState
-from gnomon.core.approvals import Approval
+from gnomon.core.approvals.model import Approval
+from gnomon.core.approvals.terms import ApprovalTerms, terms_text
 from gnomon.core.audit import StoredAuditEntry
 from gnomon.core.breakers import BreakerState
 from gnomon.core.cron import Cron
@@ -56,6 +57,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.tokens import TokenRecord
 from gnomon.ports.runs import StepLogLine
 from gnomon.ports.tasks import WorkerInfo
+from gnomon.services.operations.approvals import ApprovalView
 from gnomon.services.operations.backfills import Preview
 from gnomon.services.operations.command_policy import ActionBudget, ApprovalState
 from gnomon.services.operations.dead_letters import DeadLetterView, ReplayResult
@@ -238,8 +240,8 @@ def job_agent_usage(total: AgentUsageTotal, days: int) -> responses.JobAgentUsag
 
 def _job_approval(approval: Approval) -> responses.JobApproval:
     return responses.JobApproval(
-        approved_by=approval.granted_by,
-        approved_at=instant_of(approval.granted_at),
+        approved_by=approval.decided_by or "",
+        approved_at=instant_of(approval.decided_at or 0),
         reason=approval.reason,
         digest=approval.digest,
     )
@@ -1145,3 +1147,59 @@ def _policy_shadow(one: PolicyShadow) -> dict[str, Any]:
         "not_judged": one.not_judged,
         "left_out": one.left_out,
     }
+
+
+# ---- approvals -----------------------------------------------------------------------------------
+
+
+def approval_summary(one: Approval) -> responses.ApprovalSummary:
+    """An approval in a list."""
+    return responses.ApprovalSummary(**_approval(one))
+
+
+def approval_detail(found: ApprovalView) -> responses.ApprovalDetail:
+    """An approval with the data that its task is about to work on."""
+    asked = found.approval.request
+    limits = None if asked is None or asked.constraints is None else asked.constraints.as_data()
+    return responses.ApprovalDetail(**_approval(found.approval), constraints=limits, input=found.input)
+
+
+def _approval(one: Approval) -> dict[str, Any]:
+    asked = one.request
+    return {
+        "approval_id": one.approval_id,
+        "kind": one.kind.value,
+        "status": one.status.value,
+        "job": one.subject,
+        "digest": one.digest,
+        "reason": one.reason,
+        "execution_id": None if asked is None else asked.run_id,
+        "task_id": None if asked is None else asked.task_id,
+        "step": None if asked is None else asked.step,
+        "item": None if asked is None else asked.item,
+        "items": None if asked is None else asked.items or None,
+        "rule": None if asked is None else asked.rule,
+        "version": None if asked is None else asked.version,
+        "needs": None if asked is None else _approval_needs(asked.terms),
+        "votes": [
+            responses.ApprovalVote(voter=vote.voter, vote=vote.kind.value, at=instant_of(vote.at), reason=vote.reason)
+            for vote in one.votes
+        ],
+        "asked_at": None if asked is None else instant_of(asked.asked_at),
+        "expires_at": None if asked is None else instant_of(asked.expires_at),
+        "decided_by": one.decided_by,
+        "decided_at": optional_instant(one.decided_at),
+        "overridden": one.overridden,
+        "note": one.note or None,
+    }
+
+
+def _approval_needs(terms: ApprovalTerms) -> responses.ApprovalNeeds:
+    return responses.ApprovalNeeds(
+        roles=list(terms.voter_roles),
+        groups=list(terms.groups),
+        voters=list(terms.voters),
+        quorum=terms.quorum,
+        self_approval=terms.self_approval,
+        text=terms_text(terms),
+    )

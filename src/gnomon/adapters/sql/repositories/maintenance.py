@@ -1,11 +1,10 @@
-"""The parts of the SQL store about upkeep: audit trail, tokens, approvals, leases, retention and invariants."""
+"""The parts of the SQL store about upkeep: audit trail, tokens, leases, retention and invariants."""
 
 from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import (
-    approvals,
     audit,
     expired_definitions,
     invariants,
@@ -15,7 +14,6 @@ from gnomon.adapters.sql import (
 )
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.adapters.sql.unreadable import UnreadableSchedules
-from gnomon.core.approvals import Approval, ApprovalKind
 from gnomon.core.audit import (
     AuditEntry,
     ChainHead,
@@ -104,25 +102,6 @@ class SqlTokens:
     async def revoked(self) -> RevokedTokens:
         """See Tokens.revoked."""
         return await self._transactions.read(tokens.revoked)
-
-
-class SqlApprovals:
-    """Implements Approvals."""
-
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
-
-    async def grant(self, approval: Approval) -> bool:
-        """See Approvals.grant."""
-        return await self._transactions.write(lambda conn: approvals.grant(conn, approval))
-
-    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
-        """See Approvals.revoke."""
-        return await self._transactions.write(lambda conn: approvals.revoke(conn, tenant, kind, subject, actor, now))
-
-    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
-        """See Approvals.standing."""
-        return await self._transactions.read(lambda conn: approvals.standing(conn, tenant, kind, subjects))
 
 
 class SqlSingletonLeases:

@@ -1,14 +1,16 @@
-"""The parts of the SQL store about the policy: its versions, and the rulings."""
+"""The parts of the SQL store about the policy: its versions, the rulings, and approvals."""
 
 from collections.abc import Collection, Sequence
 
-from gnomon.adapters.sql import policies, policy_shadows, rulings
+from gnomon.adapters.sql import approval_votes, approvals, policies, policy_shadows, rulings
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.model import RunId
+from gnomon.core.approvals.model import Approval, ApprovalKind, Vote
+from gnomon.core.model import RunId, TaskId
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.shadow import PolicyShadow, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
+from gnomon.ports.approvals import ApprovalFilter, Reopened
 
 
 class SqlPolicies:
@@ -90,3 +92,62 @@ class SqlRulings:
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
         """See Rulings.past_tasks."""
         return await self._transactions.read(lambda conn: rulings.past_tasks(conn, after, limit))
+
+
+class SqlApprovals:
+    """Implements Approvals and ApprovalUpkeep."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def grant(self, approval: Approval) -> bool:
+        """See Approvals.grant."""
+        return await self._transactions.write(lambda conn: approvals.grant(conn, approval))
+
+    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
+        """See Approvals.revoke."""
+        return await self._transactions.write(lambda conn: approvals.revoke(conn, tenant, kind, subject, actor, now))
+
+    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+        """See Approvals.standing."""
+        return await self._transactions.read(lambda conn: approvals.standing(conn, tenant, kind, subjects))
+
+    async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
+        """See Approvals.of_task."""
+        found = await self._transactions.read(lambda conn: approvals.of_tasks(conn, [task_id]))
+        return found[task_id]
+
+    async def find(self, tenant: str, approval_id: str) -> Approval | None:
+        """See Approvals.find."""
+        return await self._transactions.read(lambda conn: approvals.find(conn, tenant, approval_id))
+
+    async def page(self, wanted: ApprovalFilter, *, before: str | None, limit: int) -> Sequence[Approval]:
+        """See Approvals.page."""
+        return await self._transactions.read(lambda conn: approvals.page(conn, wanted, before, limit))
+
+    async def vote(self, tenant: str, approval_id: str, vote: Vote, *, digest: str) -> Approval:
+        """See Approvals.vote."""
+        return await self._transactions.write(lambda conn: approval_votes.vote(conn, tenant, approval_id, vote, digest))
+
+    async def authors(self, approval: Approval) -> frozenset[str]:
+        """See Approvals.authors."""
+        return await self._transactions.read(lambda conn: approvals.authors(conn, approval))
+
+    async def next_expiry(self) -> int | None:
+        """See ApprovalUpkeep.next_expiry."""
+        return await self._transactions.read(approval_votes.next_expiry)
+
+    async def expire(self, *, now: int, limit: int) -> int:
+        """See ApprovalUpkeep.expire."""
+        # By the clock of the store, too: a node whose clock is ahead ends nothing early.
+        return await self._transactions.write(
+            lambda conn: approval_votes.expire(conn, min(now, self._transactions.now(conn)), limit)
+        )
+
+    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
+        """See ApprovalUpkeep.reopen."""
+        return await self._transactions.write(lambda conn: approval_votes.reopen(conn, version, after, now, limit))
+
+    async def resume(self, *, now: int, limit: int) -> int:
+        """See ApprovalUpkeep.resume."""
+        return await self._transactions.write(lambda conn: approval_votes.resume(conn, now, limit))

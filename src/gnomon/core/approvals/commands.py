@@ -4,41 +4,16 @@ An approval is bound to the digest of the definition. A definition that changes 
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 from hashlib import sha256
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.approvals.model import Approval, ApprovalKind
 from gnomon.core.runs.expressions import references
 from gnomon.core.runs.workflow import Step, When, Workflow
 
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
-
-
-class ApprovalKind(StrEnum):
-    """The kinds of things that are approved."""
-
-    #: The commands of a job.
-    COMMAND = "command"
-
-
-class Approval(Struct, frozen=True, kw_only=True):
-    """One approval. It counts until it is revoked."""
-
-    approval_id: str
-    tenant: str
-    kind: ApprovalKind
-    #: The name of the job or workflow.
-    subject: str
-    #: The digest of the definition that it is bound to.
-    digest: str
-    granted_by: str
-    granted_at: int
-    reason: str = ""
-    revoked_at: int | None = None
-    revoked_by: str | None = None
 
 
 def command_digest(workflow: Workflow) -> str:

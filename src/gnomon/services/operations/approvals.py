@@ -1,0 +1,134 @@
+"""Approvals for people: what waits for votes, who may cast them, and overrides."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
+from gnomon.core.approvals.terms import Voter, voter_refusal
+from gnomon.core.jobs.fields import page_limit, printable, schedule_name
+from gnomon.core.model_names import owner_of
+from gnomon.core.runs.secret_text import shown_data
+from gnomon.errors import ApprovalClosed, FieldError, Forbidden, NotFound
+from gnomon.ports.approvals import ApprovalFilter, Approvals
+from gnomon.ports.runs import Executions
+from gnomon.ports.runtime import Clock
+from gnomon.ports.schedules import Jobs
+
+_LONGEST_REASON = 500
+_DIGEST_LENGTH = 64
+
+
+class ApprovalView(Struct, frozen=True, kw_only=True):
+    """An approval with the data that its task is about to work on."""
+
+    approval: Approval
+    #: The input of the task without secrets; None if there is none any more.
+    input: Any
+
+
+class ApprovalService:
+    """Lists and shows approvals, and counts votes."""
+
+    def __init__(
+        self,
+        approvals: Approvals,
+        executions: Executions,
+        jobs: Jobs,
+        clock: Clock,
+        *,
+        break_glass: Collection[str] = (),
+    ) -> None:
+        """`break_glass` are the groups whose members may override."""
+        self._approvals = approvals
+        self._executions, self._jobs = executions, jobs
+        self._clock = clock
+        self._break_glass = frozenset(break_glass)
+
+    async def page(
+        self,
+        *,
+        status: ApprovalStatus | None = None,
+        kind: ApprovalKind | None = None,
+        job: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+        tenant: str = "default",
+    ) -> Sequence[Approval]:
+        """Approvals, newest first."""
+        wanted = ApprovalFilter(tenant=schedule_name("tenant", tenant), status=status, kind=kind, subject=job)
+        return await self._approvals.page(wanted, before=before, limit=page_limit(limit))
+
+    async def get(self, approval_id: str, *, tenant: str = "default") -> ApprovalView:
+        """The approval; NotFound if there is none."""
+        found = await self._find(approval_id, tenant)
+        return ApprovalView(approval=found, input=await self._input(found))
+
+    async def vote(
+        self,
+        approval_id: str,
+        kind: VoteKind,
+        voter: Voter,
+        *,
+        digest: str,
+        reason: str = "",
+        model: bool = False,
+        tenant: str = "default",
+    ) -> ApprovalView:
+        """Count a vote, and return the approval as it is then.
+
+        Forbidden if the caller may not cast it. `digest` is that of the approval as the voter saw it; `model` says that
+        a model makes the request.
+        """
+        if model:
+            raise Forbidden("a model may not vote on approvals: only people may")
+        if len(digest) != _DIGEST_LENGTH or not digest.isascii():
+            raise FieldError("digest", digest, "must be the digest of the approval, 64 hexadecimal digits")
+        text = printable("reason", reason, longest=_LONGEST_REASON).strip()
+        found = await self._find(approval_id, tenant)
+        if found.request is None:
+            raise ApprovalClosed(approval_id, found.status)
+        if kind is VoteKind.OVERRIDE:
+            self._check_override(voter, text)
+        else:
+            excluded = {owner_of(name) for name in await self._approvals.authors(found)}
+            refusal = voter_refusal(found.request.terms, voter, excluded)
+            if refusal is not None:
+                raise Forbidden(refusal)
+        cast = Vote(voter=printable("actor", voter.name), kind=kind, at=self._clock.now(), reason=text)
+        after = await self._approvals.vote(tenant, found.approval_id, cast, digest=digest)
+        return ApprovalView(approval=after, input=await self._input(after))
+
+    def _check_override(self, voter: Voter, reason: str) -> None:
+        if not self._break_glass:
+            raise Forbidden("nobody may override an approval: the setting policy.break_glass names no group")
+        if voter.groups.isdisjoint(self._break_glass):
+            raise Forbidden(f"only members of {', '.join(sorted(self._break_glass))} may override an approval")
+        if not reason:
+            raise FieldError("reason", reason, "is empty: an override needs a reason")
+
+    async def _find(self, approval_id: str, tenant: str) -> Approval:
+        schedule_name("tenant", tenant)
+        found = await self._approvals.find(tenant, printable("approval", approval_id))
+        if found is None:
+            raise NotFound("approval", approval_id)
+        return found
+
+    async def _input(self, approval: Approval) -> Any:  # noqa: ANN401 - data of users
+        """The input of the task; None if its run is gone, or for the commands of a definition."""
+        asked = approval.request
+        if asked is None:
+            return None
+        own = await self._executions.payload(asked.task_id, "input")
+        if own is not None:
+            return shown_data(msgspec.json.decode(own))
+        run = await self._executions.find_run(asked.run_id)
+        workflow = None if run is None else await self._jobs.workflow(run.tenant, run.workflow_id, run.workflow_version)
+        if workflow is None:
+            return None
+        given = await self._executions.payload(asked.run_id, "input")
+        step = workflow.step(asked.step) or workflow.steps[0]
+        base = workflow.input if given is None else msgspec.json.decode(given)
+        return shown_data({**base, **step.input})
