@@ -14,7 +14,7 @@ from gnomon.core.model import Overlap, Run, Task
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 from gnomon.core.policy.ruling import PolicyDecision, Ruling, plain_permission
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
+from gnomon.core.runs.workflow import ONLY_STEP, AlteredWorkflow, Step, Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.errors import KernelUnavailable, RulingUnavailable, StoreUnavailable
 from gnomon.ports.schedules import JobChangeset
@@ -182,6 +182,18 @@ async def test_a_call_that_is_given_up_counts_neither_way_and_is_no_longer_under
 
 
 # ---- parallelism and memory --------------------------------------------------------------------------
+
+
+async def test_a_definition_that_was_changed_in_the_store_is_denied_without_a_question() -> None:
+    kernel, request = ScriptedKernel(allows), request_to_admit()
+    policy = kernel_policy(kernel)
+
+    altered = AlteredWorkflow(**{name: getattr(request.workflow, name) for name in Workflow.__struct_fields__})
+    ruling = await policy.rule(replace(request, workflow=altered))
+
+    assert ruling is not None
+    assert (ruling.decision, ruling.rule) == (PolicyDecision.DENY, "altered_definition")
+    assert kernel.asked == 0
 
 
 async def test_only_so_many_questions_are_under_way_at_once() -> None:

@@ -25,8 +25,9 @@ from gnomon.core.policy.kernel_messages import (
     invalid_ruling,
     kernel_ruling,
 )
-from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.policy.ruling import PolicyDecision, Ruling, altered_definition_ruling
 from gnomon.core.runs.admission import AdmissionRequest
+from gnomon.core.runs.workflow import AlteredWorkflow
 from gnomon.errors import KernelUnavailable, RulingUnavailable
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
@@ -36,6 +37,8 @@ from gnomon.services.execution.shared_breaker import SharedBreaker
 _MOST_STEPS, _MOST_ANSWERS = 10_000, 10_000
 #: Decisions that may be remembered: of the others, the next answer may be a different one.
 _LASTING = (PolicyDecision.ALLOW, PolicyDecision.ALLOW_WITH_CONSTRAINTS, PolicyDecision.DENY)
+#: The number of the policy of a kernel: it has none.
+_NO_VERSION = 0
 #: The facts of a key besides step and input.
 _CALLER = NeededFacts(input=False, secrets=False, run=False)
 _StepKey = tuple[str, str, str, int, str]
@@ -99,6 +102,11 @@ class KernelPolicy(TaskPolicy):
 
     def rule_now(self, request: AdmissionRequest) -> Ruling | None:
         """See TaskPolicy.rule_now."""
+        workflow = request.workflow
+        if isinstance(workflow, AlteredWorkflow):
+            # A kernel knows only what it is told, and this is not what was registered.
+            made = altered_definition_ruling(workflow.workflow_id, workflow.version, version=_NO_VERSION)
+            return _with_digest(made, request, self._step(request))
         if not self._known:
             return None
         step = self._step(request)
