@@ -67,7 +67,7 @@ async def test_no_history_with_a_gate_that_fails_breaks_a_rule(first: int) -> No
 
 
 @pytest.mark.req("R-02")
-@pytest.mark.parametrize("first", seed_batches(1, 3, BATCH))
+@pytest.mark.parametrize("first", seed_batches(1, 40, BATCH))
 async def test_nothing_starts_without_a_ruling_though_the_gate_hangs_and_lies(first: int) -> None:
     did: Counter[str] = Counter()
     for seed in range(first, first + BATCH):

@@ -985,6 +985,27 @@ class TaskContract:
         assert letter.replayed_by == "run_again"
         assert (letter.resolved_at is not None) == (result is Result.SUCCEEDED)
 
+    @pytest.mark.guarantee("S14")
+    async def test_the_replay_of_a_failed_replay_resolves_the_first_letter_at_once(
+        self, store: Store, schedule: Schedule, run: Run
+    ) -> None:
+        first = await self.dead(store, run)
+        again = replace(
+            new_requested_run(RunId("run_again"), schedule, source=RunSource.MANUAL, now=NOON), replay_of=first
+        )
+        await store.runs.launch([LaunchRequest(run=again, first_steps=("main",))], now=NOON)
+        second = await self.dead(store, again)
+        once_more = new_requested_run(
+            RunId("run_more"), schedule, source=RunSource.MANUAL, now=NOON + HOUR, actor="ada"
+        )
+        await store.runs.launch(
+            [LaunchRequest(run=replace(once_more, replay_of=second), first_steps=("main",))], now=NOON + HOUR
+        )
+
+        found = {letter.dead_letter_id: letter for letter in await store.dead_letters.page("default")}
+        assert (found[first].resolved_at, found[first].resolved_by) == (NOON + HOUR, f"ada, in favour of {second}")
+        assert (found[second].resolved_at, found[second].replayed_by) == (None, "run_more")
+
     async def test_dead_letters_are_paged(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):
             await self.tick(store, schedule, minute)

@@ -20,6 +20,7 @@ from gnomon.core.announcements.decide import (
 from gnomon.core.announcements.model import Announcement, AnnounceRule
 from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, ask, voided
 from gnomon.core.approvals.model import Approval, ApprovalStatus
+from gnomon.core.audit import resolved_entry
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.ids import run_id
@@ -721,9 +722,22 @@ class MemoryRules:
             state.payloads[run.run_id, "input"] = request.input
         for name in self.letters_of_execution(run.tenant, run.replay_of or ""):
             state.dead_letters[name] = replace(state.dead_letters[name], replayed_by=run.run_id)
+        if run.replay_of is not None:
+            self._resolve_replaced(run, run.replay_of, now)
         if schedule is not None:
             active, queued = schedule.active_runs + (not run.queued), schedule.queued_runs + run.queued
             state.schedules[schedule.uid] = replace(schedule, active_runs=active, queued_runs=queued)
+
+    def _resolve_replaced(self, run: Run, letter: str, now: int) -> None:
+        """Resolve the letters whose replay left this one: it stands for the same work."""
+        of = self._state.dead_letters.get(letter)
+        failed = None if of is None else self._state.runs.get(of.run_id)
+        if failed is None or failed.replay_of is None:
+            return
+        by = f"{run.actor}, in favour of {letter}"
+        earlier = self.letters_of_execution(run.tenant, failed.replay_of)
+        resolved = [name for name in earlier if self.resolve(name, by, now)]
+        self._state.write_audit(resolved_entry(name, run.tenant, by, run.actor, now) for name in resolved)
 
     # ---- schedules ---------------------------------------------------------------------------
 

@@ -5,19 +5,25 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import bulk, dead_letters, schema
+from gnomon.adapters.sql import audit, bulk, dead_letters, schema
 from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.cancellation import supersede
 from gnomon.adapters.sql.completion import ConcurrencyCounters
 from gnomon.adapters.sql.payloads import sealed_rows
 from gnomon.adapters.sql.rows import REQUESTED_RUN, SCHEDULE, column_list, requested_run_row, schedule_of
 from gnomon.adapters.sql.transitions import insert_tasks
+from gnomon.core.audit import resolved_entry
 from gnomon.core.model import Run, Spec
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, decide_launch, first_tasks
 
 _SCHEDULES = bulk.statement(f"SELECT {column_list(SCHEDULE)} FROM schedule WHERE uid IN KEYS AND deleted_at IS NULL")  # noqa: S608 - our own names
 _TAKEN = bulk.statement("SELECT run_id FROM run WHERE run_id IN KEYS")
 _ADD = bulk.insert_statement(schema.run, REQUESTED_RUN, "ON CONFLICT (run_id) DO NOTHING")
+#: The letter that the execution of a letter has replayed itself.
+_REPLACED = bulk.statement(
+    "SELECT run.replay_of FROM dead_letter JOIN run ON run.run_id = dead_letter.run_id"
+    " WHERE dead_letter.dead_letter_id IN KEYS AND run.replay_of IS NOT NULL"
+)
 _REPLAYED = bulk.update_statement(schema.dead_letter, ("replayed_by",), by=("dead_letter_id",))
 
 
@@ -94,7 +100,18 @@ class _LaunchBatch:
         for run in (run for run, _ in made if run.replay_of is not None):
             names = dead_letters.of_execution(self._conn, run.tenant, [str(run.replay_of)])
             bulk.execute_many(self._conn, _REPLAYED, [(run.run_id, name) for name in names])
+            self._resolve_replaced(run, str(run.replay_of))
         self._counters.write({run.schedule_uid for run, _ in made if run.schedule_uid is not None})
+
+    def _resolve_replaced(self, run: Run, letter: str) -> None:
+        """Resolve the letters whose replay left this one: it stands for the same work."""
+        earlier = bulk.fetch_rows(self._conn, _REPLACED, [letter])
+        names = [name for (of,) in earlier for name in dead_letters.of_execution(self._conn, run.tenant, [of])]
+        found = dead_letters.lock_unresolved(self._conn, run.tenant, names) if names else ()
+        if found:
+            by = f"{run.actor}, in favour of {letter}"
+            audit.write(self._conn, (resolved_entry(name, run.tenant, by, run.actor, self._now) for name in found))
+            dead_letters.resolve(self._conn, run.tenant, found, by, self._now)
 
 
 def _specs(conn: sa.Connection, uids: list[str]) -> dict[str, Spec]:

@@ -154,12 +154,5 @@ class DeadLetterService:
             letter=letter.dead_letter_id, execution=letter.run_id, input=letter.input, tenant=letter.tenant
         )
         if of_a_job:
-            done = await self._launcher.replay(letter.job, replayed, actor=actor, key=key, waits=waits)
-        else:
-            done = await self._launcher.replay_workflow(letter.job, replayed, actor=actor, key=key)
-        if failed is not None and failed.replay_of is not None:
-            # These letters replace those whose replay failed.
-            by, now = f"{actor}, in favour of {letter.dead_letter_id}", self._clock.now()
-            earlier = await self._letters.of_execution(letter.tenant, failed.replay_of)
-            await self._letters.resolve(letter.tenant, earlier, by=by, actor=actor, now=now)
-        return done
+            return await self._launcher.replay(letter.job, replayed, actor=actor, key=key, waits=waits)
+        return await self._launcher.replay_workflow(letter.job, replayed, actor=actor, key=key)
