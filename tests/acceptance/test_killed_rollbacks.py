@@ -1,6 +1,5 @@
 """Real processes killed in the middle of rollbacks: they go on with the step that is to be undone next."""
 
-import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.rollback import RollbackStatus
 from support.effort import EFFORT
-from support.fleet_processes import all_runs, launch, wait_until_all_over
+from support.fleet_processes import all_runs, launch, wait_for_witness_lines, wait_until_all_over
 from support.gnomon_processes import up
 from support.sqlite_files import new_sqlite_file
 from support.witness import read_witness
@@ -67,7 +66,7 @@ async def test_kill_9_in_the_middle_of_rollbacks_undoes_every_step_once_and_in_o
     await launch(store, "trip", RUNS)
     for _ in range(3 * EFFORT):
         with up(database, "--jobs", str(file)) as victim:
-            await asyncio.sleep(rng.uniform(0.05, 0.6))  # the moment of death must be any
+            await wait_for_witness_lines(witness, len(read_witness(witness)) + rng.randint(20, 200))
             victim.kill()
     with up(database, "--jobs", str(file)) as last:
         await wait_until_all_over(store)

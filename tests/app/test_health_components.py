@@ -77,6 +77,7 @@ async def test_an_unexpected_error_of_the_worker_makes_the_worker_ill(
         "dispatcher",
         "worker",
         "reconciler",
+        "deadlines",
         "gatherer",
         "announcer",
     ]

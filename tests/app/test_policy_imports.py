@@ -11,7 +11,7 @@ import gnomon.app.node, gnomon.app.operations, gnomon.app.server, gnomon.api.rou
 print(sorted(name for name in sys.modules if name.startswith(("gnomon.core.policy.", "grpc"))))
 """
 #: Values of rulings, versions and tasks, which the stores read and write.
-LOADED = {"constraints", "gate_decision", "past_tasks", "ruling", "shadow", "version"}
+LOADED = {"budgets", "constraints", "gate_decision", "past_tasks", "ruling", "shadow", "version"}
 
 
 @pytest.mark.req("R-02")

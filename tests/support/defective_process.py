@@ -10,11 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import graph
 from gnomon.cli import main
 from gnomon.core.ledger.plan import CatchupLimit, plan
 from gnomon.core.model import Overlap, Schedule, TickVerdict
-from gnomon.core.runs import admission, dag, outcomes
+from gnomon.core.runs import admission, advance, dag, outcomes
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest, first_tasks
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -156,7 +155,7 @@ def starts_steps_early() -> None:
         steps = [replace(one, depends_on=tuple(one.depends_on[-1:])) for one in workflow.steps]
         return progress(replace(workflow, steps=type(workflow.steps)(steps)), states, **more)
 
-    replaced(graph, "graph_progress", defective)
+    replaced(advance, "graph_progress", defective)
 
 
 DEFECTS: Sequence[Callable[[], None]] = (
