@@ -272,7 +272,8 @@ def dead_letters_come_for_every_reason_and_are_made_good(worlds: list[RandomSimu
 
 async def test_the_histories_are_not_vacuous() -> None:
     # One test, because the simulations take long and processes that run tests cannot share them.
-    worlds = [await rough_world(seed) for seed in range(12)]
+    # In the 16th history tasks wait for a worker in vain: few histories are as unlucky.
+    worlds = [await rough_world(seed) for seed in (*range(12), 15)]
 
     attempts_end_in_every_way(worlds)
     tasks_end_in_every_way(worlds)
