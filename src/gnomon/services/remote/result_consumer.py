@@ -78,6 +78,7 @@ from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
 from gnomon.services.observed_events import ThrottledEvents
+from gnomon.services.remote.busy_reports import BusyReports
 from gnomon.services.remote.registry_limits import WorkerRegistryLimits
 from gnomon.services.remote.report_turns import ReportTurns
 from gnomon.services.remote.sealed_messages import MessageSealer
@@ -160,8 +161,8 @@ class ResultConsumer:
         self._lease_ms, self._renewals = settings.worker.lease_ms, settings.worker.renewals
         self._nats = settings.nats
         self._in_flight_ms = _in_flight_ms(settings)
-        #: After so many deliveries no server can still be processing a message.
-        self._most_in_flight_tries = self._in_flight_ms // settings.nats.busy_retry_ms + 2
+        #: The reports that another server is processing.
+        self._busy = BusyReports(clock, in_flight_ms=self._in_flight_ms, retry_ms=self._nats.busy_retry_ms)
         self._limits = give_up_limits(settings.execution)
         self._completions = CompletionWriter(store.attempts, events, self._limits)
         self._publisher = publisher
@@ -230,7 +231,9 @@ class ResultConsumer:
         states = await asyncio.gather(*begun)
         known = {state: [one for one, at in zip(messages, states, strict=True) if at is state] for state in DedupState}
         unwritten = await self._unwritten(known[DedupState.PROCESSED])
-        overdue = [one for one in known[DedupState.IN_FLIGHT] if one[0].tries > self._most_in_flight_tries]
+        for _, envelope in (*known[DedupState.NEW], *known[DedupState.PROCESSED]):
+            self._busy.forget(envelope.id)
+        overdue = [one for one in known[DedupState.IN_FLIGHT] if self._busy.is_overdue(one[1].id, one[0].tries)]
         await self._queue.acknowledge([one for one, _ in _without(known[DedupState.PROCESSED], unwritten)])
         waiting = [one for one, _ in _without(known[DedupState.IN_FLIGHT], overdue)]
         await self._queue.redeliver_later(waiting, after_ms=self._nats.busy_retry_ms)
@@ -278,6 +281,8 @@ class ResultConsumer:
 
     async def _acknowledge(self, messages: Sequence[_Message]) -> None:
         await asyncio.gather(*(self._deduplicator.mark_processed(SCHEDULERS, envelope.id) for _, envelope in messages))
+        for _, envelope in messages:
+            self._busy.forget(envelope.id)
         await self._queue.acknowledge([one for one, _ in messages])
 
     async def write_released(self) -> float:
