@@ -142,14 +142,6 @@ def changed_compensations(workflow: Workflow, records: Mapping[str, bytes | None
     return {step.name for step in steps if records.get(step.name) != compensation_record(step)}
 
 
-def compensation_key(workflow_id: str, task_id: str, compensation: Step) -> str:
-    """The idempotency key of a compensation: the same whenever it runs, and different from that of its step."""
-    route = compensation.route
-    topic = compensation.function if route is None or route.topic is None else route.topic
-    parts = (workflow_id, task_id, topic, compensation.capability, undone_step(compensation.name))
-    return f"saga:{sha256('|'.join(part.strip() for part in parts).encode()).hexdigest()[:32]}"
-
-
 def rollback_cause(
     workflow: Workflow, states: Mapping[str, UndoState], *, gave_up: bool, cancelled: bool
 ) -> RollbackCause | None:
