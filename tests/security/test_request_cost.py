@@ -374,12 +374,20 @@ RUNS = {
 }
 
 
+def _marks(*, always: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a case that only thorough runs look at, unless it is for every run."""
+    return () if always else (pytest.mark.thorough,)
+
+
 @pytest.mark.parametrize("definition", RUNS.values(), ids=RUNS)
 def test_the_steps_of_a_run_hold_the_scheduler_for_milliseconds(target: Target, definition: dict[str, Any]) -> None:
     assert_run_is_short(target, definition)
 
 
-@pytest.mark.parametrize("definition", RUNS.values(), ids=RUNS)
+# The database makes little difference: only `make test-all` looks at all of them.
+@pytest.mark.parametrize(
+    "definition", [pytest.param(one, id=name, marks=_marks(always=name == "values")) for name, one in RUNS.items()]
+)
 def test_the_steps_of_a_run_hold_it_no_longer_on_postgresql(
     postgres_target: Target, definition: dict[str, Any]
 ) -> None:
@@ -411,7 +419,10 @@ def test_a_request_of_the_largest_size_holds_the_scheduler_for_milliseconds(targ
     assert_requests_are_short(target, name)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in COMPUTED])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=_marks(always=name.startswith("list_"))) for name in NAMES if name not in COMPUTED],
+)
 def test_a_request_of_the_largest_size_holds_it_no_longer_on_postgresql(postgres_target: Target, name: str) -> None:
     assert_requests_are_short(postgres_target, name)
 
