@@ -277,26 +277,20 @@ def launched_entry(request: LaunchRequest, outcome: LaunchOutcome, now: int) -> 
 
 def cancelled_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
     """The entry of a request to cancel a run."""
-    return AuditEntry(
-        at=now,
-        actor=actor,
-        tenant=before.tenant,
-        action=Action.CANCEL.value,
-        kind="execution",
-        name=before.run_id,
-        before=digest(_run_data(before)),
-        after=digest(_run_data(after)),
-        details=_details(job=before.schedule_id or before.workflow_id),
-    )
+    return _changed_run_entry(Action.CANCEL, before, after, actor, now)
 
 
 def rolled_back_entry(before: Run, after: Run, actor: str, now: int) -> AuditEntry:
     """The entry of a request to roll a run back."""
+    return _changed_run_entry(Action.ROLLBACK, before, after, actor, now)
+
+
+def _changed_run_entry(action: Action, before: Run, after: Run, actor: str, now: int) -> AuditEntry:
     return AuditEntry(
         at=now,
         actor=actor,
         tenant=before.tenant,
-        action=Action.ROLLBACK.value,
+        action=action.value,
         kind="execution",
         name=before.run_id,
         before=digest(_run_data(before)),

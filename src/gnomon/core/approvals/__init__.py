@@ -1,1 +1,1 @@
-"""Approvals: what needs the consent of people, who may give it, and what it covers."""
+"""Approvals: the consent of people to commands and tasks, the people who may give it, and the digest it is bound to."""

@@ -60,7 +60,7 @@ def voter_refusal(terms: ApprovalTerms, voter: Voter, excluded: Collection[str])
 
 
 def terms_text(terms: ApprovalTerms) -> str:
-    """The terms as a clause: who has to approve, and within which time."""
+    """The terms as a clause: the number of votes, the voters, and the time that they have."""
     who = " ".join(
         part
         for part in (
