@@ -4,6 +4,7 @@ import random
 import struct
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from gnomon import Cron, CronError
 from gnomon.core.instants import second_of
-from gnomon.core.timezones import Zone, nearest_zone, zone, zone_of_place
+from gnomon.core.timezones import Zone, _closest, nearest_zone, zone, zone_of_place
 from support.random_schedules import ODD_ZONES
 
 NAMES = sorted(name for name in available_timezones() if zone(name))
@@ -191,6 +192,15 @@ def test_an_unknown_zone_suggests_the_nearest(said: str, meant: str | None) -> N
 )
 def test_a_place_has_a_zone(said: str, meant: str | None) -> None:
     assert zone_of_place(said) == meant
+
+
+@pytest.mark.parametrize("ratio", [0.75, 0.85])
+@pytest.mark.parametrize("said", ["abc", "berln", "new_yrok", "los_angelos", "aukland", "x" * 64, "st_johns_wood", "o"])
+def test_names_that_are_too_short_or_too_long_could_not_have_been_nearest(said: str, ratio: float) -> None:
+    zones = sorted(name.lower() for name in available_timezones())
+    names = sorted({name.rpartition("/")[2] for name in zones} | set(zones))
+
+    assert _closest(said, names, ratio) == next(iter(get_close_matches(said, names, 1, ratio)), None)
 
 
 @pytest.mark.parametrize("name", ["UTC", "Etc/GMT+5", "America/Argentina/Buenos_Aires", "EST5EDT", "US/Eastern"])

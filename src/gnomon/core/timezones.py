@@ -8,6 +8,7 @@ the installed zone data), and no clock has ever been moved by more than one day.
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
@@ -132,21 +133,33 @@ def _admissible(name: str) -> bool:
     return len(name) <= 64 and bool(_ZONE_NAME.fullmatch(name)) and not _NOT_ZONES.fullmatch(name)
 
 
+@lru_cache(maxsize=512)
 def nearest_zone(name: str) -> str | None:
     """The name of an existing zone that is similar to `name`, or that of the place it names."""
     known, spelled = _spellings(), name[:64].lower().replace(" ", "_")
     if spelled in known:
         return known[spelled]
     place = _places().get(spelled.rpartition("/")[2])
-    near = [] if place else get_close_matches(spelled, known, n=1, cutoff=0.75)
-    return known[near[0]] if near else place
+    near = None if place else _closest(spelled, known, 0.75)
+    return known[near] if near else place
 
 
+@lru_cache(maxsize=512)
 def zone_of_place(name: str) -> str | None:
     """The zone of a place named without its continent; one or two wrong letters are tolerated."""
     spelled, places = name[:64].lower().replace(" ", "_"), _places()
-    near = [spelled] if spelled in places else get_close_matches(spelled, places, n=1, cutoff=0.85)
-    return places[near[0]] if near else None
+    near = spelled if spelled in places else _closest(spelled, places, 0.85)
+    return places[near] if near else None
+
+
+def _closest(spelled: str, names: Iterable[str], ratio: float) -> str | None:
+    """The name that is most similar; None if none reaches that ratio."""
+    # Texts whose lengths differ more than this cannot reach the ratio. To compare the others with all names would take
+    # milliseconds, and a sentence may have dozens of unknown places.
+    least, most = len(spelled) * ratio / (2 - ratio), len(spelled) * (2 - ratio) / ratio
+    return next(
+        iter(get_close_matches(spelled, [name for name in names if least <= len(name) <= most], 1, ratio)), None
+    )
 
 
 @cache

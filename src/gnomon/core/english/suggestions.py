@@ -43,6 +43,8 @@ _ABBREVIATIONS = frozenset(
 _FILLERS = frozenset("run runs please remind me do execute trigger fire job task should must i want need my".split())
 #: The number of unknown words that are compared with known ones: each takes a millisecond.
 _MOST_WORDS = 8
+#: How many of them are compared with the names of all places.
+_MOST_PLACES = 4
 #: Two words written as one: "everyday", "atnoon".
 _JOINED = re.compile(r"(?P<first>every|each|on|at)(?P<rest>\w{3,})")
 _AROUND = "\"'!?;[]<>{}"
@@ -196,7 +198,7 @@ def misnamed_zone(text: str) -> tuple[Position, str] | None:
 
 def _misnamed_places(text: str) -> Iterator[tuple[Position, str]]:
     """The places that unknown words name; three words are tried first, then two, then one."""
-    for word in islice(unknown_words(text), _MOST_WORDS):
+    for word in islice(unknown_words(text), _MOST_PLACES):
         before = text[: word.start()].lower().rstrip(" (").split()[-1:]
         if not before or (before[0] != "in" and before[0] in _LIGHT):
             # "Every christmas" does not name Christmas Island.
