@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.core.responses import ExecutionDetail
+from gnomon.core.responses.executions import ExecutionDetail
 from gnomon.errors import FieldError
 from support.gnomon_processes import GnomonProcess, up
 

@@ -14,7 +14,7 @@ import pytest
 import gnomon
 from gnomon.app.server import BackgroundScheduler, ServerOptions
 from gnomon.config.settings import load
-from gnomon.core.responses import StreamChange
+from gnomon.core.responses.system import StreamChange
 from gnomon.runners.registry import Functions
 from support.nats_redis_servers import Nats
 from support.postgres_server import postgres

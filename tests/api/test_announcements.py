@@ -100,7 +100,7 @@ def test_the_worst_state_counts() -> None:
     from msgspec.structs import replace
 
     from core.announcements.test_text import ONE
-    from gnomon.services.operations.presenters import announced_state
+    from gnomon.services.operations.presenters.announcements import announced_state
 
     def state(*states: AnnouncementState) -> str | None:
         return announced_state([replace(ONE, state=one) for one in states])

@@ -10,7 +10,8 @@ import gnomon
 from gnomon import errors
 from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
-from gnomon.core.responses import Execution, Page
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import Execution
 from support.api_server import background_scheduler
 
 JOB = {"name": "report", "schedule": "0 9 1 1 *", "function": "reports.make", "overlap": "allow"}

@@ -11,7 +11,7 @@ from gnomon.cli.output import Format
 from gnomon.core.explain.evidence import ExplanationKind, JobExplanation, SubjectExplanation
 from gnomon.core.model import Attempt, Result, RunId, Task, TaskId
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.services.operations.presenters import why_response
+from gnomon.services.operations.presenters.why import why_response
 from support.cli_prompt import JOBS, CliPrompt
 
 

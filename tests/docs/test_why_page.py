@@ -11,7 +11,7 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.cli.actions.why import show
 from gnomon.cli.output import Format
 from gnomon.core.model import Result
-from gnomon.services.operations.presenters import why_response
+from gnomon.services.operations.presenters.why import why_response
 from gnomon.testing.clock import VirtualClock
 from support.why_scenario import WhyScenario
 

@@ -21,7 +21,7 @@ from gnomon.adapters.host import SystemClock
 from gnomon.core.ids import task_id
 from gnomon.core.messages import EndedReport, StartedReport, WorkerReport, encode_worker_report
 from gnomon.core.model import Result, RunId, TaskId
-from gnomon.core.responses import AttemptDetail
+from gnomon.core.responses.executions import AttemptDetail
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.core.subjects import DEAD, REPORTS, SCHEDULERS, grant_subject, heartbeat_subject, report_subject
 from gnomon.ports.messaging import HeartbeatRequest, StartRequest

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from gnomon.api.route import ApiCall
 from gnomon.core.jobs.fields import FieldReader, is_storable, key_text
-from gnomon.core.responses import Page
+from gnomon.core.responses.base import Page
 from gnomon.errors import BodyError, FieldError, truncate
 
 QueryT = TypeVar("QueryT", bound=Struct)
@@ -91,6 +91,14 @@ async def make_page(call: ApiCall, present: Callable[[S], T], items: Sequence[S]
     found = msgspec.to_builtins(after)
     cursor = base64.urlsafe_b64encode(msgspec.json.encode((found, await _cursor_seal(call, found)))).decode()
     return Page(items=shown, next=f"{call.url}?{urlencode({**call.raw_query, 'cursor': cursor})}")
+
+
+async def make_full_page(
+    call: ApiCall, present: Callable[[S], T], items: Sequence[S], place: Callable[[S], object]
+) -> Page[T]:
+    """The page of these items, of at most as many as the query asks for. Behind a full one there may be more."""
+    after = place(items[-1]) if len(items) == call.query.limit else None
+    return await make_page(call, present, items, after)
 
 
 async def _cursor_seal(call: ApiCall, found: object) -> str:

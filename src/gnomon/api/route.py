@@ -111,6 +111,13 @@ Name = Annotated[str, Meta(max_length=200)]
 Prefix = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query of a list without filters."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
 class Permission(Enum):
     """The roles that may call a route; one of them is enough."""
 

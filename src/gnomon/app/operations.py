@@ -1,8 +1,8 @@
 """The services that operators and programs use on one store."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import NamedTuple, Self, TypedDict
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
@@ -14,8 +14,11 @@ from gnomon.app.stores import ConnectedStore, open_store
 from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
+from gnomon.core.agents.catalog import AgentCatalog
 from gnomon.core.agents.usage import daily_limit_micros
-from gnomon.ports.runtime import Clock, Events
+from gnomon.core.announcements.channels import Channels
+from gnomon.core.ledger.plan import CatchupLimit
+from gnomon.ports.runtime import Clock, Events, Ids
 from gnomon.ports.store import Store
 from gnomon.services.coordination import AlwaysHeldSingleton
 from gnomon.services.loop import ComputeQueue
@@ -27,6 +30,7 @@ from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService
@@ -53,86 +57,34 @@ class Operations:
         events: Events | None = None,
     ) -> None:
         """`compute` runs long computations; a process that also schedules has one that knows when it is busy."""
-        clock, ids = clock or SystemClock(), RandomIds()
-        compute = self.compute = compute or ComputeQueue()
-        timeout = settings.execution.default_timeout_ms
-        self.store, self.clock = store, clock
+        common = _Common(store, settings, clock or SystemClock(), RandomIds(), compute or ComputeQueue())
+        clock, ids, compute = common.clock, common.ids, common.compute
+        self.store, self.clock, self.compute = store, clock, compute
+        # ---- policies
         self.command_policy = build_command_policy(settings, store, clock, compute=compute)
         self.model_actions = build_model_actions(settings, store, clock)
-        self.policy = PolicyService(
-            store.policies,
-            store.rulings,
-            store.executions,
-            store.jobs,
-            store.schedules,
-            clock,
-            shadows=store.policy_shadows,
-            parse=parse_policy_text,
-            compute=compute,
-        )
-        self.approvals = ApprovalService(
-            store.approvals,
-            store.executions,
-            store.jobs,
-            clock,
-            break_glass=settings.policy.break_glass,
-        )
-        self.jobs = JobService(
-            store.jobs,
-            store.schedules,
-            store.history,
-            clock,
-            ids,
-            compute=compute,
-            tzdata=tzdata_version(),
-            default_timeout_ms=timeout,
-            command_tenants=settings.shell.tenants,
-            channels=channel_rules(settings.channels),
-            agents=agent_catalog(settings.agents),
-            command_policy=self.command_policy,
-            catchup_limit=catchup_limit(settings),
-        )
-        self.policy_outlook = PolicyOutlook(
-            store.policies, parse=parse_policy_text, compute=compute, by_kernel=bool(settings.policy.kernel)
-        )
+        self.policy = _policy(common)
+        self.policy_outlook = _policy_outlook(common)
+        self.approvals = _approvals(common)
+        self.breakers = BreakerService(store.breakers, clock)
+        # ---- definitions
+        checks = _definition_checks(common, self.command_policy)
+        self.jobs = _jobs(common, checks)
+        self.workflows = _workflows(common, checks)
         self.planner = Planner(self.jobs, store.jobs, clock, compute, outlook=self.policy_outlook)
+        # ---- runs
         self.launcher = Launcher(store.runs, store.executions, store.jobs, store.schedules, clock, ids, compute=compute)
-        self.executions = ExecutionService(
-            store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
-        )
-        self.workflows = WorkflowService(
-            store.jobs,
-            store.schedules,
-            clock,
-            ids,
-            compute=compute,
-            defaults=schedule_defaults(settings),
-            tzdata=tzdata_version(),
-            command_tenants=settings.shell.tenants,
-            channels=channel_rules(settings.channels),
-            agents=agent_catalog(settings.agents),
-            command_policy=self.command_policy,
-            catchup_limit=catchup_limit(settings),
-        )
+        self.executions = _executions(common)
         self.events = EventService(store.events, clock, ids, compute)
         self.backfills = BackfillService(store.backfills, store.schedules, clock, ids, compute)
+        self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
+        self.agent_usage = _agent_usage(common)
+        self.agent_sessions = AgentSessionService(store.agent_sessions, clock)
+        # ---- records
+        self.announcements = AnnouncementService(store.announcements, clock)
         self.audit = AuditService(store.audit)
         self.tokens = TokenService(store.tokens, clock, max_lifetime_ms=settings.auth.max_lifetime_ms)
-        self.agent_usage = AgentUsageService(
-            store.agent_usages, clock, daily_limit=daily_limit_micros(settings.agents.max_cost_per_day)
-        )
-        self.agent_sessions = AgentSessionService(store.agent_sessions, clock)
-        self.breakers = BreakerService(store.breakers, clock)
-        self.announcements = AnnouncementService(store.announcements, clock)
-        self.dead_letters = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
-        self.explainer = Explainer(
-            store,
-            clock,
-            settings=settings,
-            compute=compute,
-            catchup_limit=catchup_limit(settings),
-            outlook=self.policy_outlook,
-        )
+        self.explainer = _explainer(common, self.policy_outlook)
         self.cleaner = build_cleaner(store, settings, clock, events or LoggedEvents(), lease=AlwaysHeldSingleton())
 
     @classmethod
@@ -144,3 +96,98 @@ class Operations:
             yield cls(opened.store, settings)
         finally:
             await opened.close()
+
+
+class _Common(NamedTuple):
+    """The collaborators that most services share."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    compute: ComputeQueue
+
+
+class _DefinitionChecks(TypedDict):
+    """The arguments by which jobs and workflows are checked alike."""
+
+    compute: ComputeQueue
+    tzdata: str
+    command_tenants: Collection[str]
+    channels: Channels
+    agents: AgentCatalog
+    command_policy: CommandPolicyService
+    catchup_limit: CatchupLimit
+
+
+def _definition_checks(common: _Common, command_policy: CommandPolicyService) -> _DefinitionChecks:
+    settings = common.settings
+    return _DefinitionChecks(
+        compute=common.compute,
+        tzdata=tzdata_version(),
+        command_tenants=settings.shell.tenants,
+        channels=channel_rules(settings.channels),
+        agents=agent_catalog(settings.agents),
+        command_policy=command_policy,
+        catchup_limit=catchup_limit(settings),
+    )
+
+
+def _jobs(common: _Common, checks: _DefinitionChecks) -> JobService:
+    store, timeout = common.store, common.settings.execution.default_timeout_ms
+    return JobService(
+        store.jobs, store.schedules, store.history, common.clock, common.ids, default_timeout_ms=timeout, **checks
+    )
+
+
+def _workflows(common: _Common, checks: _DefinitionChecks) -> WorkflowService:
+    store, defaults = common.store, schedule_defaults(common.settings)
+    return WorkflowService(store.jobs, store.schedules, common.clock, common.ids, defaults=defaults, **checks)
+
+
+def _policy(common: _Common) -> PolicyService:
+    store = common.store
+    return PolicyService(
+        store.policies,
+        store.rulings,
+        store.executions,
+        store.jobs,
+        store.schedules,
+        common.clock,
+        shadows=store.policy_shadows,
+        parse=parse_policy_text,
+        compute=common.compute,
+    )
+
+
+def _policy_outlook(common: _Common) -> PolicyOutlook:
+    by_kernel = bool(common.settings.policy.kernel)
+    return PolicyOutlook(common.store.policies, parse=parse_policy_text, compute=common.compute, by_kernel=by_kernel)
+
+
+def _approvals(common: _Common) -> ApprovalService:
+    store, groups = common.store, common.settings.policy.break_glass
+    return ApprovalService(store.approvals, store.executions, store.jobs, common.clock, break_glass=groups)
+
+
+def _executions(common: _Common) -> ExecutionService:
+    store = common.store
+    return ExecutionService(
+        store.runs, store.executions, store.run_tasks, store.jobs, common.clock, announcements=store.announcements
+    )
+
+
+def _agent_usage(common: _Common) -> AgentUsageService:
+    limit = daily_limit_micros(common.settings.agents.max_cost_per_day)
+    return AgentUsageService(common.store.agent_usages, common.clock, daily_limit=limit)
+
+
+def _explainer(common: _Common, outlook: PolicyOutlook) -> Explainer:
+    return Explainer(
+        common.store,
+        common.clock,
+        settings=common.settings,
+        compute=common.compute,
+        catchup_limit=catchup_limit(common.settings),
+        outlook=outlook,
+    )

@@ -19,7 +19,7 @@ from gnomon.client import requests
 from gnomon.client.transport import ApiRequest, iterate_items
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.core.responses import Page
+from gnomon.core.responses.base import Page
 from gnomon.core.spelling import nearest
 from gnomon.errors import GnomonError, NotFound, Unauthenticated, UsageError
 

@@ -19,7 +19,9 @@ from gnomon.client.transport import (
     iterate_items,
     wait_until_done,
 )
-from gnomon.core.responses import ExecutionDetail, Page, StreamChange
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import ExecutionDetail
+from gnomon.core.responses.system import StreamChange
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overlo
 
 from gnomon.client import requests
 from gnomon.client.transport import CONNECT_TIMEOUT_SECONDS, DEFAULT_ADDRESS, ApiRequest, endpoint_at
-from gnomon.core.responses import Page
+from gnomon.core.responses.base import Page
 
 if TYPE_CHECKING:
     from gnomon.client.async_client import AsyncClient

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.core.responses import PolicyReplayed, ReplayChange, ReplayedRule, ReplayUnknown
+from gnomon.core.responses.policy_replay import PolicyReplayed, ReplayChange, ReplayedRule, ReplayUnknown
 
 K = TypeVar("K", bound=Hashable)
 #: How many different changes are kept: a total needs a bounded amount of memory, however long the history is.

@@ -9,8 +9,55 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from gnomon.client.transport import LONG_TIMEOUT_SECONDS, ApiRequest, api_path
-from gnomon.core import responses
-from gnomon.core.responses import Page
+from gnomon.core.responses.agents import AgentUsageReport, SessionCleared, SessionListed, SessionTurnShown
+from gnomon.core.responses.announcements import AnnouncementSummary
+from gnomon.core.responses.approvals import ApprovalDetail, ApprovalSummary
+from gnomon.core.responses.audit import AuditRecord
+from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.breakers import BreakerDetail
+from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.responses.events import EventDetail
+from gnomon.core.responses.executions import (
+    Ended,
+    Execution,
+    ExecutionDetail,
+    ItemDetail,
+    Launched,
+    LogEntry,
+    RollbackStarted,
+    Started,
+)
+from gnomon.core.responses.jobs import (
+    JobApplied,
+    JobApprovalState,
+    JobDetail,
+    JobResumed,
+    JobSummary,
+    LedgerTick,
+    PlannedFire,
+)
+from gnomon.core.responses.plans import JobsPlanned, SimulationResult
+from gnomon.core.responses.policy import (
+    JobPolicy,
+    PolicyApplied,
+    PolicyDetail,
+    PolicyDifference,
+    PolicyVersionDetail,
+    TaskDecisions,
+)
+from gnomon.core.responses.policy_replay import PolicyReplayed
+from gnomon.core.responses.policy_shadow import PolicyShadowDetail, PolicyShadowReport
+from gnomon.core.responses.schedules import (
+    ScheduleDetail,
+    ScheduleExplained,
+    ScheduleRegistered,
+    WorkflowDeployed,
+    WorkflowSummary,
+)
+from gnomon.core.responses.system import HealthReport, SecurityStatus, WorkerDetail
+from gnomon.core.responses.tokens import TokenDetail, TokensRevoked
+from gnomon.core.responses.why import WhyAnswer
 
 T = TypeVar("T")
 
@@ -53,31 +100,31 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def health() -> ApiRequest[responses.HealthReport]:
+def health() -> ApiRequest[HealthReport]:
     """The health of the scheduler and of each component."""
-    return _get("/v1/health", responses.HealthReport)
+    return _get("/v1/health", HealthReport)
 
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
-def register(job: Mapping[str, Any]) -> ApiRequest[responses.JobApplied]:
+def register(job: Mapping[str, Any]) -> ApiRequest[JobApplied]:
     """Register a job, given in the format of a jobs file; a job of that name with another definition is refused."""
-    return _post(api_path("jobs"), responses.JobApplied, job)
+    return _post(api_path("jobs"), JobApplied, job)
 
 
-def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> ApiRequest[responses.JobApplied]:
+def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> ApiRequest[JobApplied]:
     """Replace the definition of a job; with `etag`, fail if the job has changed since that ETag was read."""
     path = api_path("jobs", name)
-    return ApiRequest(method="PUT", path=path, answer=responses.JobApplied, body=job, headers=_if_match(etag))
+    return ApiRequest(method="PUT", path=path, answer=JobApplied, body=job, headers=_if_match(etag))
 
 
 def apply(
     jobs: Sequence[Mapping[str, Any]], *, prune: bool = False, prune_tag: str | None = None
-) -> ApiRequest[Page[responses.JobApplied]]:
+) -> ApiRequest[Page[JobApplied]]:
     """Create or update jobs, atomically; `prune` deletes all other jobs, `prune_tag` all others with that tag."""
     body = {"jobs": list(jobs), **_set_fields(prune=prune, prune_tag=prune_tag)}
-    return _post_many(api_path("apply"), Page[responses.JobApplied], body)
+    return _post_many(api_path("apply"), Page[JobApplied], body)
 
 
 def plan(
@@ -87,29 +134,29 @@ def plan(
     prune: bool = False,
     prune_tag: str | None = None,
     fires: int | None = None,
-) -> ApiRequest[responses.JobsPlanned]:
+) -> ApiRequest[JobsPlanned]:
     """The fields and fires that applying these jobs would change."""
     body = {"jobs": list(jobs), "days": days, "prune": prune, "prune_tag": prune_tag}
     body |= {} if fires is None else {"fires": fires}
-    return _post_many(api_path("plan"), responses.JobsPlanned, body)
+    return _post_many(api_path("plan"), JobsPlanned, body)
 
 
 def simulate(
     jobs: Sequence[Mapping[str, Any]], *, days: int = 7, timezone: str = "UTC", lasts: str = "0s"
-) -> ApiRequest[responses.SimulationResult]:
+) -> ApiRequest[SimulationResult]:
     """Simulate these jobs from now on, as if each run lasted so long."""
     body = {"jobs": list(jobs), "days": days, "timezone": timezone, "lasts": lasts}
-    return _post_many(api_path("simulate"), responses.SimulationResult, body)
+    return _post_many(api_path("simulate"), SimulationResult, body)
 
 
-def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[responses.JobSummary]]:
+def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[JobSummary]]:
     """All jobs by name; `page` is the number of jobs per request."""
-    return _get(api_path("jobs"), Page[responses.JobSummary], {"tag": tag, "limit": page})
+    return _get(api_path("jobs"), Page[JobSummary], {"tag": tag, "limit": page})
 
 
-def job(name: str, *, coming: int = 5, last: int = 10) -> ApiRequest[responses.JobDetail]:
+def job(name: str, *, coming: int = 5, last: int = 10) -> ApiRequest[JobDetail]:
     """A job with its definition, its next `coming` planned times and its `last` ticks."""
-    return _get(api_path("jobs", name), responses.JobDetail, {"coming": coming, "last": last})
+    return _get(api_path("jobs", name), JobDetail, {"coming": coming, "last": last})
 
 
 def delete(name: str, *, etag: str | None = None) -> ApiRequest[None]:
@@ -124,56 +171,54 @@ def trigger(
     key: str | None = None,
     force: bool = False,
     deadline: str | float | None = None,
-) -> ApiRequest[responses.Started]:
+) -> ApiRequest[Started]:
     """Start an execution of a job; a repeated request with the same `key` starts no second one.
 
     It ends after `deadline`, a number of seconds or a duration such as 10m, whatever it does.
     """
     body = _set_fields(input=input, force=force, deadline=deadline)
-    return _post(api_path("jobs", name, "trigger"), responses.Started, body, key=key)
+    return _post(api_path("jobs", name, "trigger"), Started, body, key=key)
 
 
-def pause(name: str) -> ApiRequest[responses.JobDetail]:
+def pause(name: str) -> ApiRequest[JobDetail]:
     """Pause a job: no planned time starts a run until the job is resumed."""
-    return _post(api_path("jobs", name, "pause"), responses.JobDetail)
+    return _post(api_path("jobs", name, "pause"), JobDetail)
 
 
 def approve(
     name: str, *, reason: str | None = None, digest: str | None = None, revoke: bool = False
-) -> ApiRequest[responses.JobApprovalState]:
+) -> ApiRequest[JobApprovalState]:
     """Approve the commands of a job as they are now, or as `digest` says; with `revoke`, revoke its approvals."""
     body = _set_fields(reason=reason, digest=digest, revoke=revoke)
-    return _post(api_path("jobs", name, "approve"), responses.JobApprovalState, body)
+    return _post(api_path("jobs", name, "approve"), JobApprovalState, body)
 
 
 def resume(
     name: str, *, missed: str = "skip", since: datetime | None = None, over: str | None = None
-) -> ApiRequest[responses.JobResumed]:
+) -> ApiRequest[JobResumed]:
     """Resume a paused job; `missed` selects which of the runs missed during the pause are started.
 
     It is `skip`, `latest`, `all`, `since` (with the instant `since`) or `spread` (with the duration `over`, such as
     10m).
     """
     body = _set_fields(missed=missed, since=_iso(since), over=over)
-    return _post(api_path("jobs", name, "resume"), responses.JobResumed, body)
+    return _post(api_path("jobs", name, "resume"), JobResumed, body)
 
 
-def skip(name: str, at: datetime, *, move_to: datetime | None = None) -> ApiRequest[responses.JobDetail]:
+def skip(name: str, at: datetime, *, move_to: datetime | None = None) -> ApiRequest[JobDetail]:
     """Skip one coming planned time of a job, or move it to another time."""
-    return _post(api_path("jobs", name, "skip"), responses.JobDetail, _set_fields(at=_iso(at), move_to=_iso(move_to)))
+    return _post(api_path("jobs", name, "skip"), JobDetail, _set_fields(at=_iso(at), move_to=_iso(move_to)))
 
 
-def unskip(name: str, at: datetime) -> ApiRequest[responses.JobDetail]:
+def unskip(name: str, at: datetime) -> ApiRequest[JobDetail]:
     """Undo the skip or move of a planned time."""
-    return _post(api_path("jobs", name, "unskip"), responses.JobDetail, {"at": _iso(at)})
+    return _post(api_path("jobs", name, "unskip"), JobDetail, {"at": _iso(at)})
 
 
-def planned(
-    *, hours: int = 24, since: datetime | None = None, page: int = 1000
-) -> ApiRequest[Page[responses.PlannedFire]]:
+def planned(*, hours: int = 24, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[PlannedFire]]:
     """The planned times of all jobs in the next hours, earliest first."""
     query = {"hours": hours, "since": since, "limit": page}
-    return _get(api_path("schedule"), Page[responses.PlannedFire], query)
+    return _get(api_path("schedule"), Page[PlannedFire], query)
 
 
 def ticks(
@@ -184,21 +229,21 @@ def ticks(
     since: datetime | str | None = None,
     until: datetime | str | None = None,
     page: int = 100,
-) -> ApiRequest[Page[responses.LedgerTick]]:
+) -> ApiRequest[Page[LedgerTick]]:
     """The ticks of one job or of all jobs, newest first: planned times and the decision on each."""
     query = {"job": job, "kind": kind, "status": status, "since": since, "until": until, "limit": page}
-    return _get(api_path("ticks"), Page[responses.LedgerTick], query)
+    return _get(api_path("ticks"), Page[LedgerTick], query)
 
 
-def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequest[responses.WhyAnswer]:
+def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequest[WhyAnswer]:
     """Why a job ran or did not run at a time, or at its last ticks, and when it runs next."""
-    return _get(api_path("jobs", name, "why"), responses.WhyAnswer, {"at": at, "last": last})
+    return _get(api_path("jobs", name, "why"), WhyAnswer, {"at": at, "last": last})
 
 
-def explain(schedule: str, *, timezone: str | None = None, coming: int = 5) -> ApiRequest[responses.ScheduleExplained]:
+def explain(schedule: str, *, timezone: str | None = None, coming: int = 5) -> ApiRequest[ScheduleExplained]:
     """A schedule in words and as cron, and its next fires."""
     query = {"schedule": schedule, "timezone": timezone, "coming": coming}
-    return _get(api_path("explain"), responses.ScheduleExplained, query)
+    return _get(api_path("explain"), ScheduleExplained, query)
 
 
 # ---- backfills -----------------------------------------------------------------------------------
@@ -212,75 +257,71 @@ def backfill(
     max_parallel: int = 1,
     again: bool = False,
     key: str | None = None,
-) -> ApiRequest[responses.BackfillDetail]:
+) -> ApiRequest[BackfillDetail]:
     """Run the past planned times from `first` to `last` that had no run; with `again`, all of them.
 
     A repeated request with the same `key` returns the same backfill.
     """
     body = {"from": _iso(first), "to": _iso(last), "max_parallel": max_parallel, "again": again}
-    return _post(api_path("jobs", name, "backfill"), responses.BackfillDetail, body, key=key)
+    return _post(api_path("jobs", name, "backfill"), BackfillDetail, body, key=key)
 
 
-def preview_backfill(
-    name: str, first: datetime, last: datetime, *, again: bool = False
-) -> ApiRequest[responses.BackfillPreview]:
+def preview_backfill(name: str, first: datetime, last: datetime, *, again: bool = False) -> ApiRequest[BackfillPreview]:
     """The planned times that a backfill would run."""
     body = {"from": _iso(first), "to": _iso(last), "again": again}
-    return _post(api_path("jobs", name, "backfill", "preview"), responses.BackfillPreview, body)
+    return _post(api_path("jobs", name, "backfill", "preview"), BackfillPreview, body)
 
 
-def backfills(*, job: str | None = None, page: int = 100) -> ApiRequest[Page[responses.BackfillDetail]]:
+def backfills(*, job: str | None = None, page: int = 100) -> ApiRequest[Page[BackfillDetail]]:
     """Backfills and their progress, newest first."""
-    return _get(api_path("backfills"), Page[responses.BackfillDetail], {"job": job, "limit": page})
+    return _get(api_path("backfills"), Page[BackfillDetail], {"job": job, "limit": page})
 
 
-def backfill_state(backfill_id: str) -> ApiRequest[responses.BackfillDetail]:
+def backfill_state(backfill_id: str) -> ApiRequest[BackfillDetail]:
     """A backfill and its progress."""
-    return _get(api_path("backfills", backfill_id), responses.BackfillDetail)
+    return _get(api_path("backfills", backfill_id), BackfillDetail)
 
 
-def cancel_backfill(backfill_id: str) -> ApiRequest[responses.BackfillDetail]:
+def cancel_backfill(backfill_id: str) -> ApiRequest[BackfillDetail]:
     """Cancel a backfill: no more runs start, active runs continue."""
-    return _post(api_path("backfills", backfill_id, "cancel"), responses.BackfillDetail)
+    return _post(api_path("backfills", backfill_id, "cancel"), BackfillDetail)
 
 
 # ---- executions ----------------------------------------------------------------------------------
 
 
-def executions(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.Execution]]:
+def executions(*, page: int = 100, **filters: object) -> ApiRequest[Page[Execution]]:
     """Executions, newest first; filters are job, status, trigger, tag, since and until, or the prefix of an id.
 
     With the status `skipped`, the ticks that had no execution.
     """
-    return _get(api_path("executions"), Page[responses.Execution], {"limit": page, **filters})
+    return _get(api_path("executions"), Page[Execution], {"limit": page, **filters})
 
 
-def execution(execution_id: str) -> ApiRequest[responses.ExecutionDetail]:
+def execution(execution_id: str) -> ApiRequest[ExecutionDetail]:
     """An execution with its steps and attempts; of a `foreach` step, the first hundred items."""
-    return _get(api_path("executions", execution_id), responses.ExecutionDetail)
+    return _get(api_path("executions", execution_id), ExecutionDetail)
 
 
-def items(
-    execution_id: str, step: str, *, state: str | None = None, page: int = 100
-) -> ApiRequest[Page[responses.ItemDetail]]:
+def items(execution_id: str, step: str, *, state: str | None = None, page: int = 100) -> ApiRequest[Page[ItemDetail]]:
     """The items of a `foreach` step, in order."""
     path = api_path("executions", execution_id, "steps", step, "items")
-    return _get(path, Page[responses.ItemDetail], {"state": state, "limit": page})
+    return _get(path, Page[ItemDetail], {"state": state, "limit": page})
 
 
-def cancel(execution_id: str) -> ApiRequest[responses.Ended]:
+def cancel(execution_id: str) -> ApiRequest[Ended]:
     """Cancel an execution: pending steps at once, running steps as soon as they stop."""
-    return _post(api_path("executions", execution_id, "cancel"), responses.Ended)
+    return _post(api_path("executions", execution_id, "cancel"), Ended)
 
 
-def roll_back(execution_id: str, *, reason: str) -> ApiRequest[responses.RollbackStarted]:
+def roll_back(execution_id: str, *, reason: str) -> ApiRequest[RollbackStarted]:
     """Undo the steps of an execution that has ended: those that succeeded, the last one first."""
-    return _post(api_path("executions", execution_id, "rollback"), responses.RollbackStarted, {"reason": reason})
+    return _post(api_path("executions", execution_id, "rollback"), RollbackStarted, {"reason": reason})
 
 
-def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[responses.LogEntry]]:
+def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[LogEntry]]:
     """The log lines of an execution, in order of time."""
-    return _get(api_path("executions", execution_id, "logs"), Page[responses.LogEntry], {"since": since, "limit": page})
+    return _get(api_path("executions", execution_id, "logs"), Page[LogEntry], {"since": since, "limit": page})
 
 
 def submit(
@@ -289,33 +330,33 @@ def submit(
     *,
     key: str | None = None,
     **terms: object,
-) -> ApiRequest[responses.Started]:
+) -> ApiRequest[Started]:
     """Run a function once, without a job; `terms` are fields of a job, such as timeout and retry."""
     body = {"function": function, **terms, **_set_fields(input=input)}
-    return _post(api_path("tasks"), responses.Started, body, key=key)
+    return _post(api_path("tasks"), Started, body, key=key)
 
 
 # ---- agents --------------------------------------------------------------------------------------
 
 
-def agent_usage(*, days: int = 7) -> ApiRequest[responses.AgentUsageReport]:
+def agent_usage(*, days: int = 7) -> ApiRequest[AgentUsageReport]:
     """The usage of agents by day and model."""
-    return _get(api_path("agents", "usage"), responses.AgentUsageReport, {"days": days})
+    return _get(api_path("agents", "usage"), AgentUsageReport, {"days": days})
 
 
-def sessions(*, page: int = 1000) -> ApiRequest[Page[responses.SessionListed]]:
+def sessions(*, page: int = 1000) -> ApiRequest[Page[SessionListed]]:
     """The sessions of agents with history."""
-    return _get(api_path("sessions"), Page[responses.SessionListed], {"limit": page})
+    return _get(api_path("sessions"), Page[SessionListed], {"limit": page})
 
 
-def session(name: str, *, page: int = 20) -> ApiRequest[Page[responses.SessionTurnShown]]:
+def session(name: str, *, page: int = 20) -> ApiRequest[Page[SessionTurnShown]]:
     """The newest turns of a session, newest first."""
-    return _get(api_path("sessions", name), Page[responses.SessionTurnShown], {"limit": page})
+    return _get(api_path("sessions", name), Page[SessionTurnShown], {"limit": page})
 
 
-def clear_session(name: str) -> ApiRequest[responses.SessionCleared]:
+def clear_session(name: str) -> ApiRequest[SessionCleared]:
     """Forget the history of a session."""
-    return _post(api_path("sessions", name, "clear"), responses.SessionCleared)
+    return _post(api_path("sessions", name, "clear"), SessionCleared)
 
 
 # ---- announcements -------------------------------------------------------------------------------
@@ -323,44 +364,44 @@ def clear_session(name: str) -> ApiRequest[responses.SessionCleared]:
 
 def announcements(
     *, job: str | None = None, state: str | None = None, page: int = 100
-) -> ApiRequest[Page[responses.AnnouncementSummary]]:
+) -> ApiRequest[Page[AnnouncementSummary]]:
     """Announcements, newest first."""
     query = {"job": job, "state": state, "limit": page}
-    return _get(api_path("announcements"), Page[responses.AnnouncementSummary], query)
+    return _get(api_path("announcements"), Page[AnnouncementSummary], query)
 
 
-def announcements_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[responses.AnnouncementSummary]]:
+def announcements_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[AnnouncementSummary]]:
     """Announcements whose ids begin so, by id."""
     query = {"prefix": prefix, "limit": page}
-    return _get(api_path("announcements"), Page[responses.AnnouncementSummary], query)
+    return _get(api_path("announcements"), Page[AnnouncementSummary], query)
 
 
-def announcement(announcement_id: str) -> ApiRequest[responses.AnnouncementSummary]:
+def announcement(announcement_id: str) -> ApiRequest[AnnouncementSummary]:
     """An announcement."""
-    return _get(api_path("announcements", announcement_id), responses.AnnouncementSummary)
+    return _get(api_path("announcements", announcement_id), AnnouncementSummary)
 
 
-def retry_announcement(announcement_id: str) -> ApiRequest[responses.AnnouncementSummary]:
+def retry_announcement(announcement_id: str) -> ApiRequest[AnnouncementSummary]:
     """Try an announcement again that was given up."""
-    return _post(api_path("announcements", announcement_id, "retry"), responses.AnnouncementSummary)
+    return _post(api_path("announcements", announcement_id, "retry"), AnnouncementSummary)
 
 
 # ---- breakers ------------------------------------------------------------------------------------
 
 
-def breakers(*, page: int = 100) -> ApiRequest[Page[responses.BreakerDetail]]:
+def breakers(*, page: int = 100) -> ApiRequest[Page[BreakerDetail]]:
     """The circuit breakers that tasks have used, by name."""
-    return _get(api_path("breakers"), Page[responses.BreakerDetail], {"limit": page})
+    return _get(api_path("breakers"), Page[BreakerDetail], {"limit": page})
 
 
-def breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
+def breaker(name: str) -> ApiRequest[BreakerDetail]:
     """A circuit breaker."""
-    return _get(api_path("breakers", name), responses.BreakerDetail)
+    return _get(api_path("breakers", name), BreakerDetail)
 
 
-def reset_breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
+def reset_breaker(name: str) -> ApiRequest[BreakerDetail]:
     """Close a circuit breaker: the tasks that wait for it start now."""
-    return _post(api_path("breakers", name, "reset"), responses.BreakerDetail)
+    return _post(api_path("breakers", name, "reset"), BreakerDetail)
 
 
 # ---- approvals -----------------------------------------------------------------------------------
@@ -368,35 +409,35 @@ def reset_breaker(name: str) -> ApiRequest[responses.BreakerDetail]:
 
 def approvals(
     *, status: str | None = None, kind: str | None = None, job: str | None = None, page: int = 100
-) -> ApiRequest[Page[responses.ApprovalSummary]]:
+) -> ApiRequest[Page[ApprovalSummary]]:
     """Approvals, newest first."""
     query = {"status": status, "kind": kind, "job": job, "limit": page}
-    return _get(api_path("approvals"), Page[responses.ApprovalSummary], query)
+    return _get(api_path("approvals"), Page[ApprovalSummary], query)
 
 
-def approval(approval_id: str) -> ApiRequest[responses.ApprovalDetail]:
+def approval(approval_id: str) -> ApiRequest[ApprovalDetail]:
     """An approval, with the input of its task."""
-    return _get(api_path("approvals", approval_id), responses.ApprovalDetail)
+    return _get(api_path("approvals", approval_id), ApprovalDetail)
 
 
-def approve_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[responses.ApprovalDetail]:
+def approve_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
     """Vote for a task that waits for an approval; `digest` is that of the approval as the voter saw it."""
     return _vote(approval_id, "approve", digest, reason)
 
 
-def reject_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[responses.ApprovalDetail]:
+def reject_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
     """Vote against a task that waits for an approval: it ends."""
     return _vote(approval_id, "reject", digest, reason)
 
 
-def override_approval(approval_id: str, *, digest: str, reason: str) -> ApiRequest[responses.ApprovalDetail]:
+def override_approval(approval_id: str, *, digest: str, reason: str) -> ApiRequest[ApprovalDetail]:
     """Let a task run without its approval, as a member of a group in `policy.break_glass`."""
     return _vote(approval_id, "override", digest, reason)
 
 
-def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRequest[responses.ApprovalDetail]:
+def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRequest[ApprovalDetail]:
     body = _set_fields(digest=digest, reason=reason)
-    return _post(api_path("approvals", approval_id, vote), responses.ApprovalDetail, body)
+    return _post(api_path("approvals", approval_id, vote), ApprovalDetail, body)
 
 
 # ---- dead letters --------------------------------------------------------------------------------
@@ -404,64 +445,64 @@ def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRe
 
 def dead_letters(
     *, job: str | None = None, resolved: bool = False, page: int = 100
-) -> ApiRequest[Page[responses.DeadLetterSummary]]:
+) -> ApiRequest[Page[DeadLetterSummary]]:
     """Unresolved dead letters; with `resolved`, all of them."""
     query = {"job": job, "resolved": resolved, "limit": page}
-    return _get(api_path("dead-letters"), Page[responses.DeadLetterSummary], query)
+    return _get(api_path("dead-letters"), Page[DeadLetterSummary], query)
 
 
-def dead_letters_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[responses.DeadLetterSummary]]:
+def dead_letters_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[DeadLetterSummary]]:
     """Dead letters whose ids begin so, resolved or not, by id."""
-    return _get(api_path("dead-letters"), Page[responses.DeadLetterSummary], {"prefix": prefix, "limit": page})
+    return _get(api_path("dead-letters"), Page[DeadLetterSummary], {"prefix": prefix, "limit": page})
 
 
-def dead_letter(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
+def dead_letter(dead_letter_id: str) -> ApiRequest[DeadLetterDetail]:
     """A dead letter and its attempts."""
-    return _get(api_path("dead-letters", dead_letter_id), responses.DeadLetterDetail)
+    return _get(api_path("dead-letters", dead_letter_id), DeadLetterDetail)
 
 
-def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[responses.Started]:
+def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[Started]:
     """Run the failed task of a dead letter again, as a new execution."""
-    return _post(api_path("dead-letters", dead_letter_id, "replay"), responses.Started, key=key)
+    return _post(api_path("dead-letters", dead_letter_id, "replay"), Started, key=key)
 
 
-def replay_all(*, job: str | None = None) -> ApiRequest[Page[responses.Replay]]:
+def replay_all(*, job: str | None = None) -> ApiRequest[Page[Replay]]:
     """Replay every unresolved dead letter; the response has the result of each."""
-    return _post_many(api_path("dead-letters", "replay-all"), Page[responses.Replay], query={"job": job})
+    return _post_many(api_path("dead-letters", "replay-all"), Page[Replay], query={"job": job})
 
 
-def resolve(dead_letter_id: str) -> ApiRequest[responses.DeadLetterDetail]:
+def resolve(dead_letter_id: str) -> ApiRequest[DeadLetterDetail]:
     """Mark a dead letter as resolved."""
     path = api_path("dead-letters", dead_letter_id)
-    return ApiRequest(method="PATCH", path=path, answer=responses.DeadLetterDetail, body={"resolved": True})
+    return ApiRequest(method="PATCH", path=path, answer=DeadLetterDetail, body={"resolved": True})
 
 
 # ---- events, workflows, schedules ----------------------------------------------------------------
 
 
-def emit(name: str, body: object = None, *, key: str | None = None) -> ApiRequest[responses.EventDetail]:
+def emit(name: str, body: object = None, *, key: str | None = None) -> ApiRequest[EventDetail]:
     """Emit an event and start the jobs that listen to it; a repeated `key` has no effect."""
-    return _post(api_path("events"), responses.EventDetail, {"name": name, "body": body}, key=key)
+    return _post(api_path("events"), EventDetail, {"name": name, "body": body}, key=key)
 
 
-def events(*, name: str | None = None, page: int = 100) -> ApiRequest[Page[responses.EventDetail]]:
+def events(*, name: str | None = None, page: int = 100) -> ApiRequest[Page[EventDetail]]:
     """Events and their effects, newest first."""
-    return _get(api_path("events"), Page[responses.EventDetail], {"name": name, "limit": page})
+    return _get(api_path("events"), Page[EventDetail], {"name": name, "limit": page})
 
 
-def event(event_id: str) -> ApiRequest[responses.EventDetail]:
+def event(event_id: str) -> ApiRequest[EventDetail]:
     """An event and its effect on every job that listens to it."""
-    return _get(api_path("events", event_id), responses.EventDetail)
+    return _get(api_path("events", event_id), EventDetail)
 
 
-def deploy(definition: Mapping[str, Any]) -> ApiRequest[responses.WorkflowDeployed]:
+def deploy(definition: Mapping[str, Any]) -> ApiRequest[WorkflowDeployed]:
     """Store a workflow definition as a new version and register its triggers. Idempotent."""
-    return _post(api_path("workflows"), responses.WorkflowDeployed, definition)
+    return _post(api_path("workflows"), WorkflowDeployed, definition)
 
 
-def workflows(*, page: int = 100) -> ApiRequest[Page[responses.WorkflowSummary]]:
+def workflows(*, page: int = 100) -> ApiRequest[Page[WorkflowSummary]]:
     """The newest version of every workflow, by name."""
-    return _get(api_path("workflows"), Page[responses.WorkflowSummary], {"limit": page})
+    return _get(api_path("workflows"), Page[WorkflowSummary], {"limit": page})
 
 
 def workflow(workflow_id: str, *, version: int | None = None) -> ApiRequest[dict[str, Any]]:
@@ -469,20 +510,20 @@ def workflow(workflow_id: str, *, version: int | None = None) -> ApiRequest[dict
     return _get(api_path("workflows", workflow_id), dict[str, Any], {"version": version})
 
 
-def upsert_schedule(definition: Mapping[str, Any]) -> ApiRequest[responses.ScheduleRegistered]:
+def upsert_schedule(definition: Mapping[str, Any]) -> ApiRequest[ScheduleRegistered]:
     """Create or update a schedule of a workflow. Idempotent."""
-    return _post(api_path("schedules", "upsert"), responses.ScheduleRegistered, definition)
+    return _post(api_path("schedules", "upsert"), ScheduleRegistered, definition)
 
 
-def pause_schedule(schedule_id: str, *, paused: bool = True) -> ApiRequest[responses.ScheduleDetail]:
+def pause_schedule(schedule_id: str, *, paused: bool = True) -> ApiRequest[ScheduleDetail]:
     """Pause a schedule, or resume it with `paused=False`."""
     body = {"schedule_id": schedule_id, "paused": paused}
-    return _post(api_path("schedules", "pause"), responses.ScheduleDetail, body)
+    return _post(api_path("schedules", "pause"), ScheduleDetail, body)
 
 
-def schedule(schedule_id: str, *, coming: int = 5, last: int = 10) -> ApiRequest[responses.ScheduleDetail]:
+def schedule(schedule_id: str, *, coming: int = 5, last: int = 10) -> ApiRequest[ScheduleDetail]:
     """A schedule with its next `coming` planned times and its `last` ticks."""
-    return _get(api_path("schedules", schedule_id), responses.ScheduleDetail, {"coming": coming, "last": last})
+    return _get(api_path("schedules", schedule_id), ScheduleDetail, {"coming": coming, "last": last})
 
 
 def delete_schedule(schedule_id: str) -> ApiRequest[None]:
@@ -492,7 +533,7 @@ def delete_schedule(schedule_id: str) -> ApiRequest[None]:
 
 def start(
     workflow_id: str, version: int, scheduled_for: datetime, key: str, *, user_id: str | None = None
-) -> ApiRequest[responses.Launched]:
+) -> ApiRequest[Launched]:
     """Start a run of a workflow version, once per key; `started` is false if there is no such workflow."""
     body = {
         "workflow_id": workflow_id,
@@ -501,64 +542,64 @@ def start(
         "idempotency_key": key,
         **_set_fields(user_id=user_id),
     }
-    return _post(api_path("run-launcher", "start"), responses.Launched, body, key=key)
+    return _post(api_path("run-launcher", "start"), Launched, body, key=key)
 
 
 # ---- workers, audit ------------------------------------------------------------------------------
 
 
-def security() -> ApiRequest[responses.SecurityStatus]:
+def security() -> ApiRequest[SecurityStatus]:
     """Whether changes are refused, and how many guarded commands may still start within the hour."""
-    return _get(api_path("security"), responses.SecurityStatus)
+    return _get(api_path("security"), SecurityStatus)
 
 
-def workers() -> ApiRequest[Page[responses.WorkerDetail]]:
+def workers() -> ApiRequest[Page[WorkerDetail]]:
     """The live workers."""
-    return _get(api_path("workers"), Page[responses.WorkerDetail])
+    return _get(api_path("workers"), Page[WorkerDetail])
 
 
-def tokens(*, page: int = 100) -> ApiRequest[Page[responses.TokenDetail]]:
+def tokens(*, page: int = 100) -> ApiRequest[Page[TokenDetail]]:
     """The tokens that were issued or revoked here, newest first."""
-    return _get(api_path("tokens"), Page[responses.TokenDetail], {"limit": page})
+    return _get(api_path("tokens"), Page[TokenDetail], {"limit": page})
 
 
-def revoke_token(token_id: str) -> ApiRequest[responses.TokensRevoked]:
+def revoke_token(token_id: str) -> ApiRequest[TokensRevoked]:
     """Revoke a token of any issuer by its id; `revoked` is false if it was revoked before."""
-    return _post(api_path("tokens", "revoke"), responses.TokensRevoked, {"token_id": token_id})
+    return _post(api_path("tokens", "revoke"), TokensRevoked, {"token_id": token_id})
 
 
-def revoke_all_tokens() -> ApiRequest[responses.TokensRevoked]:
+def revoke_all_tokens() -> ApiRequest[TokensRevoked]:
     """Revoke all tokens of the tenant that were issued until now, also the one of this request."""
-    return _post(api_path("tokens", "revoke"), responses.TokensRevoked, {"all": True})
+    return _post(api_path("tokens", "revoke"), TokensRevoked, {"all": True})
 
 
 # ---- the policy of tasks -------------------------------------------------------------------------
 
 
-def policy(version: int | None = None) -> ApiRequest[responses.PolicyDetail]:
+def policy(version: int | None = None) -> ApiRequest[PolicyDetail]:
     """The policy in force, or another version, with its file."""
-    return _get(api_path("policy"), responses.PolicyDetail, _set_fields(version=version))
+    return _get(api_path("policy"), PolicyDetail, _set_fields(version=version))
 
 
-def policy_versions(*, page: int = 100) -> ApiRequest[Page[responses.PolicyVersionDetail]]:
+def policy_versions(*, page: int = 100) -> ApiRequest[Page[PolicyVersionDetail]]:
     """The versions of the policy, newest first."""
-    return _get(api_path("policy", "versions"), Page[responses.PolicyVersionDetail], {"limit": page})
+    return _get(api_path("policy", "versions"), Page[PolicyVersionDetail], {"limit": page})
 
 
-def apply_policy(body: str, *, expected: int | None = None) -> ApiRequest[responses.PolicyApplied]:
+def apply_policy(body: str, *, expected: int | None = None) -> ApiRequest[PolicyApplied]:
     """Put the text of a policy file in force; with `expected`, only if that version is in force, 0 for none."""
     fields = {"body": body} if expected is None else {"body": body, "expected": expected}
-    return _post_many(api_path("policy"), responses.PolicyApplied, fields)
+    return _post_many(api_path("policy"), PolicyApplied, fields)
 
 
-def diff_policy(body: str) -> ApiRequest[responses.PolicyDifference]:
+def diff_policy(body: str) -> ApiRequest[PolicyDifference]:
     """The changes that the text of a policy file would make."""
-    return _post_many(api_path("policy", "diff"), responses.PolicyDifference, {"body": body})
+    return _post_many(api_path("policy", "diff"), PolicyDifference, {"body": body})
 
 
-def decisions(execution_id: str, *, page: int = 100) -> ApiRequest[Page[responses.TaskDecisions]]:
+def decisions(execution_id: str, *, page: int = 100) -> ApiRequest[Page[TaskDecisions]]:
     """The decisions of the policy about the tasks of an execution, task by task."""
-    return _get(api_path("executions", execution_id, "decisions"), Page[responses.TaskDecisions], {"limit": page})
+    return _get(api_path("executions", execution_id, "decisions"), Page[TaskDecisions], {"limit": page})
 
 
 def explain_policy(
@@ -566,43 +607,43 @@ def explain_policy(
     *,
     input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
     body: str | None = None,
-) -> ApiRequest[responses.JobPolicy]:
+) -> ApiRequest[JobPolicy]:
     """The decisions about the steps of a job if it started now, by the policy in force or the text of a file."""
-    return _post_many(api_path("jobs", job, "policy"), responses.JobPolicy, _set_fields(input=input, body=body))
+    return _post_many(api_path("jobs", job, "policy"), JobPolicy, _set_fields(input=input, body=body))
 
 
 def replay_policy(
     body: str, *, since: int | str, after: str | None = None, limit: int = 5000
-) -> ApiRequest[responses.PolicyReplayed]:
+) -> ApiRequest[PolicyReplayed]:
     """Judge a part of the history by the text of a policy file: the next `limit` tasks.
 
     `since` is an instant, or milliseconds since 1970; `after` is that of the part before.
     """
     fields = _set_fields(body=body, since=since, after=after, limit=limit)
-    return _post_many(api_path("policy", "replay"), responses.PolicyReplayed, fields)
+    return _post_many(api_path("policy", "replay"), PolicyReplayed, fields)
 
 
-def start_policy_shadow(body: str) -> ApiRequest[responses.PolicyShadowDetail]:
+def start_policy_shadow(body: str) -> ApiRequest[PolicyShadowDetail]:
     """Judge by the text of a policy file beside the policy in force, from now on."""
-    return _post_many(api_path("policy", "shadow"), responses.PolicyShadowDetail, {"body": body})
+    return _post_many(api_path("policy", "shadow"), PolicyShadowDetail, {"body": body})
 
 
-def policy_shadow(*, limit: int = 100) -> ApiRequest[responses.PolicyShadowReport]:
+def policy_shadow(*, limit: int = 100) -> ApiRequest[PolicyShadowReport]:
     """The shadow of the policy, and the most frequent ways in which its rulings differ."""
-    return _get(api_path("policy", "shadow"), responses.PolicyShadowReport, {"limit": limit})
+    return _get(api_path("policy", "shadow"), PolicyShadowReport, {"limit": limit})
 
 
-def stop_policy_shadow() -> ApiRequest[responses.PolicyShadowDetail]:
+def stop_policy_shadow() -> ApiRequest[PolicyShadowDetail]:
     """End the shadow of the policy."""
-    return _post_many(api_path("policy", "shadow", "stop"), responses.PolicyShadowDetail, {})
+    return _post_many(api_path("policy", "shadow", "stop"), PolicyShadowDetail, {})
 
 
-def promote_policy_shadow(*, expected: int | None = None) -> ApiRequest[responses.PolicyApplied]:
+def promote_policy_shadow(*, expected: int | None = None) -> ApiRequest[PolicyApplied]:
     """End the shadow and put its file in force; with `expected`, only if that version is in force, 0 for none."""
     fields = {} if expected is None else {"expected": expected}
-    return _post_many(api_path("policy", "shadow", "promote"), responses.PolicyApplied, fields)
+    return _post_many(api_path("policy", "shadow", "promote"), PolicyApplied, fields)
 
 
-def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[responses.AuditRecord]]:
+def audit(*, page: int = 100, **filters: object) -> ApiRequest[Page[AuditRecord]]:
     """Audit entries, newest first; filters are actor, action, kind, name, since and until."""
-    return _get(api_path("audit"), Page[responses.AuditRecord], {"limit": page, **filters})
+    return _get(api_path("audit"), Page[AuditRecord], {"limit": page, **filters})

@@ -26,7 +26,9 @@ from gnomon.client.transport import (
     next_page_request,
     poll_delays,
 )
-from gnomon.core.responses import ExecutionDetail, Page, StreamChange
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import ExecutionDetail
+from gnomon.core.responses.system import StreamChange
 
 T = TypeVar("T")
 P = ParamSpec("P")

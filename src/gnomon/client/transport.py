@@ -12,7 +12,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.responses import ExecutionDetail, Page, StreamChange
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import ExecutionDetail
+from gnomon.core.responses.system import StreamChange
 from gnomon.errors import FieldError, GnomonError, Unauthenticated, Unavailable, UsageError
 from gnomon.version import __version__
 

@@ -15,7 +15,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Catchup, Overlap
-from gnomon.core.responses import SimulatedCollision, SimulatedDecision, SimulatedJob, SimulationResult
+from gnomon.core.responses.plans import SimulatedCollision, SimulatedDecision, SimulatedJob, SimulationResult
 from gnomon.testing.dry_run import JobLoad, LoadReport, ScheduleDryRun
 
 #: The processor time and the memory that a dry run may use.

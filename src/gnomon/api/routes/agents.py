@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 from gnomon.api.examples import AGENT_USAGE
 from gnomon.api.route import READ_DEFAULTS, ApiCall, ApiRoute, Reply
-from gnomon.core import responses
 from gnomon.core.agents.usage import day_of
-from gnomon.services.operations.presenters import agent_usage
+from gnomon.core.responses.agents import AgentUsageReport
+from gnomon.services.operations.presenters.agents import agent_usage
 
 _MOST_DAYS = 366
 _USUAL_DAYS = 7
@@ -34,7 +34,7 @@ ROUTES = (
         name="show_agent_usage",
         handle=usage,
         query=AgentUsageQuery,
-        answer=responses.AgentUsageReport,
+        answer=AgentUsageReport,
         example=AGENT_USAGE,
         **READ_DEFAULTS,
     ),

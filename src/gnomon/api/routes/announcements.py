@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import ANNOUNCEMENT
-from gnomon.api.requests import CursorName, CursorNumber, make_page, read_cursor, refuse_other_filters
+from gnomon.api.requests import CursorName, CursorNumber, make_full_page, make_page, read_cursor, refuse_other_filters
 from gnomon.api.route import (
     LIST_DEFAULTS,
     READ_DEFAULTS,
@@ -18,9 +18,10 @@ from gnomon.api.route import (
     Prefix,
     Reply,
 )
-from gnomon.core import responses
 from gnomon.core.announcements.model import AnnouncementState
-from gnomon.services.operations.presenters import announcement_summary
+from gnomon.core.responses.announcements import AnnouncementSummary
+from gnomon.core.responses.base import Page
+from gnomon.services.operations.presenters.announcements import announcement_summary
 
 
 class AnnouncementsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,8 +51,8 @@ async def list_announcements(call: ApiCall) -> Reply:
         limit=query.limit,
         tenant=call.tenant,
     )
-    after = (found[-1].created_at, found[-1].announcement_id) if len(found) == query.limit else None
-    return Reply(body=await make_page(call, announcement_summary, found, after))
+    page = await make_full_page(call, announcement_summary, found, lambda one: (one.created_at, one.announcement_id))
+    return Reply(body=page)
 
 
 async def show(call: ApiCall) -> Reply:
@@ -74,7 +75,7 @@ ROUTES = (
         name="list_announcements",
         handle=list_announcements,
         query=AnnouncementsQuery,
-        answer=responses.Page[responses.AnnouncementSummary],
+        answer=Page[AnnouncementSummary],
         example={"items": [ANNOUNCEMENT], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -83,7 +84,7 @@ ROUTES = (
         name="show_announcement",
         handle=show,
         error_statuses=(404,),
-        answer=responses.AnnouncementSummary,
+        answer=AnnouncementSummary,
         example=ANNOUNCEMENT,
         **READ_DEFAULTS,
     ),
@@ -93,7 +94,7 @@ ROUTES = (
         name="retry_announcement",
         permission=Permission.OPERATE,
         handle=retry,
-        answer=responses.AnnouncementSummary,
+        answer=AnnouncementSummary,
         success={202: "The announcement is tried again."},
         error_statuses=(404, 409),
         example=_PENDING,

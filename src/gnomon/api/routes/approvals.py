@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import CursorName, body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, body_fields, make_full_page, read_cursor
 from gnomon.api.route import (
     LIST_DEFAULTS,
     READ_DEFAULTS,
@@ -19,10 +19,11 @@ from gnomon.api.route import (
     model_of,
     short_roles,
 )
-from gnomon.core import responses
 from gnomon.core.approvals.model import ApprovalKind, ApprovalStatus, VoteKind
 from gnomon.core.approvals.terms import Voter
-from gnomon.services.operations.presenters import approval_detail, approval_summary
+from gnomon.core.responses.approvals import ApprovalDetail, ApprovalSummary
+from gnomon.core.responses.base import Page
+from gnomon.services.operations.presenters.approvals import approval_detail, approval_summary
 
 VOTE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -60,8 +61,7 @@ async def list_approvals(call: ApiCall) -> Reply:
         limit=query.limit,
         tenant=call.tenant,
     )
-    more = found[-1].approval_id if len(found) == query.limit else None
-    return Reply(body=await make_page(call, approval_summary, found, more))
+    return Reply(body=await make_full_page(call, approval_summary, found, lambda one: one.approval_id))
 
 
 async def show(call: ApiCall) -> Reply:
@@ -156,7 +156,7 @@ def _vote_route(name: str, verb: str, example: dict[str, Any], about: str, *, re
         name=name,
         permission=Permission.OPERATE,
         handle=handlers[verb],
-        answer=responses.ApprovalDetail,
+        answer=ApprovalDetail,
         success={200: about},
         error_statuses=(404, 409),
         body=RequestBody(schema=VOTE_SCHEMA, example=body),
@@ -170,7 +170,7 @@ ROUTES = (
         name="list_approvals",
         handle=list_approvals,
         query=ApprovalsQuery,
-        answer=responses.Page[responses.ApprovalSummary],
+        answer=Page[ApprovalSummary],
         example={"items": [_WAITING], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -179,7 +179,7 @@ ROUTES = (
         name="show_approval",
         handle=show,
         error_statuses=(404,),
-        answer=responses.ApprovalDetail,
+        answer=ApprovalDetail,
         example=_SHOWN,
         **READ_DEFAULTS,
     ),

@@ -7,9 +7,10 @@ from msgspec import Meta, Struct
 
 from gnomon.api.requests import CursorName, concealed_number, make_page, parse_instant, read_cursor, revealed_number
 from gnomon.api.route import ApiCall, ApiRoute, Cursor, Instant, Limit, Name, Permission, Reply
-from gnomon.core.responses import AuditRecord, Page
+from gnomon.core.responses.audit import AuditRecord
+from gnomon.core.responses.base import Page
 from gnomon.ports.audit import AuditQuery
-from gnomon.services.operations.presenters import audit_record
+from gnomon.services.operations.presenters.audit import audit_record
 
 _EXAMPLE = {
     "number": 7,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_full_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     READ_DEFAULTS,
@@ -19,8 +19,9 @@ from gnomon.api.route import (
     RequestBody,
 )
 from gnomon.core.jobs.fields import FieldReader
-from gnomon.core.responses import BackfillDetail, BackfillPreview, Page
-from gnomon.services.operations.presenters import backfill_detail, backfill_preview
+from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
+from gnomon.core.responses.base import Page
+from gnomon.services.operations.presenters.backfills import backfill_detail, backfill_preview
 
 _INSTANT = {"type": ["string", "integer"]}
 _RANGE: dict[str, Any] = {
@@ -97,9 +98,10 @@ async def list_backfills(call: ApiCall) -> Reply:
     query: BackfillsQuery = call.query
     after = await read_cursor(call, tuple[CursorNumber, CursorName])
     found = await call.services.backfills.page(job=query.job, after=after, limit=query.limit, tenant=call.tenant)
-    last = found[-1].backfill if len(found) == query.limit else None
-    more = None if last is None else (last.created_at, last.backfill_id)
-    return Reply(body=await make_page(call, backfill_detail, found, more))
+    page = await make_full_page(
+        call, backfill_detail, found, lambda one: (one.backfill.created_at, one.backfill.backfill_id)
+    )
+    return Reply(body=page)
 
 
 async def show(call: ApiCall) -> Reply:

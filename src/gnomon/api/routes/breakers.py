@@ -2,29 +2,20 @@
 
 from typing import Any
 
-from msgspec import Struct
-
-from gnomon.api.requests import CursorName, make_page, read_cursor
-from gnomon.api.route import LIST_DEFAULTS, READ_DEFAULTS, ApiCall, ApiRoute, Cursor, Limit, Permission, Reply
-from gnomon.core import responses
+from gnomon.api.requests import CursorName, make_full_page, read_cursor
+from gnomon.api.route import LIST_DEFAULTS, READ_DEFAULTS, ApiCall, ApiRoute, PageQuery, Permission, Reply
 from gnomon.core.named_breakers import NamedBreaker
-from gnomon.services.operations.presenters import breaker_detail
-
-
-class BreakersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the list of breakers."""
-
-    limit: Limit = 100
-    cursor: Cursor | None = None
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.breakers import BreakerDetail
+from gnomon.services.operations.presenters.breakers import breaker_detail
 
 
 async def list_breakers(call: ApiCall) -> Reply:
     """List the circuit breakers that tasks have used, by name."""
-    query: BreakersQuery = call.query
+    query: PageQuery = call.query
     after = await read_cursor(call, CursorName)
     found = await call.services.breakers.page(after=after or "", limit=query.limit, tenant=call.tenant)
-    more = found[-1].name if len(found) == query.limit else None
-    return Reply(body=await make_page(call, lambda one: _shown(call, one), found, more))
+    return Reply(body=await make_full_page(call, lambda one: _shown(call, one), found, lambda one: one.name))
 
 
 async def show(call: ApiCall) -> Reply:
@@ -39,7 +30,7 @@ async def reset(call: ApiCall) -> Reply:
     return Reply(body=_shown(call, after))
 
 
-def _shown(call: ApiCall, named: NamedBreaker) -> responses.BreakerDetail:
+def _shown(call: ApiCall, named: NamedBreaker) -> BreakerDetail:
     return breaker_detail(named, now=call.services.clock.now())
 
 
@@ -59,8 +50,8 @@ ROUTES = (
         path="/v1/breakers",
         name="list_breakers",
         handle=list_breakers,
-        query=BreakersQuery,
-        answer=responses.Page[responses.BreakerDetail],
+        query=PageQuery,
+        answer=Page[BreakerDetail],
         example={"items": [_OPEN], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -69,7 +60,7 @@ ROUTES = (
         name="show_breaker",
         handle=show,
         error_statuses=(404,),
-        answer=responses.BreakerDetail,
+        answer=BreakerDetail,
         example=_OPEN,
         **READ_DEFAULTS,
     ),
@@ -79,7 +70,7 @@ ROUTES = (
         name="reset_breaker",
         permission=Permission.OPERATE,
         handle=reset,
-        answer=responses.BreakerDetail,
+        answer=BreakerDetail,
         success={200: "The breaker is closed."},
         error_statuses=(404,),
         example=_CLOSED,

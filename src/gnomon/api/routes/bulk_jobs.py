@@ -16,11 +16,15 @@ from gnomon.core.jobs.job import JOB_FIELDS, Job, schedule_field_error
 from gnomon.core.jobs.steps import LONGEST_TAG
 from gnomon.core.ledger.forecast import MOST_WALKED
 from gnomon.core.model import DAY_MS
-from gnomon.core.responses import JobApplied, JobsPlanned, Page, SimulationResult
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.jobs import JobApplied
+from gnomon.core.responses.plans import JobsPlanned, SimulationResult
 from gnomon.errors import CronError, FieldError
 from gnomon.services.loop import compute_limit
 from gnomon.services.operations.job_changes import Prune
-from gnomon.services.operations.presenters import job_applied, jobs_planned, outlook_policy
+from gnomon.services.operations.presenters.jobs import job_applied
+from gnomon.services.operations.presenters.plans import jobs_planned
+from gnomon.services.operations.presenters.policy import job_policy
 
 #: The maximum number of jobs in one request.
 MOST_JOBS = 20_000
@@ -117,7 +121,7 @@ async def simulate(call: ApiCall) -> Reply:
     report = await call.services.dry_runner.run(msgspec.json.encode(request))
     result = msgspec.json.decode(report, type=SimulationResult)
     held = await call.services.planner.outlooks(jobs, tenant=call.tenant)
-    return Reply(body=msgspec.structs.replace(result, policy=[outlook_policy(*one) for one in held]))
+    return Reply(body=msgspec.structs.replace(result, policy=[job_policy(*one) for one in held]))
 
 
 def _prune(fields: FieldReader) -> Prune | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import EVENT, EXTERNAL_EVENT
-from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_full_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     LIST_DEFAULTS,
@@ -19,8 +19,9 @@ from gnomon.api.route import (
     Reply,
     RequestBody,
 )
-from gnomon.core import responses
-from gnomon.services.operations import presenters
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.events import EventDetail
+from gnomon.services.operations.presenters.events import event_detail
 
 EMIT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -54,7 +55,7 @@ async def emit(call: ApiCall) -> Reply:
     body, services = call.body.get("body"), call.services
     done = await services.events.emit(fields.name("name"), body, actor=call.actor, key=key, tenant=call.tenant)
     services.changed()
-    return Reply(body=presenters.event_detail(done), status=201)
+    return Reply(body=event_detail(done), status=201)
 
 
 async def list_events(call: ApiCall) -> Reply:
@@ -62,14 +63,13 @@ async def list_events(call: ApiCall) -> Reply:
     query: EventsQuery = call.query
     after = await read_cursor(call, tuple[CursorNumber, CursorName])
     found = await call.services.events.page(name=query.name, after=after, limit=query.limit, tenant=call.tenant)
-    last = found[-1].event if len(found) == query.limit else None
-    more = None if last is None else (last.emitted_at, last.event_id)
-    return Reply(body=await make_page(call, presenters.event_detail, found, more))
+    page = await make_full_page(call, event_detail, found, lambda one: (one.event.emitted_at, one.event.event_id))
+    return Reply(body=page)
 
 
 async def show_event(call: ApiCall) -> Reply:
     """Show an event and its effect on every job that listens to it."""
-    return Reply(body=presenters.event_detail(await call.services.events.get(call.path["id"], tenant=call.tenant)))
+    return Reply(body=event_detail(await call.services.events.get(call.path["id"], tenant=call.tenant)))
 
 
 ROUTES = (
@@ -79,7 +79,7 @@ ROUTES = (
         name="emit_event",
         permission=Permission.OPERATE,
         handle=emit,
-        answer=responses.EventDetail,
+        answer=EventDetail,
         success={201: "The event is stored."},
         body=RequestBody(schema=EMIT_SCHEMA, example=EVENT),
         headers=(IDEMPOTENCY_KEY,),
@@ -90,7 +90,7 @@ ROUTES = (
         path="/v1/events",
         name="list_events",
         handle=list_events,
-        answer=responses.Page[responses.EventDetail],
+        answer=Page[EventDetail],
         query=EventsQuery,
         example={"items": [EXTERNAL_EVENT], "next": None},
         **LIST_DEFAULTS,
@@ -99,7 +99,7 @@ ROUTES = (
         path="/v1/events/{id}",
         name="show_event",
         handle=show_event,
-        answer=responses.EventDetail,
+        answer=EventDetail,
         error_statuses=(404,),
         example=EXTERNAL_EVENT,
         **READ_DEFAULTS,

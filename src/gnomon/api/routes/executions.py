@@ -11,6 +11,7 @@ from gnomon.api.requests import (
     CursorName,
     CursorNumber,
     body_fields,
+    make_full_page,
     make_page,
     parse_instant,
     read_cursor,
@@ -32,14 +33,33 @@ from gnomon.api.route import (
     RequestBody,
 )
 from gnomon.api.routes.jobs import JOB_SCHEMA, tick_query, ticks_page
-from gnomon.core import responses
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import ExecutionStatus, RunSource, RunStatus, TickStatus
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.responses.executions import (
+    Ended,
+    Execution,
+    ExecutionDetail,
+    ItemDetail,
+    LogEntry,
+    RollbackStarted,
+    Started,
+)
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
-from gnomon.services.operations import presenters
 from gnomon.services.operations.executions import ListedRun
+from gnomon.services.operations.presenters.dead_letters import dead_letter_detail, dead_letter_summary, replay_response
+from gnomon.services.operations.presenters.executions import (
+    execution_detail,
+    item_detail,
+    launch_response,
+    listed_execution,
+    log_entry,
+    skipped_execution,
+    with_usage,
+)
 from gnomon.services.operations.tasks import TASK_FIELDS
 
 RESOLVE_SCHEMA = {
@@ -129,33 +149,33 @@ async def list_executions(call: ApiCall) -> Reply:
     return Reply(body=await make_page(call, await _shown_with_usage(call, found.items), found.items, found.after))
 
 
-async def _shown_with_usage(call: ApiCall, listed: Sequence[ListedRun]) -> Callable[[ListedRun], responses.Execution]:
+async def _shown_with_usage(call: ApiCall, listed: Sequence[ListedRun]) -> Callable[[ListedRun], Execution]:
     """Presents executions with the usage of their agents."""
     used = await call.services.agent_usage.of_runs([one.run for one in listed], tenant=call.tenant)
-    return partial(presenters.listed_execution, used=used)
+    return partial(listed_execution, used=used)
 
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
     """List skipped ticks as executions: each job's newest first."""
     if query.trigger not in (None, RunSource.CRON):
         # Only a schedule has ticks.
-        return Reply(body=await make_page(call, presenters.skipped_execution, (), None))
+        return Reply(body=await make_page(call, skipped_execution, (), None))
     filters = tick_query(since=query.since, until=query.until, limit=query.limit, status=TickStatus.SKIPPED)
-    return Reply(body=await ticks_page(call, presenters.skipped_execution, filters, job=query.job, tag=query.tag))
+    return Reply(body=await ticks_page(call, skipped_execution, filters, job=query.job, tag=query.tag))
 
 
 async def show(call: ApiCall) -> Reply:
     """Show an execution with its input, steps, attempts and outputs."""
     view = await call.services.executions.get(call.path["id"], tenant=call.tenant)
     used = await call.services.agent_usage.of_runs([view.run], tenant=call.tenant)
-    return Reply(body=presenters.with_usage(presenters.execution_detail(view), used))
+    return Reply(body=with_usage(execution_detail(view), used))
 
 
 async def cancel(call: ApiCall) -> Reply:
     """Cancel an execution: pending steps at once, running steps as soon as they stop."""
     became = await call.services.executions.cancel(call.path["id"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
-    return Reply(body=responses.Ended(execution_id=call.path["id"], became=became.value), status=202)
+    return Reply(body=Ended(execution_id=call.path["id"], became=became.value), status=202)
 
 
 async def roll_back(call: ApiCall) -> Reply:
@@ -166,7 +186,7 @@ async def roll_back(call: ApiCall) -> Reply:
         execution, reason=fields.text("reason"), actor=call.actor, tenant=call.tenant
     )
     call.services.changed()
-    return Reply(body=responses.RollbackStarted(execution_id=execution, rollback="running"), status=202)
+    return Reply(body=RollbackStarted(execution_id=execution, rollback="running"), status=202)
 
 
 async def logs(call: ApiCall) -> Reply:
@@ -179,7 +199,7 @@ async def logs(call: ApiCall) -> Reply:
         limit=query.limit,
         tenant=call.tenant,
     )
-    return Reply(body=await make_page(call, presenters.log_entry, found.lines, found.after))
+    return Reply(body=await make_page(call, log_entry, found.lines, found.after))
 
 
 async def list_items(call: ApiCall) -> Reply:
@@ -189,14 +209,14 @@ async def list_items(call: ApiCall) -> Reply:
     found = await call.services.executions.items(
         call.path["id"], call.path["step"], state=query.state, after=after, limit=query.limit, tenant=call.tenant
     )
-    return Reply(body=await make_page(call, presenters.item_detail, found.items, found.after))
+    return Reply(body=await make_page(call, item_detail, found.items, found.after))
 
 
 async def submit(call: ApiCall) -> Reply:
     """Run a function once, without a job."""
     done = await call.services.tasks.submit(call.body, actor=call.actor, key=call.key, tenant=call.tenant)
     call.services.changed()
-    return Reply(body=presenters.launch_response(done), status=202)
+    return Reply(body=launch_response(done), status=202)
 
 
 async def list_letters(call: ApiCall) -> Reply:
@@ -205,7 +225,7 @@ async def list_letters(call: ApiCall) -> Reply:
     if query.prefix is not None:
         refuse_other_filters(call)
         some = await call.services.dead_letters.by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
-        return Reply(body=await make_page(call, presenters.dead_letter_summary, some, None))
+        return Reply(body=await make_page(call, dead_letter_summary, some, None))
     found = await call.services.dead_letters.page(
         job=query.job,
         unresolved=not query.resolved,
@@ -213,21 +233,21 @@ async def list_letters(call: ApiCall) -> Reply:
         limit=query.limit,
         tenant=call.tenant,
     )
-    after = (found[-1].created_at, found[-1].dead_letter_id) if len(found) == query.limit else None
-    return Reply(body=await make_page(call, presenters.dead_letter_summary, found, after))
+    page = await make_full_page(call, dead_letter_summary, found, lambda one: (one.created_at, one.dead_letter_id))
+    return Reply(body=page)
 
 
 async def show_letter(call: ApiCall) -> Reply:
     """Show a dead letter and its attempts."""
     view = await call.services.dead_letters.get(call.path["id"], tenant=call.tenant)
-    return Reply(body=presenters.dead_letter_detail(view))
+    return Reply(body=dead_letter_detail(view))
 
 
 async def replay(call: ApiCall) -> Reply:
     """Run the failed task of a dead letter again as a new execution: once per idempotency key, and once without one."""
     done = await call.services.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
     call.services.changed()
-    return Reply(body=presenters.launch_response(done), status=202)
+    return Reply(body=launch_response(done), status=202)
 
 
 async def replay_all(call: ApiCall) -> Reply:
@@ -244,7 +264,7 @@ async def replay_all(call: ApiCall) -> Reply:
         tenant=call.tenant,
     )
     call.services.changed()
-    return Reply(body=await make_page(call, presenters.replay_response, done.items, done.after))
+    return Reply(body=await make_page(call, replay_response, done.items, done.after))
 
 
 async def resolve(call: ApiCall) -> Reply:
@@ -278,7 +298,7 @@ ROUTES = (
         name="list_executions",
         handle=list_executions,
         query=ExecutionsQuery,
-        answer=responses.Page[responses.Execution],
+        answer=Page[Execution],
         example={"items": [EXECUTION], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -286,7 +306,7 @@ ROUTES = (
         path="/v1/executions/{id}",
         name="show_execution",
         handle=show,
-        answer=responses.ExecutionDetail,
+        answer=ExecutionDetail,
         error_statuses=(404,),
         example={**EXECUTION, **_NO_MORE},
         **READ_DEFAULTS,
@@ -297,7 +317,7 @@ ROUTES = (
         name="cancel_execution",
         permission=Permission.OPERATE,
         handle=cancel,
-        answer=responses.Ended,
+        answer=Ended,
         success={202: "The execution is cancelled, or is stopping."},
         error_statuses=(404, 409),
         example={"execution_id": "run_1", "became": "cancelled"},
@@ -309,7 +329,7 @@ ROUTES = (
         permission=Permission.OPERATE,
         handle=roll_back,
         body=RequestBody(schema=_ROLLBACK, example={"reason": "booked for the wrong customer"}),
-        answer=responses.RollbackStarted,
+        answer=RollbackStarted,
         success={202: "The execution is under way again until its steps are undone."},
         error_statuses=(404, 409),
         example={"execution_id": "run_1", "rollback": "running"},
@@ -320,7 +340,7 @@ ROUTES = (
         handle=logs,
         error_statuses=(404,),
         query=LogsQuery,
-        answer=responses.Page[responses.LogEntry],
+        answer=Page[LogEntry],
         example={"items": [LINE], "next": None},
         **READ_DEFAULTS,
     ),
@@ -330,7 +350,7 @@ ROUTES = (
         handle=list_items,
         error_statuses=(404,),
         query=ItemsQuery,
-        answer=responses.Page[responses.ItemDetail],
+        answer=Page[ItemDetail],
         example={"items": [ITEM], "next": None},
         **READ_DEFAULTS,
     ),
@@ -340,7 +360,7 @@ ROUTES = (
         name="submit_task",
         permission=Permission.ADMINISTER,
         handle=submit,
-        answer=responses.Started,
+        answer=Started,
         success={202: "The execution has started."},
         body=RequestBody(schema=_task_schema(), example=TASK),
         headers=(IDEMPOTENCY_KEY,),
@@ -352,7 +372,7 @@ ROUTES = (
         name="list_dead_letters",
         handle=list_letters,
         query=DeadLettersQuery,
-        answer=responses.Page[responses.DeadLetterSummary],
+        answer=Page[DeadLetterSummary],
         example={"items": [DEAD_LETTER], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -361,7 +381,7 @@ ROUTES = (
         name="show_dead_letter",
         handle=show_letter,
         error_statuses=(404,),
-        answer=responses.DeadLetterDetail,
+        answer=DeadLetterDetail,
         example={**DEAD_LETTER, "attempt_history": [], "kept": True},
         **READ_DEFAULTS,
     ),
@@ -371,7 +391,7 @@ ROUTES = (
         name="replay_dead_letters",
         permission=Permission.OPERATE,
         handle=replay_all,
-        answer=responses.Page[responses.Replay],
+        answer=Page[Replay],
         success={200: "The result of each replay."},
         query=ReplayQuery,
         example={"items": [_REPLAYED], "next": None},
@@ -382,7 +402,7 @@ ROUTES = (
         name="replay_dead_letter",
         permission=Permission.OPERATE,
         handle=replay,
-        answer=responses.Started,
+        answer=Started,
         success={202: "The new execution has started."},
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(404, 409),
@@ -394,7 +414,7 @@ ROUTES = (
         name="resolve_dead_letter",
         permission=Permission.OPERATE,
         handle=resolve,
-        answer=responses.DeadLetterDetail,
+        answer=DeadLetterDetail,
         success={200: "The dead letter is resolved."},
         body=RequestBody(schema=RESOLVE_SCHEMA, example={"resolved": True}),
         error_statuses=(404,),

@@ -24,17 +24,36 @@ from gnomon.api.route import (
     Reply,
     RequestBody,
 )
-from gnomon.core import responses
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.json_schema import deadline_fields, job_schema
 from gnomon.core.jobs.origins import with_origin
 from gnomon.core.jobs.steps import DEADLINE_FIELDS, read_deadline
 from gnomon.core.model import MINUTE_MS, Schedule, Tick, TickKind, TickStatus
-from gnomon.core.responses import Page
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import Started
+from gnomon.core.responses.jobs import (
+    JobAgentUsage,
+    JobApplied,
+    JobApprovalState,
+    JobDetail,
+    JobSummary,
+    LedgerTick,
+    PlannedFire,
+)
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
-from gnomon.services.operations import presenters
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan
 from gnomon.services.operations.jobs import LAST_NAME, ApplyResult, JobView, PlanGuard, TickQuery
+from gnomon.services.operations.presenters.executions import launch_response
+from gnomon.services.operations.presenters.jobs import (
+    approval_state,
+    job_agent_usage,
+    job_applied,
+    job_detail,
+    job_etag,
+    job_summary,
+    ledger_tick,
+    planned_fire,
+)
 
 #: The days whose usage of agents a job shows.
 _AGENT_DAYS = 30
@@ -111,7 +130,7 @@ class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def etag(schedule: Schedule) -> str:
     """The ETag header of the current revision of a job."""
-    return f'"{presenters.job_etag(schedule)}"'
+    return f'"{job_etag(schedule)}"'
 
 
 async def register(call: ApiCall) -> Reply:
@@ -123,7 +142,7 @@ async def register(call: ApiCall) -> Reply:
 
     done, tag = await _applied(call, call.body, only_if)
     return Reply(
-        body=presenters.job_applied(done),
+        body=job_applied(done),
         status=201 if done.change is JobChange.CREATED else 200,
         headers={"ETag": tag},
     )
@@ -141,7 +160,7 @@ async def update(call: ApiCall) -> Reply:
         _refuse_stale(call, plan.standing)
 
     done, tag = await _applied(call, {**call.body, "name": name}, only_if)
-    return Reply(body=presenters.job_applied(done), headers={"ETag": tag})
+    return Reply(body=job_applied(done), headers={"ETag": tag})
 
 
 def _refuse_stale(call: ApiCall, standing: Schedule) -> None:
@@ -177,7 +196,7 @@ async def list_jobs(call: ApiCall) -> Reply:
     query: JobsQuery = call.query
     after = await read_cursor(call, CursorName) or ""
     found = await call.services.search.jobs(tag=query.tag, after=after, limit=query.limit, tenant=call.tenant)
-    return Reply(body=await make_page(call, presenters.job_summary, found.items, found.after))
+    return Reply(body=await make_page(call, job_summary, found.items, found.after))
 
 
 async def show(call: ApiCall) -> Reply:
@@ -188,16 +207,16 @@ async def show(call: ApiCall) -> Reply:
 
 async def _shown(call: ApiCall, query: JobQuery) -> Reply:
     view = await call.services.jobs.get(call.path["name"], tenant=call.tenant, coming=query.coming, last=query.last)
-    body = presenters.job_detail(view, await _agent_usage(call, view))
+    body = job_detail(view, await _agent_usage(call, view))
     return Reply(body=body, headers={"ETag": etag(view.schedule)})
 
 
-async def _agent_usage(call: ApiCall, view: JobView) -> responses.JobAgentUsage | None:
+async def _agent_usage(call: ApiCall, view: JobView) -> JobAgentUsage | None:
     """The usage of the agents of the job; None if it has none."""
     if view.workflow is None or not view.workflow.has_agents:
         return None
     found = await call.services.agent_usage.of_job(view.schedule.schedule_id, _AGENT_DAYS, tenant=call.tenant)
-    return presenters.job_agent_usage(found, _AGENT_DAYS)
+    return job_agent_usage(found, _AGENT_DAYS)
 
 
 async def delete(call: ApiCall) -> Reply:
@@ -223,7 +242,7 @@ async def trigger(call: ApiCall) -> Reply:
         deadline_ms=read_deadline(fields),
     )
     call.services.changed()
-    return Reply(body=presenters.launch_response(done), status=202)
+    return Reply(body=launch_response(done), status=202)
 
 
 async def pause(call: ApiCall) -> Reply:
@@ -243,7 +262,7 @@ async def approve(call: ApiCall) -> Reply:
         digest = fields.text("digest") if "digest" in fields else None
         reason = fields.text("reason", "")
         await policy.approve(name, actor=call.actor, reason=reason, digest=digest, tenant=call.tenant)
-    return Reply(body=presenters.approval_state(await policy.approval(name, tenant=call.tenant)))
+    return Reply(body=approval_state(await policy.approval(name, tenant=call.tenant)))
 
 
 async def coming(call: ApiCall) -> Reply:
@@ -259,14 +278,14 @@ async def coming(call: ApiCall) -> Reply:
     )
     shown = fires[: query.limit]
     more = (*shown[-1].position, until) if len(fires) > len(shown) else None
-    return Reply(body=await make_page(call, presenters.planned_fire, shown, more))
+    return Reply(body=await make_page(call, planned_fire, shown, more))
 
 
 async def list_ticks(call: ApiCall) -> Reply:
     """List ticks, newest first: planned times and the decision on each, of one job, or job by job."""
     query: TicksQuery = call.query
     filters = tick_query(since=query.since, until=query.until, limit=query.limit, kind=query.kind, status=query.status)
-    return Reply(body=await ticks_page(call, presenters.ledger_tick, filters, job=query.job))
+    return Reply(body=await ticks_page(call, ledger_tick, filters, job=query.job))
 
 
 def tick_query(
@@ -319,7 +338,7 @@ ROUTES = (
         name="register_job",
         permission=Permission.ADMINISTER,
         handle=register,
-        answer=responses.JobApplied,
+        answer=JobApplied,
         success={201: "The job is registered.", 200: "The job was registered before with the same definition."},
         body=_job_body(named=True),
         error_statuses=(409,),
@@ -330,7 +349,7 @@ ROUTES = (
         path="/v1/jobs",
         name="list_jobs",
         handle=list_jobs,
-        answer=responses.Page[responses.JobSummary],
+        answer=Page[JobSummary],
         query=JobsQuery,
         example={"items": [JOB_LINE], "next": None},
         **LIST_DEFAULTS,
@@ -339,7 +358,7 @@ ROUTES = (
         path="/v1/jobs/{name}",
         name="show_job",
         handle=show,
-        answer=responses.JobDetail,
+        answer=JobDetail,
         error_statuses=(404,),
         query=JobQuery,
         example=JOB,
@@ -352,7 +371,7 @@ ROUTES = (
         name="update_job",
         permission=Permission.ADMINISTER,
         handle=update,
-        answer=responses.JobApplied,
+        answer=JobApplied,
         success={200: "The job is updated."},
         body=_job_body(named=False),
         headers=(_IF_MATCH,),
@@ -377,7 +396,7 @@ ROUTES = (
         name="trigger_job",
         permission=Permission.OPERATE,
         handle=trigger,
-        answer=responses.Started,
+        answer=Started,
         success={202: "The execution has started, or is queued behind another."},
         body=RequestBody(schema=TRIGGER_SCHEMA, example={"input": {"day": "yesterday"}}, required=False),
         headers=(IDEMPOTENCY_KEY,),
@@ -390,7 +409,7 @@ ROUTES = (
         name="pause_job",
         permission=Permission.ADMINISTER,
         handle=pause,
-        answer=responses.JobDetail,
+        answer=JobDetail,
         success={200: "The job is paused."},
         error_statuses=(404, 409),
         example=JOB,
@@ -402,7 +421,7 @@ ROUTES = (
         name="approve_job",
         permission=Permission.ADMINISTER,
         handle=approve,
-        answer=responses.JobApprovalState,
+        answer=JobApprovalState,
         success={200: "The commands are approved, or no longer."},
         body=RequestBody(schema=APPROVE_SCHEMA, example={"reason": "it only pushes the report"}, required=False),
         error_statuses=(404, 409, 412),
@@ -412,7 +431,7 @@ ROUTES = (
         path="/v1/schedule",
         name="list_planned_fires",
         handle=coming,
-        answer=responses.Page[responses.PlannedFire],
+        answer=Page[PlannedFire],
         query=PlannedFiresQuery,
         example={"items": [FIRE], "next": None},
         **LIST_DEFAULTS,
@@ -421,7 +440,7 @@ ROUTES = (
         path="/v1/ticks",
         name="list_ticks",
         handle=list_ticks,
-        answer=responses.Page[responses.LedgerTick],
+        answer=Page[LedgerTick],
         query=TicksQuery,
         error_statuses=(404,),
         example={"items": [TICK], "next": None},

@@ -7,30 +7,30 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, read_cursor
-from gnomon.api.route import ApiCall, ApiRoute, Cursor, Limit, Permission, Reply, RequestBody
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_full_page, read_cursor
+from gnomon.api.route import ApiCall, ApiRoute, PageQuery, Permission, Reply, RequestBody
 from gnomon.core.jobs.fields import FieldReader, printable
 from gnomon.core.policy.version import LARGEST_POLICY, PolicyVersion
-from gnomon.core.responses import (
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.policy import (
     JobPolicy,
-    Page,
     PolicyApplied,
     PolicyDetail,
     PolicyDifference,
-    PolicyReplayed,
     PolicyVersionDetail,
     TaskDecisions,
 )
+from gnomon.core.responses.policy_replay import PolicyReplayed
 from gnomon.errors import Forbidden, NotFound
-from gnomon.services.operations.presenters import (
+from gnomon.services.operations.presenters.policy import (
     job_policy,
     policy_applied,
     policy_detail,
     policy_difference,
-    policy_replayed,
     policy_version_detail,
     task_decisions,
 )
+from gnomon.services.operations.presenters.policy_replay import policy_replayed
 
 _BODY: dict[str, Any] = {
     "type": "string",
@@ -95,20 +95,6 @@ class PolicyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ) = None
 
 
-class PolicyVersionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the list of versions."""
-
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
-class DecisionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the decisions about an execution."""
-
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
 async def show(call: ApiCall) -> Reply:
     """Show the policy in force, or another version, with its file."""
     refuse_tenants(call)
@@ -123,16 +109,15 @@ async def show(call: ApiCall) -> Reply:
 async def list_versions(call: ApiCall) -> Reply:
     """List the versions of the policy, newest first."""
     refuse_tenants(call)
-    query: PolicyVersionsQuery = call.query
+    query: PageQuery = call.query
     policy = call.services.policy
     newest = await policy.in_force()
     found = await policy.page(before=await read_cursor(call, CursorNumber), limit=query.limit)
-    more = found[-1].version if len(found) == query.limit else None
 
     def shown(one: PolicyVersion) -> PolicyVersionDetail:
         return policy_version_detail(one, newest=0 if newest is None else newest.version)
 
-    return Reply(body=await make_page(call, shown, found, more))
+    return Reply(body=await make_full_page(call, shown, found, lambda one: one.version))
 
 
 async def apply(call: ApiCall) -> Reply:
@@ -184,13 +169,12 @@ async def explain(call: ApiCall) -> Reply:
 
 async def decisions(call: ApiCall) -> Reply:
     """List the decisions of the policy about the tasks of an execution, task by task."""
-    query: DecisionsQuery = call.query
+    query: PageQuery = call.query
     after = await read_cursor(call, CursorName)
     found = await call.services.policy.decisions(
         call.path["id"], after=after or "", limit=query.limit, tenant=call.tenant
     )
-    more = found[-1].task_id if len(found) == query.limit else None
-    return Reply(body=await make_page(call, task_decisions, found, more))
+    return Reply(body=await make_full_page(call, task_decisions, found, lambda one: one.task_id))
 
 
 def read_policy_body(fields: FieldReader) -> str:
@@ -287,7 +271,7 @@ ROUTES = (
         permission=Permission.READ,
         handle=list_versions,
         answer=Page[PolicyVersionDetail],
-        query=PolicyVersionsQuery,
+        query=PageQuery,
         success={200: "A page of versions."},
         example={"items": [VERSION_EXAMPLE], "next": None},
     ),
@@ -339,7 +323,7 @@ ROUTES = (
         permission=Permission.READ,
         handle=decisions,
         answer=Page[TaskDecisions],
-        query=DecisionsQuery,
+        query=PageQuery,
         success={200: "A page of tasks with the decisions about them."},
         error_statuses=(404,),
         example={"items": [_DECIDED], "next": None},

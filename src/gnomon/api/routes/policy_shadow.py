@@ -17,8 +17,10 @@ from gnomon.api.routes.policy import (
     read_policy_body,
     refuse_tenants,
 )
-from gnomon.core.responses import PolicyApplied, PolicyShadowDetail, PolicyShadowReport
-from gnomon.services.operations.presenters import policy_applied, policy_shadow_detail, policy_shadow_report
+from gnomon.core.responses.policy import PolicyApplied
+from gnomon.core.responses.policy_shadow import PolicyShadowDetail, PolicyShadowReport
+from gnomon.services.operations.presenters.policy import policy_applied
+from gnomon.services.operations.presenters.policy_shadow import policy_shadow_detail, policy_shadow_report
 
 PROMOTE_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -5,28 +5,25 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from gnomon.api.examples import SCHEDULE, SCHEDULE_REQUEST, WORKFLOW, WORKFLOW_LINE
-from gnomon.api.requests import CursorName, body_fields, make_page, read_cursor
+from gnomon.api.requests import CursorName, body_fields, make_full_page, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
     LIST_DEFAULTS,
     ApiCall,
     ApiRoute,
-    Cursor,
-    Limit,
+    PageQuery,
     Permission,
     Reply,
     RequestBody,
 )
-from gnomon.core import responses
 from gnomon.core.model import Catchup, Overlap
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.executions import Launched
+from gnomon.core.responses.schedules import ScheduleDetail, ScheduleRegistered, WorkflowDeployed, WorkflowSummary
 from gnomon.errors import FieldError
-from gnomon.services.operations.presenters import (
-    optional_instant,
-    schedule_detail,
-    workflow_definition,
-    workflow_deployed,
-    workflow_summary,
-)
+from gnomon.services.operations.presenters.common import optional_instant
+from gnomon.services.operations.presenters.jobs import workflow_definition
+from gnomon.services.operations.presenters.schedules import schedule_detail, workflow_deployed, workflow_summary
 
 _TEXT = {"type": "string", "maxLength": 1000}
 _NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,127}$"}
@@ -95,13 +92,6 @@ class ScheduleQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     last: Annotated[int, Meta(ge=0, le=1000, description="Number of most recent ticks.")] = 10
 
 
-class WorkflowsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the list of workflows."""
-
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
 class WorkflowVersionQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The query of a workflow."""
 
@@ -116,7 +106,7 @@ async def upsert(call: ApiCall) -> Reply:
     done = await schedules.upsert(call.body, actor=call.actor, tenant=call.tenant, origin=origin)
     call.services.changed()
     coming = optional_instant(done.next_run_at)
-    return Reply(body=responses.ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
+    return Reply(body=ScheduleRegistered(schedule_id=done.schedule_id, next_run_at=coming))
 
 
 async def pause(call: ApiCall) -> Reply:
@@ -161,7 +151,7 @@ async def start(call: ApiCall) -> Reply:
         tenant=call.tenant,
     )
     call.services.changed()
-    return Reply(body=responses.Launched(started=started))
+    return Reply(body=Launched(started=started))
 
 
 async def deploy(call: ApiCall) -> Reply:
@@ -175,12 +165,11 @@ async def deploy(call: ApiCall) -> Reply:
 
 async def list_workflows(call: ApiCall) -> Reply:
     """List the newest version of every workflow, by name."""
-    query: WorkflowsQuery = call.query
+    query: PageQuery = call.query
     found = await call.services.workflows.page(
         after=await read_cursor(call, CursorName) or "", limit=query.limit, tenant=call.tenant
     )
-    after = found[-1].workflow_id if len(found) == query.limit else None
-    return Reply(body=await make_page(call, workflow_summary, found, after))
+    return Reply(body=await make_full_page(call, workflow_summary, found, lambda one: one.workflow_id))
 
 
 async def show_workflow(call: ApiCall) -> Reply:
@@ -199,7 +188,7 @@ ROUTES = (
         name="upsert_schedule",
         permission=Permission.ADMINISTER,
         handle=upsert,
-        answer=responses.ScheduleRegistered,
+        answer=ScheduleRegistered,
         success={200: "The schedule is created or updated."},
         error_statuses=(409,),
         body=RequestBody(schema=UPSERT_SCHEMA, example=SCHEDULE_REQUEST),
@@ -211,7 +200,7 @@ ROUTES = (
         name="pause_schedule",
         permission=Permission.ADMINISTER,
         handle=pause,
-        answer=responses.ScheduleDetail,
+        answer=ScheduleDetail,
         success={200: "The schedule is paused or resumed."},
         error_statuses=(404, 409),
         body=RequestBody(schema=PAUSE_SCHEMA, example={"schedule_id": "nightly", "paused": True}),
@@ -233,7 +222,7 @@ ROUTES = (
         name="show_schedule",
         permission=Permission.READ,
         handle=show,
-        answer=responses.ScheduleDetail,
+        answer=ScheduleDetail,
         success={200: "The schedule."},
         query=ScheduleQuery,
         error_statuses=(404,),
@@ -245,7 +234,7 @@ ROUTES = (
         name="start_run",
         permission=Permission.OPERATE,
         handle=start,
-        answer=responses.Launched,
+        answer=Launched,
         success={200: "Whether the run has started."},
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(409,),
@@ -258,7 +247,7 @@ ROUTES = (
         name="deploy_workflow",
         permission=Permission.ADMINISTER,
         handle=deploy,
-        answer=responses.WorkflowDeployed,
+        answer=WorkflowDeployed,
         success={201: "A new version is stored.", 200: "The newest version is the same: nothing has changed."},
         body=RequestBody(schema=WORKFLOW_SCHEMA, example=WORKFLOW),
         error_statuses=(404, 409),
@@ -268,8 +257,8 @@ ROUTES = (
         path="/v1/workflows",
         name="list_workflows",
         handle=list_workflows,
-        query=WorkflowsQuery,
-        answer=responses.Page[responses.WorkflowSummary],
+        query=PageQuery,
+        answer=Page[WorkflowSummary],
         example={"items": [WORKFLOW_LINE], "next": None},
         **LIST_DEFAULTS,
     ),

@@ -14,13 +14,12 @@ from gnomon.api.route import (
     Permission,
     Reply,
 )
-from gnomon.core import responses
 from gnomon.core.health import NodeHealth
-from gnomon.core.responses import HealthReport
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.system import HealthReport, SecurityStatus, WorkerDetail
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.ports.tasks import WorkerInfo, as_seen_by_tenant
-from gnomon.services.operations import presenters
-from gnomon.services.operations.presenters import health_report
+from gnomon.services.operations.presenters.system import health_report, security_status, worker_detail
 
 #: A stream without changes sends a comment after this time, so that the client knows that the server is alive.
 _KEEPALIVE_SECONDS = 15.0
@@ -33,14 +32,14 @@ async def list_workers(call: ApiCall) -> Reply:
     if not call.caller.is_operator:
         in_hand = await workers.in_hand_of(call.tenant)
         found = [as_seen_by_tenant(worker, in_hand.get(worker.worker, 0)) for worker in found]
-    return Reply(body=responses.Page(items=[presenters.worker_detail(worker) for worker in found]))
+    return Reply(body=Page(items=[worker_detail(worker) for worker in found]))
 
 
 async def security(call: ApiCall) -> Reply:
     """Show whether changes are refused, and how many guarded commands may still start within the hour."""
     policy = call.services.command_policy
     budget = await policy.budget(tenant=call.tenant)
-    return Reply(body=presenters.security_status(budget, read_only=policy.read_only))
+    return Reply(body=security_status(budget, read_only=policy.read_only))
 
 
 async def stream(call: ApiCall) -> Reply:
@@ -163,7 +162,7 @@ ROUTES = (
         path="/v1/workers",
         name="list_workers",
         handle=list_workers,
-        answer=responses.Page[responses.WorkerDetail],
+        answer=Page[WorkerDetail],
         example={"items": [WORKER], "next": None},
         **LIST_DEFAULTS,
     ),
@@ -171,7 +170,7 @@ ROUTES = (
         path="/v1/security",
         name="show_security",
         handle=security,
-        answer=responses.SecurityStatus,
+        answer=SecurityStatus,
         example=SECURITY,
         **READ_DEFAULTS,
     ),

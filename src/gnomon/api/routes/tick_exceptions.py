@@ -8,8 +8,8 @@ from gnomon.api.route import ApiCall, ApiRoute, Permission, Reply, RequestBody
 from gnomon.api.routes.jobs import etag
 from gnomon.core.jobs.fields import FieldReader
 from gnomon.core.ledger.edits import ResumeChoice, ResumePolicy
-from gnomon.core.responses import JobDetail, JobResumed
-from gnomon.services.operations.presenters import job_detail, job_resumed
+from gnomon.core.responses.jobs import JobDetail, JobResumed
+from gnomon.services.operations.presenters.jobs import job_detail, job_resumed
 
 _INSTANT_SCHEMA = {"type": ["string", "integer"], "description": "An ISO 8601 instant, or milliseconds since 1970."}
 RESUME_SCHEMA: dict[str, Any] = {

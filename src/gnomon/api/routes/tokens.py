@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from msgspec import Struct
-
-from gnomon.api.requests import CursorName, body_fields, make_page, read_cursor
-from gnomon.api.route import ApiCall, ApiRoute, Cursor, Limit, Permission, Reply, RequestBody
-from gnomon.core.responses import Page, TokenDetail, TokensRevoked
+from gnomon.api.requests import CursorName, body_fields, make_full_page, read_cursor
+from gnomon.api.route import ApiCall, ApiRoute, PageQuery, Permission, Reply, RequestBody
+from gnomon.core.responses.base import Page
+from gnomon.core.responses.tokens import TokenDetail, TokensRevoked
 from gnomon.errors import FieldError
-from gnomon.services.operations.presenters import token_detail
+from gnomon.services.operations.presenters.tokens import token_detail
 
 REVOKE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -36,21 +35,13 @@ _EXAMPLE = {
 }
 
 
-class TokensQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the list of tokens."""
-
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
 async def list_tokens(call: ApiCall) -> Reply:
     """List the tokens that were issued or revoked here and have not expired, newest first."""
-    query: TokensQuery = call.query
+    query: PageQuery = call.query
     found = await call.services.issued_tokens.page(
         before=await read_cursor(call, CursorName), limit=query.limit, tenant=call.tenant
     )
-    more = found[-1].token_id if len(found) == query.limit else None
-    return Reply(body=await make_page(call, token_detail, found, more))
+    return Reply(body=await make_full_page(call, token_detail, found, lambda one: one.token_id))
 
 
 async def revoke(call: ApiCall) -> Reply:
@@ -73,7 +64,7 @@ ROUTES = (
         name="list_tokens",
         permission=Permission.ADMINISTER,
         handle=list_tokens,
-        query=TokensQuery,
+        query=PageQuery,
         answer=Page[TokenDetail],
         success={200: "A page of tokens."},
         example={"items": [_EXAMPLE], "next": None},

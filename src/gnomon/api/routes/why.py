@@ -9,9 +9,10 @@ from gnomon.api.route import READ_DEFAULTS, ApiCall, ApiRoute, Name, Reply
 from gnomon.core.cron import Cron
 from gnomon.core.explain.schedules import next_fires, parsed_schedule
 from gnomon.core.instants import in_zone, instant_of
-from gnomon.core.responses import ScheduleExplained, WhyAnswer
+from gnomon.core.responses.schedules import ScheduleExplained
+from gnomon.core.responses.why import WhyAnswer
 from gnomon.errors import FieldError
-from gnomon.services.operations.presenters import why_response
+from gnomon.services.operations.presenters.why import why_response
 
 _USUAL = 3
 _ABOUT = "A time, such as 2026-03-02T09:00Z, or 09:00 in the time zone of the schedule."

@@ -6,7 +6,7 @@ from gnomon.app.gateway import Gateway
 from gnomon.cli.output import Format, format_instant, print_data, print_table
 from gnomon.cli.target import Target, echo, with_gateway
 from gnomon.client import requests
-from gnomon.core.responses import SessionCleared, SessionListed, SessionTurnShown
+from gnomon.core.responses.agents import SessionCleared, SessionListed, SessionTurnShown
 
 _ZONE = "UTC"
 

@@ -5,7 +5,7 @@ from gnomon.cli.output import Format, print_data, print_table
 from gnomon.cli.target import Target, echo, with_gateway
 from gnomon.client import requests
 from gnomon.core.agents.rules import MICROS, money
-from gnomon.core.responses import AgentUsageReport
+from gnomon.core.responses.agents import AgentUsageReport
 
 
 def usage(days: int, target: Target, form: Format) -> None:

@@ -5,7 +5,7 @@ from gnomon.cli.ids import announcement_of
 from gnomon.cli.output import Format, first_line, format_fields, format_instant, print_data, print_list
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
-from gnomon.core.responses import AnnouncementSummary
+from gnomon.core.responses.announcements import AnnouncementSummary
 
 
 def list_announcements(job: str | None, state: str | None, limit: int, target: Target, form: Format) -> None:

@@ -9,7 +9,7 @@ from gnomon.cli.output import Format, first_line, format_fields, format_instant,
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
-from gnomon.core.responses import ApprovalDetail, ApprovalSummary, ApprovalVote
+from gnomon.core.responses.approvals import ApprovalDetail, ApprovalSummary, ApprovalVote
 from gnomon.errors import ApprovalChanged, UsageError
 
 _EVERY_STATUS = "all"

@@ -12,7 +12,7 @@ from gnomon.cli.inputs import parse_bounds
 from gnomon.cli.output import Format, first_line, format_instant, format_iso, print_data, print_list, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, with_operations
 from gnomon.client import requests
-from gnomon.core.responses import AuditRecord
+from gnomon.core.responses.audit import AuditRecord
 from gnomon.errors import FileError
 from gnomon.services.operations.audit import AuditService, ChainVerification
 

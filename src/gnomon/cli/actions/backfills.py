@@ -13,7 +13,7 @@ from gnomon.cli.output import Format, format_instant, print_data, print_list
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
 from gnomon.core.explain.phrases import pluralized
-from gnomon.core.responses import BackfillDetail, BackfillPreview
+from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
 from gnomon.errors import NotFound
 
 #: The interval between two polls of the progress.

@@ -4,7 +4,7 @@ from gnomon.app.gateway import Gateway
 from gnomon.cli.output import Format, format_instant, print_data, print_list, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
-from gnomon.core.responses import BreakerDefinition, BreakerDetail
+from gnomon.core.responses.breakers import BreakerDefinition, BreakerDetail
 
 
 def list_all_breakers(limit: int, target: Target, form: Format) -> None:

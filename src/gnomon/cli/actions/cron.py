@@ -41,7 +41,8 @@ from gnomon.core.jobs.cron_jobs import (
 )
 from gnomon.core.jobs.origins import OriginKind, origin_text
 from gnomon.core.model import RunStatus
-from gnomon.core.responses import Execution, ExecutionDetail, JobApplied, JobDetail, JobResumed, JobSummary
+from gnomon.core.responses.executions import Execution, ExecutionDetail
+from gnomon.core.responses.jobs import JobApplied, JobDetail, JobResumed, JobSummary
 from gnomon.errors import FieldError, NameTaken, NotFound, UsageError
 from gnomon.services.operations.job_changes import JobChange
 

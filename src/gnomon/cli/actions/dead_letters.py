@@ -17,7 +17,7 @@ from gnomon.cli.output import (
 )
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
-from gnomon.core.responses import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
 from gnomon.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from gnomon.cli.inputs import json_option
 from gnomon.cli.output import Format, first_line, format_fields, format_instant, print_data, print_list, print_table
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
-from gnomon.core.responses import EventDetail, EventEntry
+from gnomon.core.responses.events import EventDetail, EventEntry
 from gnomon.core.runs.external_events import EventEffectKind
 
 

@@ -27,7 +27,7 @@ from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, z
 from gnomon.client import requests
 from gnomon.client.transport import poll_until_done
 from gnomon.core.model import ENGINE, RunSource
-from gnomon.core.responses import (
+from gnomon.core.responses.executions import (
     AttemptDetail,
     Ended,
     Execution,
@@ -37,9 +37,9 @@ from gnomon.core.responses import (
     RollbackStarted,
     Started,
     StepDetail,
-    WhyAttempt,
     WorkDetail,
 )
+from gnomon.core.responses.why import WhyAttempt
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
 from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackCause
 from gnomon.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.cli.output import first_line, format_duration, format_instant, print_table, supports_unicode
 from gnomon.core.durations import duration_ms
-from gnomon.core.responses import StepDetail, WorkDetail
+from gnomon.core.responses.executions import StepDetail, WorkDetail
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import When
 

@@ -40,12 +40,12 @@ from gnomon.core.jobs.json_schema import job_file_schema
 from gnomon.core.jobs.origins import origin_text
 from gnomon.core.ledger.edits import ResumePolicy
 from gnomon.core.model import RunStatus
-from gnomon.core.responses import Execution, ExecutionDetail, JobDetail, JobResumed, JobSummary, LedgerTick, TickMoved
+from gnomon.core.responses.executions import Execution, ExecutionDetail
+from gnomon.core.responses.jobs import JobDetail, JobResumed, JobSummary, LedgerTick, TickMoved
 from gnomon.core.runs.http_calls import usual_method
 from gnomon.errors import FieldError, FileError, GnomonError, JobsFileError, UsageError
 from gnomon.services.maintenance.file_sync import reject_duplicate_jobs
 from gnomon.services.operations.job_changes import JobChange, Prune
-from gnomon.services.operations.presenters import timezone_of
 
 _CHOICES = "skip, latest, all, since INSTANT or spread SPAN"
 
@@ -126,7 +126,7 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     if form is not Format.TABLE:
         print_data(done, form)
         return
-    zones = {job.name: timezone_of(job.spec) for job in jobs}
+    zones = {job.name: job.spec.timezone for job in jobs}
     rows = [
         [
             one.job,

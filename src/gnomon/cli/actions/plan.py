@@ -15,7 +15,8 @@ from gnomon.client import requests
 from gnomon.client.transport import ApiRequest
 from gnomon.core.explain.phrases import pluralized
 from gnomon.core.ledger.forecast import FireChangeKind
-from gnomon.core.responses import JobPlan, JobsPlanned, PlannedChange, PlannedField, StepRuling
+from gnomon.core.responses.plans import JobPlan, JobsPlanned, PlannedChange, PlannedField
+from gnomon.core.responses.policy import StepRuling
 from gnomon.errors import FieldError, NoDatabase
 from gnomon.services.operations.job_changes import PLANNED_CHANGES, JobChange, Prune
 

@@ -13,7 +13,7 @@ from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gate
 from gnomon.client import requests
 from gnomon.core.policy.cases import CaseResult
 from gnomon.core.policy.ruling import BY_COMMANDS
-from gnomon.core.responses import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, StepRuling, TaskDecisions
+from gnomon.core.responses.policy import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, StepRuling, TaskDecisions
 
 _DIGEST_SHOWN = 12
 

@@ -11,7 +11,7 @@ from gnomon.cli.target import Target, echo, with_gateway
 from gnomon.client import requests
 from gnomon.client.replays import ReplayTotal
 from gnomon.core.policy.ruling import PolicyDecision
-from gnomon.core.responses import PolicyReplayed, ReplayChange, ReplayDecision, ReplayUnknown
+from gnomon.core.responses.policy_replay import PolicyReplayed, ReplayChange, ReplayDecision, ReplayUnknown
 from gnomon.errors import FieldError
 
 #: The exit code if the replay has something that `--fail-on` names.

@@ -6,7 +6,7 @@ from gnomon.app.policy import read_policy_text
 from gnomon.cli.output import Format, format_instant, print_data, print_table
 from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests
-from gnomon.core.responses import PolicyShadowDetail, ShadowChange
+from gnomon.core.responses.policy_shadow import PolicyShadowDetail, ShadowChange
 
 
 def start(file: Path, target: Target, form: Format) -> None:

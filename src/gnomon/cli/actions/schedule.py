@@ -17,7 +17,7 @@ from gnomon.core.explain.phrases import pluralized
 from gnomon.core.instants import in_zone, instant_of, ms_of
 from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.responses import PlannedFire
+from gnomon.core.responses.jobs import PlannedFire
 
 
 @dataclass(frozen=True, slots=True)

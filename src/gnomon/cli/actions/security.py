@@ -25,7 +25,7 @@ from gnomon.core.commands.policy import (
 from gnomon.core.commands.programs import Risk, programs_of_risk
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.jobs.steps import ENV_NAME
-from gnomon.core.responses import SecurityStatus
+from gnomon.core.responses.system import SecurityStatus
 from gnomon.errors import FieldError, NoDatabase
 
 #: The origins that a policy distinguishes. Agents have none of their own in `OriginKind`: their jobs are not stored.

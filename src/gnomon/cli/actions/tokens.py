@@ -24,7 +24,7 @@ from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gate
 from gnomon.client import requests
 from gnomon.core.durations import duration_ms
 from gnomon.core.model import SECOND_MS
-from gnomon.core.responses import TokenDetail
+from gnomon.core.responses.tokens import TokenDetail
 from gnomon.core.tokens import EVERY_TENANT, RevokedTokens
 from gnomon.errors import FieldError, NoDatabase, Unavailable, UsageError
 from gnomon.ports.auth import Role

@@ -9,7 +9,7 @@ from gnomon.client import requests
 from gnomon.core.explain.evidence import ExplanationKind
 from gnomon.core.explain.phrases import instant_phrase
 from gnomon.core.instants import ms_of
-from gnomon.core.responses import WhyAnswer, WhyAttempt, WhyMoment
+from gnomon.core.responses.why import WhyAnswer, WhyAttempt, WhyMoment
 from gnomon.errors import UsageError
 
 _WIDTH = 100

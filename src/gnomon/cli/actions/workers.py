@@ -4,7 +4,7 @@ from gnomon.cli.actions.executions import NO_WORKER
 from gnomon.cli.output import Format, format_instant, print_list
 from gnomon.cli.target import Target, send
 from gnomon.client import requests
-from gnomon.core.responses import WorkerDetail
+from gnomon.core.responses.system import WorkerDetail
 
 _COLUMNS = ("worker", "pool", "tasks", "cpu", "gpu", "last heartbeat", "labels", "functions")
 

@@ -9,7 +9,7 @@ from gnomon.cli.inputs import json_file
 from gnomon.cli.output import Format, format_fields, print_data, print_list, printable
 from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gateway
 from gnomon.client import requests
-from gnomon.core.responses import WorkflowSummary
+from gnomon.core.responses.schedules import WorkflowSummary
 from gnomon.errors import FieldError
 
 

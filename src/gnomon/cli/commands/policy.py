@@ -14,6 +14,10 @@ policy = typer.Typer(
     cls=CommandGroup, name="policy", help="Check, compare and apply the policy of tasks.", no_args_is_help=True
 )
 PolicyFile = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="Policy file.")]
+ExpectedVersion = Annotated[
+    int | None,
+    typer.Option("--expected", min=0, metavar="VERSION", help="Only if this version is in force; 0 for none."),
+]
 
 
 @policy.command("check")
@@ -116,10 +120,7 @@ def explain_policy(
 def apply_policy(
     *,
     file: PolicyFile,
-    expected: Annotated[
-        int | None,
-        typer.Option("--expected", min=0, metavar="VERSION", help="Only if this version is in force; 0 for none."),
-    ] = None,
+    expected: ExpectedVersion = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -244,10 +245,7 @@ def stop_shadow(
 @policy.command("promote")
 def promote_shadow(
     *,
-    expected: Annotated[
-        int | None,
-        typer.Option("--expected", min=0, metavar="VERSION", help="Only if this version is in force; 0 for none."),
-    ] = None,
+    expected: ExpectedVersion = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
