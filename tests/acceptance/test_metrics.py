@@ -103,6 +103,7 @@ AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "schedule_drift_seconds": ((), "SELECT count(*) FROM tick WHERE kind = 'fired'"),
     "start_delay_seconds": ((), "SELECT count(*) FROM run WHERE source = 'cron' AND started_at IS NOT NULL"),
     "jobs_received": (("job",), f"SELECT {OF_JOB}, count(*) FROM run GROUP BY 1"),  # noqa: S608
+    "dispatch_latency_seconds": ((), f"SELECT count(*) FROM {ATTEMPTS} WHERE worker <> 'gnomon'"),  # noqa: S608
     "jobs_completed": (("job", "status"), f"SELECT {OF_JOB}, status, count(*) FROM run GROUP BY 1, 2"),  # noqa: S608
     "jobs_dispatched": (
         ("job",),
@@ -114,6 +115,27 @@ AGREE: Mapping[str, tuple[tuple[str, ...], str]] = {
         f"SELECT {OF_JOB}, step, lower(state), count(*) FROM {TASKS} WHERE {OF_GRAPHS} GROUP BY 1, 2, 3",  # noqa: S608
     ),
 }
+#: The topics of the steps of each job; that of the first step under no name.
+TOPICS: Mapping[str, Mapping[str, str]] = {
+    "beat": {"": "fine"},
+    "fails": {"": "failures"},
+    **{job: {"": "slow"} for job in ("slow", "replaced", "in-line")},
+    "lost": {"": "nowhere"},
+    "waits": {"": "other", "after": "fine"},
+    "stuck": {"": "fails"},
+    "graph": {"": "fine", "bad": "fails"},
+    "wide": {"": "three", "each": "fine-any", "inner": "other"},
+}
+#: A counter, its labels between job and topic, and the rows by job, step and these labels.
+BY_TOPIC = [
+    ("jobs_received", (), f"SELECT {OF_JOB}, '', count(*) FROM run GROUP BY 1"),  # noqa: S608
+    ("jobs_completed", ("status",), f"SELECT {OF_JOB}, '', status, count(*) FROM run GROUP BY 1, 3"),  # noqa: S608
+    (
+        "jobs_dispatched",
+        (),
+        f"SELECT {OF_JOB}, step, count(*) FROM {ATTEMPTS} WHERE worker <> 'gnomon' GROUP BY 1, 2",  # noqa: S608
+    ),
+]
 
 
 @pytest.mark.req("H-14", "C-13", "R-19")
@@ -127,6 +149,13 @@ async def test_at_rest_every_counter_equals_the_rows(busy: Served) -> None:
             differ[name] = counted, rows
 
     assert differ == {}
+    for name, labels, query in BY_TOPIC:
+        rows = Counter[tuple[str, ...]]()
+        for (job, step, *rest), count in (await busy.rows(query)).items():
+            rows[job, *rest, TOPICS[job].get(step, TOPICS[job][""])] += count
+        assert await busy.counted(name, "job", *labels, "topic") == rows, name
+    dispatched = await busy.counted("jobs_dispatched", "topic")
+    assert await busy.counted("dispatch_latency_seconds", "topic") == dispatched
 
 
 @pytest.mark.guarantee("S24")

@@ -31,8 +31,8 @@ CANARY = "correct-horse-battery"
 JOBS = """
 jobs:
   - {name: beat, function: fine, every: 200ms}
-  - {name: fails, function: fails, overlap: allow, retry: {max_attempts: 3, initial_delay: 10ms}, dead_letter: true,
-     input: {token: correct-horse-battery}}
+  - {name: fails, function: fails, topic: failures, overlap: allow, dead_letter: true,
+     retry: {max_attempts: 3, initial_delay: 10ms}, input: {token: correct-horse-battery}}
   - {name: slow, function: slow, every: 200ms, overlap: skip, lock: true}
   - {name: lost, function: nowhere, overlap: allow}
   - {name: replaced, function: slow, overlap: replace}
@@ -167,6 +167,10 @@ class Served:
         """No tick comes any more, and all runs are over."""
         for job in ("beat", "slow"):
             await self.node.schedules.pause(job, actor="ada")
+        await self.all_ended()
+
+    async def all_ended(self) -> None:
+        """All runs are over, and what they left is counted."""
         self.release.set()
         self.node.check_soon()
 

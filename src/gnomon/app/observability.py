@@ -32,6 +32,7 @@ from gnomon.services.loop import Backoff, run_loop
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
 from gnomon.services.observability.outbox_reader import OutboxReader
+from gnomon.services.observability.step_topics import StepTopics
 from gnomon.services.observed_events import EventListener, ObservedEvents, ThrottledEvents
 from gnomon.services.scheduling.elector import Elector
 from gnomon.services.scheduling.ticker import Ticker
@@ -139,6 +140,7 @@ class Observability:
                 clock,
                 stats_reader=stats,
                 outbox=self.outbox,
+                topics=None if store is None else StepTopics(store.jobs),
                 scope=MetricScope.ALL if server is None else MetricScope.SERVERS,
             )
         )

@@ -5,6 +5,7 @@ Label values come from small or bounded sets. No run, task, worker or tenant is 
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -95,9 +96,9 @@ METRICS: Mapping[str, Metric] = {
         _histogram("schedule_drift_seconds", "Absolute difference between planned time and fire.", buckets=_FINE),
         _histogram("start_delay_seconds", "From the planned time to the start of the first attempt.", buckets=_FINE),
         _counter("ticks_decided", "Decided ticks, by decision and reason.", "job", "kind", "reason"),
-        _counter("jobs_received", "Executions created, by any trigger.", "job"),
-        _counter("jobs_completed", "Executions that have ended, of any trigger.", "job", "status"),
-        _counter("jobs_dispatched", "Attempts dispatched to a worker.", "job"),
+        _counter("jobs_received", "Executions created, by any trigger.", "job", "topic"),
+        _counter("jobs_completed", "Executions that have ended, of any trigger.", "job", "status", "topic"),
+        _counter("jobs_dispatched", "Attempts dispatched to a worker.", "job", "topic"),
         _counter("attempts_ended", "Ended attempts, by result.", "result"),
         _counter("agent_tokens", "Tokens that agents have read and written.", "job", "model", "direction"),
         _counter("agent_cost_micros", "Cost of agents by `agents.prices`, in millionths.", "job", "model"),
@@ -108,7 +109,9 @@ METRICS: Mapping[str, Metric] = {
         _counter("input_fail_open", "Tasks that ran because the policy kernel could not be asked, by topic.", "topic"),
         _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
         _counter("policy_shadow_rulings", "Rulings of the shadow of the policy, by result.", "result"),
-        _histogram("dispatch_latency_seconds", "From when a task became ready to its dispatch.", buckets=_FINE),
+        _histogram(
+            "dispatch_latency_seconds", "From when a task became ready to its dispatch.", "topic", buckets=_FINE
+        ),
         _histogram(
             "job_lock_wait_seconds", "From a write about tasks to the transaction that carries it out.", buckets=_FINE
         ),
@@ -138,6 +141,16 @@ class HistogramSample(Struct, frozen=True):
     sum: float
 
 
+class CountedStep(NamedTuple):
+    """A step of a version of a workflow. Commits are counted by it, because they do not know its topic."""
+
+    tenant: str
+    workflow_id: str
+    version: int
+    #: Empty for the first step, whose topic is that of the execution.
+    step: str = ""
+
+
 class MetricFamily(Struct, frozen=True):
     """A metric with its samples by label values."""
 
@@ -152,6 +165,9 @@ class MetricChanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: tuple[tuple[str, tuple[str, ...], int], ...] = ()
     #: Metric, label values, and durations in milliseconds.
     durations: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = ()
+    #: The same for metrics whose last label is the topic of a step: with the labels before that, and the step.
+    counts_by_step: tuple[tuple[str, tuple[str, ...], CountedStep, int], ...] = ()
+    durations_by_step: tuple[tuple[str, tuple[str, ...], CountedStep, tuple[int, ...]], ...] = ()
     #: Ended runs whose steps are to be counted, with their jobs.
     graphs: Mapping[RunId, str] = {}
     #: The time of the last success of each job that succeeded.

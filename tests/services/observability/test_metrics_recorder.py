@@ -10,7 +10,7 @@ from contracts.store import NOON, minutely
 from gnomon.adapters.sql.connect import open_store
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan, run_record
-from gnomon.core.metrics import METRICS, OTHER_LABEL, MetricChanges, MetricKind
+from gnomon.core.metrics import METRICS, OTHER_LABEL, CountedStep, MetricChanges, MetricKind
 from gnomon.core.model import Run, RunId, RunStatus
 from gnomon.services.observability.metrics import BoundedLabels, Histogram, MetricsRecorder
 from support.sqlite_files import new_sqlite_file
@@ -52,6 +52,40 @@ def test_models_without_end_leave_as_many_labels_as_there_is_room_for() -> None:
     # And the one that all others share, of this job, and from before any agent has run.
     assert len(counted) == 22
     assert sum(counted.values()) == 100
+
+
+@pytest.mark.guarantee("S25")
+@pytest.mark.req("R-19")
+def test_topics_without_end_leave_as_many_labels_as_there_is_room_for() -> None:
+    meter = MetricsRecorder(max_jobs=1)
+    steps = [CountedStep("default", f"job-{number}", 1, "main") for number in range(12_000)]
+    for step in steps:
+        meter.add_by_step("jobs_dispatched", ("job",), step)
+        meter.observe_by_step("dispatch_latency_seconds", 20, (), step)
+    assert len(meter.counted_steps) == 10_000, "the others are counted at once"
+
+    meter.count_by_topic({step: step.workflow_id for step in meter.counted_steps})
+
+    counted, spreads = meter.counters["jobs_dispatched"], meter.histograms["dispatch_latency_seconds"]
+    assert len(counted) == 102, "a hundred topics, the rest of this job, and what is there before anything has happened"
+    assert len(spreads) == 101
+    assert sum(counted.values()) == sum(sum(one.counts) for one in spreads.values()) == 12_000
+    assert not meter.counted_steps
+
+
+@pytest.mark.req("R-19")
+def test_a_worker_of_a_version_without_topics_is_counted_under_the_shared_one() -> None:
+    meter = MetricsRecorder(max_jobs=5)
+    older = MetricChanges(
+        counts=(("jobs_dispatched", ("mail",), 3), ("jobs_completed", ("mail", "failed"), 2)),
+        durations=(("dispatch_latency_seconds", (), (5, 7)),),
+    )
+
+    meter.count_changes(older)
+
+    assert meter.counters["jobs_dispatched"]["mail", OTHER_LABEL] == 3
+    assert meter.counters["jobs_completed"]["mail", "failed", OTHER_LABEL] == 2
+    assert sum(meter.histograms["dispatch_latency_seconds"][OTHER_LABEL,].counts) == 2
 
 
 def test_a_number_on_a_bound_belongs_under_it() -> None:

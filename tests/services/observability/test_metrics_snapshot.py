@@ -12,6 +12,7 @@ from gnomon.config.sections import MetricsSettings
 from gnomon.core.ledger.plan import plan, run_record
 from gnomon.core.metrics import METRICS, MetricChanges, MetricFamily
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.maintenance import JobStats, MarksAhead, StoreStats
 from gnomon.services.observability.health import HealthMonitor, StepFailures
@@ -44,6 +45,7 @@ class FakeStatsReader:
     def __init__(self) -> None:
         self.away = False
         self.successes: dict[ScheduleUid, int] = {}
+        self.stale: Mapping[TaskState, int] = {}
         #: The schedules whose last success was asked for, each time.
         self.looked_for: list[list[ScheduleUid]] = []
         self.of_steps: dict[RunId, Sequence[tuple[str, str]]] = {}
@@ -51,7 +53,7 @@ class FakeStatsReader:
     async def read(self, now: int, *, overdue_before: int, max_jobs: int, stale_before: int = 0) -> StoreStats:
         del now, overdue_before, max_jobs, stale_before
         self._answer()
-        return FOUND
+        return replace(FOUND, stale=self.stale)
 
     async def marks_ahead(self) -> MarksAhead:
         return MarksAhead(0)
@@ -106,6 +108,15 @@ async def test_gauges_show_what_the_store_holds(shown: SnapshotFixture) -> None:
     assert families["lock_held"].samples == {("first",): 1, ("second",): 0, ("third",): 0}
     assert families["oldest_due_seconds"].samples == {(): 1.5}
     assert families["dead_letters_unresolved"].samples == {(): 4}
+
+
+@pytest.mark.req("R-19")
+async def test_tasks_that_should_have_been_handled_are_shown_by_state(shown: SnapshotFixture) -> None:
+    shown.stats_reader.stale = {TaskState.PENDING: 0, TaskState.RUNNING: 3}
+
+    families = await shown.families()
+
+    assert families["stale_jobs"].samples == {("PENDING",): 0, ("RUNNING",): 3}
 
 
 async def test_jobs_for_which_there_is_no_room_have_no_gauges() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.approvals.model import Approval, ApprovalStatus, outcome_of
 from gnomon.core.commands.actions import WORKER_RULE
-from gnomon.core.metrics import MetricChanges
+from gnomon.core.metrics import CountedStep, MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.runs.admission import ReadyTask
@@ -41,6 +41,14 @@ class CommitMetrics(ABC):
         """Add a duration to a histogram."""
 
     @abstractmethod
+    def add_by_step(self, name: str, labels: tuple[str, ...], step: CountedStep, *, count: int = 1) -> None:
+        """Add to a counter whose last label is the topic of the step."""
+
+    @abstractmethod
+    def observe_by_step(self, name: str, ms: int, labels: tuple[str, ...], step: CountedStep) -> None:
+        """Add a duration to a histogram whose last label is the topic of the step."""
+
+    @abstractmethod
     def succeeded(self, job: str, at: int) -> None:
         """Remember the time at which an execution of the job succeeded."""
 
@@ -63,12 +71,14 @@ class CommitMetrics(ABC):
     def decided(self, verdicts: Sequence[TickVerdict], now: int) -> None:
         """See ActivityObserver.decided."""
         for verdict in verdicts:
-            job = self.job_label(verdict.schedule.schedule_id)
+            schedule = verdict.schedule
+            job, spec = self.job_label(schedule.schedule_id), schedule.spec
             for decision in verdict.decisions:
                 self.add("ticks_decided", job, decision.kind.value, decision.reason.value, count=decision.count)
                 if decision.fire_at is not None:
                     self.add("runs_emitted")
-                    self.add("jobs_received", job)
+                    step = CountedStep(schedule.tenant, spec.workflow_id, spec.workflow_version)
+                    self.add_by_step("jobs_received", (job,), step)
                 if decision.kind is TickKind.FIRED and decision.fire_at is not None:
                     self.observe("schedule_drift_seconds", abs(max(now, decision.fire_at) - decision.planned_at))
                 elif decision.reason in _OVERLAPS:
@@ -77,13 +87,14 @@ class CommitMetrics(ABC):
     def launched(self, runs: Sequence[Run]) -> None:
         """See RunObserver.launched."""
         for run in runs:
-            self.add("jobs_received", self._job(run))
+            self.add_by_step("jobs_received", (self._job(run),), _step_of(run))
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""
         for one in tasks:
-            self.add("jobs_dispatched", self._job(one.run))
-            self.observe("dispatch_latency_seconds", now - one.task.available_at)
+            step = _step_of(one.run, one.task.step)
+            self.add_by_step("jobs_dispatched", (self._job(one.run),), step)
+            self.observe_by_step("dispatch_latency_seconds", now - one.task.available_at, (), step)
             if is_compensation(one.task.step):
                 self.add("saga_compensation_dispatched")
 
@@ -142,7 +153,7 @@ class CommitMetrics(ABC):
         for run, status, error, at in finishes:
             job = self._job(run)
             self.add("executions", job, status._value_, run.source._value_)
-            self.add("jobs_completed", job, status._value_)
+            self.add_by_step("jobs_completed", (job, status._value_), _step_of(run))
             if run.started_at is not None:
                 self.observe("execution_duration_seconds", at - run.started_at, job)
             if status is RunStatus.COMPLETED:
@@ -172,12 +183,18 @@ class CommitMetrics(ABC):
         return self.job_label(run.schedule_id or run.workflow_id)
 
 
+def _step_of(run: Run, step: str = "") -> CountedStep:
+    return CountedStep(run.tenant, run.workflow_id, run.workflow_version, step)
+
+
 class OutboxEntry(CommitMetrics):
     """Implements CommitJournal: the values that follow from one transaction."""
 
     def __init__(self) -> None:
         self._counts = Counter[tuple[str, tuple[str, ...]]]()
         self._durations: defaultdict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+        self._counts_by_step = Counter[tuple[str, tuple[str, ...], CountedStep]]()
+        self._durations_by_step: defaultdict[tuple[str, tuple[str, ...], CountedStep], list[int]] = defaultdict(list)
         self._graphs: dict[RunId, str] = {}
         self._successes: dict[str, int] = {}
 
@@ -188,6 +205,14 @@ class OutboxEntry(CommitMetrics):
     def observe(self, name: str, ms: int, *labels: str) -> None:
         """See CommitMetrics.observe."""
         self._durations[name, labels].append(ms)
+
+    def add_by_step(self, name: str, labels: tuple[str, ...], step: CountedStep, *, count: int = 1) -> None:
+        """See CommitMetrics.add_by_step."""
+        self._counts_by_step[name, labels, step] += count
+
+    def observe_by_step(self, name: str, ms: int, labels: tuple[str, ...], step: CountedStep) -> None:
+        """See CommitMetrics.observe_by_step."""
+        self._durations_by_step[name, labels, step].append(ms)
 
     def succeeded(self, job: str, at: int) -> None:
         """See CommitMetrics.succeeded."""
@@ -202,6 +227,8 @@ class OutboxEntry(CommitMetrics):
         changes = MetricChanges(
             counts=tuple((*key, count) for key, count in self._counts.items() if count),
             durations=tuple((*key, tuple(found)) for key, found in self._durations.items()),
+            counts_by_step=tuple((*key, count) for key, count in self._counts_by_step.items()),
+            durations_by_step=tuple((*key, tuple(found)) for key, found in self._durations_by_step.items()),
             graphs=self._graphs,
             successes=self._successes,
         )

@@ -13,6 +13,7 @@ from gnomon.core.health import HealthCondition, NodeHealth
 from gnomon.core.metrics import (
     METRICS,
     OTHER_LABEL,
+    CountedStep,
     HistogramSample,
     MetricChanges,
     MetricFamily,
@@ -27,6 +28,7 @@ from gnomon.ports.runtime import Clock
 from gnomon.services.observability.commit_metrics import CommitMetrics
 from gnomon.services.observability.health import HealthMonitor
 from gnomon.services.observability.outbox_reader import OutboxReader
+from gnomon.services.observability.step_topics import StepTopics
 
 #: How many names of events, and of steps of a job, have labels of their own.
 _MOST_NAMES = 100
@@ -34,10 +36,14 @@ _MOST_NAMES = 100
 _MOST_MODELS = 20
 #: How many topics have labels of their own.
 _MOST_TOPICS = 100
+#: The label that some metrics have last.
+_TOPIC = "topic"
+#: A metric, the values of its labels before the topic, and the step that has the topic.
+_StepLabels = tuple[str, tuple[str, ...], CountedStep]
 #: How the ruling of a shadow of the policy compares with that in force.
 _SHADOW_RESULTS = ("same", "different", "not_judged")
-#: How many runs may wait until their steps are counted.
-_MOST_GRAPHS = 10_000
+#: How many runs may wait until their steps are counted, and how many counts until the topic of their step is known.
+_MOST_GRAPHS, _MOST_BY_STEP = 10_000, 10_000
 _NOT_FIRED = (
     (TickKind.SKIPPED, Reason.OVERLAP),
     (TickKind.MISSED, Reason.CATCHUP_NONE),
@@ -49,7 +55,7 @@ _INITIAL_LABELS: Mapping[str, Sequence[tuple[str, ...]]] = {
         *((OTHER_LABEL, status, RunSource.CRON) for status in ("completed", "cancelled")),
         *((OTHER_LABEL, "failed", source) for source in RunSource),
     ],
-    "jobs_completed": [(OTHER_LABEL, status) for status in ("completed", "failed", "cancelled")],
+    "jobs_completed": [(OTHER_LABEL, status, OTHER_LABEL) for status in ("completed", "failed", "cancelled")],
     "dag_steps": [(OTHER_LABEL, OTHER_LABEL, state.lower()) for state in sorted(TERMINAL)],
     "ticks_decided": [(OTHER_LABEL, *one) for one in _NOT_FIRED],
     "announcements": [(OTHER_LABEL, result) for result in ("sent", "silent", "delayed", "given_up")],
@@ -95,6 +101,11 @@ class Histogram:
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
+    def merge(self, other: "Histogram") -> None:
+        """Add the values of another histogram with the same bounds."""
+        self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
 
 class BoundedLabels:
     """Labels for the first names that occur; all further names share one label."""
@@ -126,6 +137,9 @@ class MetricsRecorder(CommitMetrics):
         self._events, self._steps = BoundedLabels(_MOST_NAMES), dict[str, BoundedLabels]()
         self.counters: dict[str, dict[tuple[str, ...], int]] = {}
         self.histograms: dict[str, dict[tuple[str, ...], Histogram]] = {}
+        #: The values of metrics whose last label is a topic, until somebody knows the topics of their steps.
+        self.counts_by_step: dict[_StepLabels, int] = {}
+        self.durations_by_step: dict[_StepLabels, Histogram] = {}
         #: The last success of each job since the process began.
         self.successes: dict[str, int] = {}
         #: The jobs of runs whose steps are not counted yet.
@@ -165,6 +179,42 @@ class MetricsRecorder(CommitMetrics):
             spread = spreads[labels] = Histogram(METRICS[name].buckets)
         spread.add(max(0, ms) / 1000)
 
+    def add_by_step(self, name: str, labels: tuple[str, ...], step: CountedStep, *, count: int = 1) -> None:
+        """See CommitMetrics.add_by_step."""
+        key = name, labels, step
+        counted = self.counts_by_step.get(key)
+        if counted is None and len(self.counts_by_step) >= _MOST_BY_STEP:
+            self.add(name, *labels, OTHER_LABEL, count=count)
+        else:
+            self.counts_by_step[key] = (counted or 0) + count
+
+    def observe_by_step(self, name: str, ms: int, labels: tuple[str, ...], step: CountedStep) -> None:
+        """See CommitMetrics.observe_by_step."""
+        key = name, labels, step
+        spread = self.durations_by_step.get(key)
+        if spread is None:
+            if len(self.durations_by_step) >= _MOST_BY_STEP:
+                self.observe(name, ms, *labels, OTHER_LABEL)
+                return
+            spread = self.durations_by_step[key] = Histogram(METRICS[name].buckets)
+        spread.add(max(0, ms) / 1000)
+
+    @property
+    def counted_steps(self) -> set[CountedStep]:
+        """The steps whose topics are to be found."""
+        return {step for _, _, step in (*self.counts_by_step, *self.durations_by_step)}
+
+    def count_by_topic(self, topics: Mapping[CountedStep, str]) -> None:
+        """Give what was counted by these steps the labels of their topics."""
+        for key in [key for key in self.counts_by_step if key[2] in topics]:
+            name, labels, step = key
+            self.add(name, *labels, self.topic_label(topics[step]), count=self.counts_by_step.pop(key))
+        for key in [key for key in self.durations_by_step if key[2] in topics]:
+            name, labels, step = key
+            shown = (*labels, self.topic_label(topics[step]))
+            spread = self.histograms[name].setdefault(shown, Histogram(METRICS[name].buckets))
+            spread.merge(self.durations_by_step.pop(key))
+
     def write_waited(self, ms: int) -> None:
         """See WriteObserver.write_waited."""
         self.observe("job_lock_wait_seconds", ms)
@@ -189,25 +239,43 @@ class MetricsRecorder(CommitMetrics):
 
     def topic_label(self, topic: str) -> str:
         """See CommitMetrics.topic_label."""
-        return self._topics.shown(topic)
+        return self._topics.shown(topic) if topic else OTHER_LABEL
 
     def count_changes(self, changes: MetricChanges) -> None:
         """Count what another process has committed. Metrics that a newer program added are left out."""
         for name, labels, count in changes.counts:
-            if name in self.counters and len(labels) == len(METRICS[name].labels):
-                self.add(name, *self._bounded(name, labels), count=count)
+            if name in self.counters and (shown := self._labels(name, labels)) is not None:
+                self.add(name, *shown, count=count)
         for name, labels, durations in changes.durations:
-            if name in self.histograms and len(labels) == len(METRICS[name].labels):
+            if name in self.histograms and (shown := self._labels(name, labels)) is not None:
                 for ms in durations:
-                    self.observe(name, ms, *self._bounded(name, labels))
+                    self.observe(name, ms, *shown)
+        self._count_changes_by_step(changes)
         for job, at in changes.successes.items():
             self.succeeded(self.jobs.shown(job), at)
         for run, job in changes.graphs.items():
             self.graph_ended(run, job)
 
+    def _count_changes_by_step(self, changes: MetricChanges) -> None:
+        for name, labels, step, count in changes.counts_by_step:
+            if name in self.counters and len(labels) + 1 == len(METRICS[name].labels):
+                self.add_by_step(name, tuple(self._bounded(name, labels)), step, count=count)
+        for name, labels, step, durations in changes.durations_by_step:
+            if name in self.histograms and len(labels) + 1 == len(METRICS[name].labels):
+                for ms in durations:
+                    self.observe_by_step(name, ms, tuple(self._bounded(name, labels)), step)
+
+    def _labels(self, name: str, labels: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The labels to show; None if the metric has others."""
+        wanted = METRICS[name].labels
+        if wanted[-1:] == (_TOPIC,) and len(labels) + 1 == len(wanted):
+            # A worker of an older version, during an upgrade.
+            labels = (*labels, OTHER_LABEL)
+        return tuple(self._bounded(name, labels)) if len(labels) == len(wanted) else None
+
     def _bounded(self, name: str, labels: Sequence[str]) -> Iterable[str]:
-        bounded = {"job": self.jobs, "model": self._models, "topic": self._topics}
-        for kind, label in zip(METRICS[name].labels, labels, strict=True):
+        bounded = {"job": self.jobs, "model": self._models, _TOPIC: self._topics}
+        for kind, label in zip(METRICS[name].labels, labels, strict=False):
             yield bounded[kind].shown(label) if kind in bounded else label
 
     def count_steps(self, job: str, steps: Sequence[tuple[str, str]]) -> None:
@@ -254,9 +322,10 @@ class MetricsSnapshot:
         *,
         stats_reader: StoreStatsReader | None,
         outbox: OutboxReader | None = None,
+        topics: StepTopics | None = None,
         scope: MetricScope = MetricScope.SERVERS,
     ) -> None:
-        """`outbox` finds the commits of processes that serve no counters.
+        """`outbox` finds the commits of processes that serve no counters, and `topics` the topics of steps.
 
         `scope` is SERVERS for a server, and ALL for a worker.
         """
@@ -265,15 +334,17 @@ class MetricsSnapshot:
         self._clock = clock
         self._stats_reader = stats_reader
         self._outbox = outbox
+        self._topics = topics
         #: The schedules whose last success was read, so that it is known after a restart of this process.
         self._known: set[ScheduleUid] = set()
         self._metrics = [one for one in METRICS.values() if one.scope in (scope, MetricScope.ALL)]
 
     async def step(self) -> float:
-        """Count commits of other processes, and steps of ended runs. Returns how many seconds to wait."""
+        """Count commits of other processes, steps of ended runs, and topics. Returns how many seconds to wait."""
         wait = _STEPS_SECONDS if self._outbox is None else await self._outbox.step()
         try:
             await self._count_steps()
+            await self._count_topics()
         except Unavailable:
             # They wait until the store is available again; other services announce that.
             return _STEPS_SECONDS
@@ -291,6 +362,11 @@ class MetricsSnapshot:
             if job is not None and run in found:
                 self._recorder.count_steps(job, found[run])
 
+    async def _count_topics(self) -> None:
+        steps = self._recorder.counted_steps
+        if steps and self._topics is not None:
+            self._recorder.count_by_topic(await self._topics.find(steps))
+
     async def families(self) -> list[MetricFamily]:
         """Every metric with its samples."""
         report, stats = await self._health.report(), self._health.stats
@@ -299,6 +375,8 @@ class MetricsSnapshot:
             with suppress(Unavailable):
                 await self._read_last_successes(stats.job_stats)
             await self.step()
+        elif self._topics is not None:
+            self._recorder.count_by_topic(self._topics.known(self._recorder.counted_steps))
         gauges = self._of_node(report) | ({} if stats is None else self._of_store(stats))
         return [MetricFamily(one, self._samples(one.name, gauges)) for one in self._metrics]
 
