@@ -74,6 +74,7 @@ async def test_of_many_writers_of_a_task_one_changes_its_state(store: SqlStore) 
     assert held.task.fence == 1
 
 
+@pytest.mark.req("R-20")
 @pytest.mark.parametrize(("lease_ms", "renewals"), [(30_000, 3), (30_000, 6), (12_000, 3)])
 async def test_the_lease_of_an_attempt_is_renewed_in_time_and_ends_after_as_many_failures(
     lease_ms: int, renewals: int

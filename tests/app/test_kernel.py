@@ -1,5 +1,6 @@
 """The settings of the policy kernel: each is changed, and its effect seen."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from gnomon.app.kernel import build_kernel_policy, connect_kernel
 from gnomon.config.kernel_rules import KernelAddress, kernel_address
 from gnomon.config.settings import Settings, load
 from gnomon.core.policy.compiled import CompiledPolicy
-from gnomon.core.policy.kernel_messages import PolicyCheckRequest
+from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 from gnomon.errors import FieldError, FileError, KernelUnavailable, RulingUnavailable
 from gnomon.services.execution.kernel_policy import KernelPolicy
 from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.certificates import Authority
-from support.policy_kernels import Answers, ScriptedKernel, served, server_certificate
+from support.policy_kernels import Answers, ScriptedKernel, hang, served, server_certificate
 from support.tasks_to_admit import request_to_admit
 
 KERNEL = "grpc://127.0.0.1:50051"
@@ -53,6 +54,11 @@ async def policy_of(
 
     kernel = ScriptedKernel(fails)  # type: ignore[arg-type]
     return build_kernel_policy(configured.policy, store, clock, events, stored, kernel), clock, kernel
+
+
+async def allows(request: PolicyCheckRequest) -> PolicyCheckResponse:
+    del request
+    return PolicyCheckResponse(decision="allow", rule_id="r")
 
 
 async def decided(policy: KernelPolicy, task: str = "task_1") -> str:
@@ -152,7 +158,7 @@ _CLOSED, _OPEN = "default_decision: allow", "{default_decision: allow, input_pol
 _WAITS, _RUNS = "waits for 5000 ms", "allow by fail_open"
 
 
-@pytest.mark.req("R-13")
+@pytest.mark.req("R-13", "R-20")
 @pytest.mark.parametrize(
     ("variable", "file", "expected"),
     [
@@ -185,6 +191,31 @@ def test_another_fail_mode_is_refused(word: str) -> None:
 # ---- the other settings ------------------------------------------------------------------------------
 
 
+@pytest.mark.req("R-20")
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+async def test_the_kernel_has_as_long_to_answer_as_the_settings_say(scheme: str) -> None:
+    held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    silent = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
+    url = f"{scheme}://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    limits = {"GNOMON_EXECUTION__GATE_TIMEOUT": "60s"}
+    quick, patient = (
+        connect_kernel(settings(url, GNOMON_POLICY__KERNEL_TIMEOUT=limit, **limits).policy)
+        for limit in ("100ms", "60s")
+    )
+
+    waits = asyncio.ensure_future(patient.check(QUESTION))
+    with pytest.raises(KernelUnavailable, match=r"within 0\.1 s"):
+        await quick.check(QUESTION)
+    assert not waits.done()
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)
+    await quick.close()
+    await patient.close()
+    for _, writer in held:
+        writer.close()
+    silent.close()
+
+
 @pytest.mark.req("R-12", "R-20")
 async def test_the_breaker_has_the_limits_of_the_settings() -> None:
     said = {"GNOMON_POLICY__KERNEL_FAILURES": "5", "GNOMON_POLICY__KERNEL_OPEN": "2m"}
@@ -199,6 +230,47 @@ async def test_the_breaker_has_the_limits_of_the_settings() -> None:
     clock.advance(1)
     await decided(policy)
     assert kernel.asked == 6
+
+
+@pytest.mark.req("R-12", "R-20")
+@pytest.mark.parametrize("probes", [1, 3])
+async def test_as_many_probes_are_under_way_as_the_settings_say(probes: int) -> None:
+    said = {"GNOMON_POLICY__KERNEL_FAILURES": "1", "GNOMON_POLICY__KERNEL_PROBES": str(probes)}
+    policy, clock, kernel = await policy_of(settings(**said))
+    await decided(policy)
+    clock.advance(30_000)
+    kernel.answer = hang
+
+    asking = [asyncio.ensure_future(decided(policy, f"task_{number}")) for number in range(5)]
+    refused, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    while len(refused) < 5 - probes:
+        refused, _ = await asyncio.wait(asking, timeout=0)
+        await asyncio.sleep(0)
+
+    assert kernel.under_way == probes
+    for one in asking:
+        one.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
+@pytest.mark.req("R-12", "R-20")
+@pytest.mark.parametrize(("successes", "closed"), [(2, True), (3, False)])
+async def test_as_many_successes_close_the_breaker_as_the_settings_say(successes: int, *, closed: bool) -> None:
+    said = {"GNOMON_POLICY__KERNEL_FAILURES": "2", "GNOMON_POLICY__KERNEL_SUCCESSES": str(successes)}
+    policy, clock, kernel = await policy_of(settings(**said))
+    fails = kernel.answer
+    await decided(policy, "task_1")
+    await decided(policy, "task_2")
+    clock.advance(30_000)
+
+    kernel.answer = allows
+    assert [await decided(policy, f"task_{number}") for number in (3, 4)] == ["allow by r"] * 2
+    kernel.answer = fails
+    await decided(policy, "task_5")
+    await decided(policy, "task_6")
+
+    # A closed breaker takes a second failure; one that is half open takes none.
+    assert kernel.asked == (6 if closed else 5)
 
 
 @pytest.mark.req("R-20")

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from contracts.store import NOON, minutely
 from gnomon.adapters.memory import MemoryStore
-from gnomon.adapters.policy_file import parse_policy
+from gnomon.app.gate import build_stored_policy
 from gnomon.config.sections import SecuritySettings
+from gnomon.config.settings import load
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.model import Overlap, Run, Task
-from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.workflow import ONLY_STEP, SHELL, Step, Workflow
@@ -20,7 +20,6 @@ from gnomon.ports.schedules import JobChangeset
 from gnomon.services.execution.command_gate import CommandGate
 from gnomon.services.execution.composed_gate import ComposedGate
 from gnomon.services.execution.policy_gate import PolicyGate
-from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.testing.clock import Recorder, VirtualClock
 from support.execution import ExecutionHarness, FakeRunner
 from support.rulings import rulings_of
@@ -28,19 +27,16 @@ from support.rulings import rulings_of
 THROTTLE_MS = 5_000
 
 
-def compiled(version: PolicyVersion) -> CompiledPolicy:
-    return CompiledPolicy(parse_policy(version.body), version.version, throttle_ms=THROTTLE_MS)
-
-
 class PolicyHarness(ExecutionHarness):
     """A dispatcher whose gate rules by the policy in its store, and a worker."""
 
-    def __init__(self, **security: Any) -> None:  # noqa: ANN401 - settings
+    def __init__(self, *, throttle_ms: int = THROTTLE_MS, **security: Any) -> None:  # noqa: ANN401 - settings
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
         self.tables = store.state
         self.policy_events = Recorder()
-        self.stored = StoredPolicy(store.policies, self.policy_events, compile_version=compiled, refresh_seconds=1)
+        settings = load(flags={"policy.throttle_ms": throttle_ms})
+        self.stored = build_stored_policy(settings, store, self.policy_events)
         rules = CommandRules(SecuritySettings(**security), workspace="/srv/workspace")
         self.commands = CommandGate(rules, store.tasks, store.approvals, clock)
         composed = ComposedGate(self.commands, PolicyGate(self.stored, clock), store.approvals)

@@ -9,15 +9,16 @@ from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.config.settings import Settings, load
-from gnomon.core.model import Result, TaskId
+from gnomon.core.model import Overlap, Result, TaskId
 from gnomon.core.runs.outcomes import AttemptOutcome, complete_attempt
 from gnomon.core.runs.retry import routing_delay_ms
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import BusUnavailable, FieldError
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.loop import Backoff
 from gnomon.services.observed_events import NullEvents
 from support.execution import ExecutionHarness, FakeRunner
+from support.policy_harness import PolicyHarness, function
 from support.running_assignments import NOW, running_assignment
 
 pytestmark = pytest.mark.req("R-20")
@@ -113,6 +114,76 @@ def test_the_longest_pause_after_a_failed_publish_is_a_setting(longest_ms: int) 
 
     assert pauses[0] == 0.05
     assert max(pauses) == longest_ms / 1000
+
+
+@pytest.mark.parametrize("throttle_ms", [5_000, 70_000])
+async def test_a_throttled_task_is_asked_about_again_after_as_long_as_the_settings_say(throttle_ms: int) -> None:
+    harness = PolicyHarness(throttle_ms=throttle_ms)
+    await harness.apply("rules: [{id: slow, decision: throttle}]")
+
+    task, [ruling] = await harness.tried(function())
+
+    assert (task.wait_reason, task.available_at - ruling.last_at) == (WaitReason.POLICY, throttle_ms)
+
+
+@pytest.mark.parametrize(
+    ("setting", "begun", "state"),
+    [
+        ("reconciler.dispatch_timeout_ms", False, TaskState.PENDING),
+        ("reconciler.running_timeout_ms", True, TaskState.TIMEOUT),
+    ],
+)
+@pytest.mark.parametrize("limit_ms", [60_000, 2_000])
+async def test_the_reconciler_takes_a_task_back_after_as_long_as_the_settings_say(
+    setting: str, state: TaskState, limit_ms: int, *, begun: bool
+) -> None:
+    harness = ExecutionHarness(flags={setting: limit_ms, "worker.lease_ms": 300})
+    run = await harness.run(await harness.job())
+    await harness.worker.step()
+    await harness.dispatcher.step()
+    now = harness.clock.now()
+    assert await harness.store.attempts.take("silent", limit=1, lease_ms=10 * 60_000, now=now, begin=begun)
+    states = []
+    for ms in (limit_ms, 1):
+        harness.clock.advance(ms)
+        await harness.reconciler.step()
+        states.append((await harness.store.history.tasks([run]))[0].state)
+
+    assert states == [TaskState.RUNNING if begun else TaskState.DISPATCHED, state]
+
+
+@pytest.mark.parametrize("pending_ms", [120_000, 5_000])
+async def test_a_ready_task_is_offered_again_after_as_long_as_the_settings_say(pending_ms: int) -> None:
+    harness = ExecutionHarness(flags={"reconciler.pending_ms": pending_ms})
+    await harness.run(await harness.job())
+    offered = []
+    for ms in (pending_ms - 1, 1):
+        harness.clock.advance(ms)
+        await harness.reconciler.step()
+        offered.append(harness.woken.count("reconciler"))
+
+    assert offered == [0, 1]
+
+
+@pytest.mark.parametrize("poll_ms", [30_000, 700])
+async def test_the_reconciler_looks_as_often_as_the_settings_say(poll_ms: int) -> None:
+    assert await ExecutionHarness(flags={"reconciler.poll_ms": poll_ms}).reconciler.step() == poll_ms / 1000
+
+
+@pytest.mark.parametrize(("batch", "iterations", "found"), [(1, 2, 2), (2, 1, 2), (2, 2, 4), (200, 100, 5)])
+async def test_the_reconciler_looks_at_as_many_attempts_at_once_as_the_settings_say(
+    batch: int, iterations: int, found: int
+) -> None:
+    harness = ExecutionHarness(flags={"reconciler.batch": batch, "reconciler.max_iterations": iterations})
+    job = await harness.job(overlap=Overlap.ALLOW)
+    for number in range(5):
+        await harness.run(job, str(number))
+    await harness.run_until_idle()
+    harness.clock.advance(harness.settings.worker.lease_ms + 1)
+
+    await harness.reconciler.step()
+
+    assert harness.events.names().count("attempt_ended_by_reconciler") == found
 
 
 @pytest.mark.parametrize("lease_ms", [30_000, 5_000])
