@@ -93,8 +93,9 @@ _LONGEST_REST_SECONDS = 0.05
 #: How long other threads wait for the interpreter beside a computation. The loop and the database need it again after
 #: each of their calls, so that a longer time would add up.
 _SWITCH_SECONDS = 0.0001
-#: A source of fewer bytes than this, as compact JSON, is read within a slice or two.
-_SMALL_SOURCE = 2_048
+#: A source of fewer bytes than this, as compact JSON, is read within a slice or two, unless it has this text: a pattern
+#: takes long to compile, and in one piece.
+_SMALL_SOURCE, _MARK_OF_PATTERNS = 2_048, b'"pattern'
 
 
 class _ComputeAllowance:
@@ -222,11 +223,12 @@ class ComputeQueue:
         return seconds >= _LONG_STEP_SECONDS or self._busy()
 
     async def read(self, source: object, reader: Callable[[], T]) -> T:
-        """The result of `reader`, which parses the source: in a slice if the source is small, otherwise in a thread."""
+        """The result of `reader`, which parses the source: in a slice if that takes little, otherwise in a thread."""
         if not self._prepared:
             await self.run_in_thread(self._prepare)
             self._prepared = True
-        if _json_size(source) >= _SMALL_SOURCE:
+        text = _compact_json(source)
+        if len(text) >= _SMALL_SOURCE or _MARK_OF_PATTERNS in text:
             return await self.run_in_thread(reader)
         [found] = await self.map(lambda read: read(), [reader])
         return found
@@ -266,12 +268,12 @@ def _spend(seconds: float) -> None:
         allowance.spend(seconds)
 
 
-def _json_size(value: object) -> int:
-    """The size of a value as compact JSON; 0 if it is no JSON, which its reader refuses soon."""
+def _compact_json(value: object) -> bytes:
+    """A value as compact JSON; nothing if it is no JSON, which its reader refuses soon."""
     try:
-        return len(msgspec.json.encode(value))
+        return msgspec.json.encode(value)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-        return 0
+        return b""
 
 
 _FIRST_SECONDS = 0.05

@@ -1,5 +1,6 @@
 """The policy in force, as this process knows it: read from the store, and compiled once per version."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ class StoredPolicy:
         self._policies, self._events = policies, events
         self._compile = compile_version
         self._refresh_seconds = refresh_seconds
+        #: One look at a time: an older version must not replace a newer one that compiled sooner.
+        self._looking = asyncio.Lock()
         #: The version that was looked at last; None before the first look.
         self._seen: int | None = None
         self._unreadable = ""
@@ -43,6 +46,10 @@ class StoredPolicy:
 
     async def refresh(self) -> None:
         """Look at the store for a newer version."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         number = await self._policies.newest_number()
         if number == self._seen:
             return
@@ -51,7 +58,8 @@ class StoredPolicy:
             self._seen, self.current, self.is_known = 0, None, not self._unreadable
             return
         try:
-            self.current, self._unreadable = self._compile(newest), ""
+            # In a thread: a long file takes too long to compile on the event loop, which the ticker shares.
+            self.current, self._unreadable = await asyncio.to_thread(self._compile, newest), ""
         except UsageError as error:
             self._unreadable = f"version {newest.version} of the policy cannot be read: {error}"
             with suppress(Exception):  # a faulty event sink must not stop the gate

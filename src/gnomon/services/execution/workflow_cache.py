@@ -17,9 +17,9 @@ WorkflowKey = tuple[str, str, int]
 class WorkflowCache:
     """Reads each version once, and forgets the least recently used."""
 
-    def __init__(self, jobs: Jobs, *, most: int = _MAX_ENTRIES) -> None:
+    def __init__(self, jobs: Jobs, *, most: int = _MAX_ENTRIES, read_at_once: int = _BATCH) -> None:
         self._jobs = jobs
-        self._most = most
+        self._most, self._read_at_once = most, read_at_once
         self._entries: OrderedDict[WorkflowKey, Workflow] = OrderedDict()
 
     async def for_run(self, run: Run) -> Workflow | None:
@@ -60,8 +60,9 @@ class WorkflowCache:
                 continue
             in_order = sorted(names)
             # In batches, because reading one blocks the event loop.
-            for start in range(0, len(in_order), _BATCH):
-                for found in await self._jobs.newest_workflows(tenant, in_order[start : start + _BATCH]):
+            for start in range(0, len(in_order), self._read_at_once):
+                names_of_batch = in_order[start : start + self._read_at_once]
+                for found in await self._jobs.newest_workflows(tenant, names_of_batch):
                     self._keep(found)
                     others.add((tenant, found.workflow_id))
         return others

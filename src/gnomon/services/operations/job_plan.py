@@ -90,10 +90,11 @@ class Planner:
         """The same, with what the policy in force would decide about the next run of each."""
         if self._outlook is None:
             return tuple(planned)
-        runs = [
-            ExpectedRun(tenant=tenant, job=one.job.name, workflow=one.job.workflow, at=next_run_at(one.job, now))
-            for one in planned
-        ]
+
+        def expected_run(one: PlannedJob) -> ExpectedRun:
+            return ExpectedRun(tenant=tenant, job=one.job.name, workflow=one.job.workflow, at=next_run_at(one.job, now))
+
+        runs = await self._compute.map(expected_run, planned)
         found = await self._outlook.of(runs)
         return tuple(
             one if one.change is JobChange.REMOVED or not expected.steps else replace(one, outlook=expected)
@@ -105,9 +106,11 @@ class Planner:
         now = self._clock.now()
         if self._outlook is None:
             return ()
-        runs = [
-            ExpectedRun(tenant=tenant, job=one.name, workflow=one.workflow, at=next_run_at(one, now)) for one in jobs
-        ]
+
+        def expected_run(one: Job) -> ExpectedRun:
+            return ExpectedRun(tenant=tenant, job=one.name, workflow=one.workflow, at=next_run_at(one, now))
+
+        runs = await self._compute.map(expected_run, jobs)
         found = zip(jobs, await self._outlook.of(runs), strict=True)
         return [(job.name, expected) for job, expected in found if expected.steps]
 

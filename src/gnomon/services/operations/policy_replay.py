@@ -17,8 +17,9 @@ from gnomon.services.loop import ComputeQueue
 if TYPE_CHECKING:
     from gnomon.core.policy.replay import PolicyReplay, ReplayTally
 
-#: How many tasks are read at once, and how many of them with their inputs, which may be large.
-_READ_TASKS, _READ_INPUTS = 500, 50
+#: How many tasks are read at once, and how many definitions and inputs, which may be large: PostgreSQL's rows are read
+#: on the event loop.
+_READ_TASKS, _READ_WORKFLOWS, _READ_INPUTS = 100, 10, 10
 #: How many definitions are remembered.
 _MOST_WORKFLOWS = 2_000
 
@@ -36,7 +37,7 @@ class HistoryReplay:
 
     def __init__(self, rulings: Rulings, payloads: PayloadReader, jobs: Jobs, compute: ComputeQueue) -> None:
         self._rulings, self._payloads, self._compute = rulings, payloads, compute
-        self._workflows = WorkflowCache(jobs, most=_MOST_WORKFLOWS)
+        self._workflows = WorkflowCache(jobs, most=_MOST_WORKFLOWS, read_at_once=_READ_WORKFLOWS)
 
     async def part(self, policy: "PolicyReplay", *, since: int, after: str, limit: int) -> ReplayPart:
         """Judge the tasks created from `since` on, among the next `limit` tasks after that one."""
@@ -54,17 +55,17 @@ class HistoryReplay:
 
     async def _judge(self, policy: "PolicyReplay", tally: "ReplayTally", tasks: Sequence[PastTask]) -> None:
         workflows = await self._workflows.get_many({_workflow_key(one) for one in tasks})
-        judged: list[tuple[PastTask, Workflow | None]] = []
-        to_read: list[tuple[PastTask, Workflow | None]] = []
-        for one in tasks:
-            workflow = workflows.get(_workflow_key(one))
-            (to_read if policy.needs_input(one, workflow) else judged).append((one, workflow))
+        pairs = [(one, workflows.get(_workflow_key(one))) for one in tasks]
+        # The rules of a step are selected here when its first task comes.
+        needs_input = await self._compute.map(lambda pair: policy.needs_input(*pair), pairs)
+        to_read = [pair for pair, needed in zip(pairs, needs_input, strict=True) if needed]
+        judged = [pair for pair, needed in zip(pairs, needs_input, strict=True) if not needed]
         await self._compute.run(_judged(policy, tally, judged))
         for start in range(0, len(to_read), _READ_INPUTS):
             chunk = to_read[start : start + _READ_INPUTS]
             with_inputs = await self._with_inputs([one for one, _ in chunk])
-            pairs = list(zip(with_inputs, (workflow for _, workflow in chunk), strict=True))
-            await self._compute.run(_judged(policy, tally, pairs))
+            complete = list(zip(with_inputs, (workflow for _, workflow in chunk), strict=True))
+            await self._compute.run(_judged(policy, tally, complete))
 
     async def _with_inputs(self, tasks: Sequence[PastTask]) -> list[PastTask]:
         owners = {_owner(one) for one in tasks}

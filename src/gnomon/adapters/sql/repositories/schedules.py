@@ -1,6 +1,7 @@
 """The parts of the SQL store about schedules: ledger, shards, definitions and their history."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -33,6 +34,9 @@ from gnomon.core.model import (
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.ledger import ShardRenewal, Terms
 from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision
+
+#: How many schedules are read in one go: the rows of PostgreSQL become objects on the event loop.
+_READ_AT_ONCE = 250
 
 
 class SqlLedger:
@@ -101,7 +105,16 @@ class SqlSchedules:
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
-        return await self._transactions.read(lambda conn: schedules.page(conn, tenant, after, limit, self._unreadable))
+        found: list[Schedule] = []
+        while (missing := limit - len(found)) > 0:
+            size = min(missing, _READ_AT_ONCE)
+            read = partial(schedules.page, tenant=tenant, after=after, limit=size, unreadable=self._unreadable)
+            part = await self._transactions.read(read)
+            found += part
+            if len(part) < size:
+                break
+            after = part[-1].schedule_id
+        return found
 
     async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
         """See Schedules.names_from."""
