@@ -361,6 +361,38 @@ class TaskApprovalContract:
         await store.jobs.apply(JobChangeset(workflows=[newer]), now=NOON + 1, actor="fay", tzdata="")
         assert await store.approvals.authors(await payment.only()) == {"ada", "bob", "eve", "fay"}
 
+    async def asked_of(self, store: Store, name: str, **changes: object) -> Approval:
+        """The approval of the only task of a run without a caller, of a workflow by ira."""
+        await store.jobs.apply(JobChangeset(workflows=[workflow(name)]), now=NOON, actor="ira", tzdata="")
+        run = new_requested_run(RunId(f"run_{name}"), minutely(name), source=RunSource.CRON, now=NOON)
+        run = replace(run, schedule_uid=None, schedule_id=None, workflow_id=name, **changes)
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        [task] = await store.history.tasks([run])
+        found = PaymentTask(store, run, task)
+        await found.ask()
+        return await found.only()
+
+    @pytest.mark.req("R-03")
+    async def test_the_callers_and_authors_of_the_run_that_waits_for_this_one_have_asked_too(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        outer = await payment.task()
+
+        inner = await self.asked_of(store, "inner", parent_task=outer.task_id, depth=1, root_run_id=outer.run_id)
+
+        assert await store.approvals.authors(inner) == {"ira", "ada", "bob", "eve"}
+
+    @pytest.mark.req("R-03")
+    async def test_the_callers_and_authors_of_the_run_whose_dead_letter_is_replayed_have_asked_too(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        await payment.vote(vote("carl", REJECT))
+        [letter] = await store.dead_letters.page("default")
+
+        replay = await self.asked_of(store, "again", actor="dora", replay_of=letter.dead_letter_id)
+
+        assert await store.approvals.authors(replay) == {"ira", "dora", "ada", "bob", "eve"}
+
     @pytest.mark.req("R-03")
     async def test_votes_and_rejections_at_the_same_time_lead_to_one_decision(self, payment: PaymentTask) -> None:
         casts = [vote(f"voter{number}", REJECT if number == 5 else APPROVE) for number in range(10)]

@@ -69,7 +69,8 @@ class Approvals(Protocol):
         """The names of all who asked for the task: the caller who requested its run, and the last authors.
 
         These are the author of the version of its workflow that runs, of the newest version, and of the newest
-        revision of its schedule.
+        revision of its schedule. The same of every run that has chosen its input: of the run that waits for this one,
+        and of the run whose dead letter this one replays.
         """
         ...
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from gnomon.adapters import kernel
+from gnomon.adapters.kernel.grpc_client import LARGEST_ANSWER
 from gnomon.adapters.kernel.wire_format import WireField, WireKind, WireMessage, decode, encode
 from gnomon.adapters.kernel.wire_messages import (
     CHECK_METHOD,
@@ -22,7 +23,13 @@ from gnomon.adapters.kernel.wire_messages import (
     CHECK_RESPONSE,
     DECISION_NUMBERS,
 )
-from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
+from gnomon.core.policy.kernel_messages import (
+    DiffConstraints,
+    PolicyCheckRequest,
+    PolicyCheckResponse,
+    PolicyConstraints,
+)
+from support.counted_calls import counted_calls
 
 pytestmark = pytest.mark.req("R-14")
 
@@ -207,6 +214,32 @@ def test_messages_that_are_too_deep_in_each_other_are_refused() -> None:
 
     with pytest.raises(ValueError, match="too deep"):
         decode(message, data)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(b"\x4a\x00", id="remediations"),
+        pytest.param(b"\x32\x04\x22\x02\x1a\x00", id="lists in messages that are merged"),
+        pytest.param(b"\x90\x03\x00", id="unknown fields"),
+    ],
+)
+def test_a_message_with_very_many_fields_is_refused_after_ten_thousand(part: bytes) -> None:
+    data = part * (LARGEST_ANSWER // len(part))
+
+    def refused() -> None:
+        with pytest.raises(ValueError, match="more than 10000 fields"):
+            decode(CHECK_RESPONSE, data)
+
+    assert counted_calls(refused) < 100_000
+
+
+def test_parts_of_a_message_that_is_there_twice_are_merged() -> None:
+    part = b"\x32\x05\x22\x03\x1a\x01a"
+
+    found = decode(CHECK_RESPONSE, part * 3)
+
+    assert found == PolicyCheckResponse(constraints=PolicyConstraints(diff=DiffConstraints(deny_path_globs=("a",) * 3)))
 
 
 def test_unknown_fields_and_unknown_decisions_are_survived() -> None:

@@ -143,6 +143,11 @@ REFUSALS: dict[str, Any] = {
     "the step itself": (step("b", "a", input={"x": "${steps.b.output}"}), "input.x", "names b"),
     "a step that does not come before": (step("b", input={"x": "${steps.a.output}"}), "input.x", "names a"),
     "the state of a step": (step("b", "a", input={"x": "${steps.a.state}"}), "input.x", "steps.STEP.output"),
+    "a label of compensations": (
+        step("b", labels={"is_compensation": "true"}),
+        "labels.is_compensation",
+        "only compensations have",
+    ),
     "a condition that is a list": (step("b") | {"if": []}, "if", "must be a text"),
     "a condition that is none": (step("b") | {"if": "rows >"}, "if", "is no condition"),
     "a condition that calls": (step("b") | {"if": "open('/etc/passwd')"}, "if", "not allowed"),

@@ -8,6 +8,7 @@ skipped; of a field that is there twice the last one counts, and parts of a mess
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import count
 from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
@@ -16,8 +17,8 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 _MAX_VARINT_BYTES = 10
 _MASK, _SIGN = (1 << 64) - 1, 1 << 63
-#: How deep messages may be in each other.
-_DEEPEST = 20
+#: How deep messages may be in each other, and how many fields a message may have with all messages in it.
+_DEEPEST, _MOST_FIELDS = 20, 10_000
 
 
 class WireKind(Enum):
@@ -128,7 +129,7 @@ def _write_varint(written: bytearray, value: int) -> None:
 
 def decode(message: WireMessage, data: bytes) -> Struct:
     """The value of a binary form; ValueError if it is none."""
-    return _made(message, _values(message, memoryview(data), 0))
+    return _made(message, _values(message, memoryview(data), count(1), 0))
 
 
 def _made(message: WireMessage, values: Mapping[str, Any]) -> Struct:
@@ -151,12 +152,14 @@ def _made(message: WireMessage, values: Mapping[str, Any]) -> Struct:
     return message.made(**made)
 
 
-def _values(message: WireMessage, data: memoryview, depth: int) -> dict[str, Any]:
+def _values(message: WireMessage, data: memoryview, counted: Iterator[int], depth: int) -> dict[str, Any]:
     """The values of the fields of a message by name; those of messages in it are such mappings, too."""
     if depth > _DEEPEST:
         raise ValueError("its messages are too deep in each other")
     found: dict[str, Any] = {}
     for number, wire_type, value in _fields(data):
+        if next(counted) > _MOST_FIELDS:
+            raise ValueError(f"it has more than {_MOST_FIELDS} fields")
         field = message.by_number.get(number)
         if field is None:
             continue
@@ -165,7 +168,7 @@ def _values(message: WireMessage, data: memoryview, depth: int) -> dict[str, Any
         if isinstance(value, int):
             found[field.name] = _from_number(field, value)
         else:
-            _read(found, field, value, depth)
+            _read(found, field, value, counted, depth)
     return found
 
 
@@ -176,18 +179,18 @@ def _from_number(field: WireField, value: int) -> int | bool | str:
     return field.words.get(signed, f"number {signed}") if field.kind is WireKind.WORD else signed
 
 
-def _read(found: dict[str, Any], field: WireField, data: memoryview, depth: int) -> None:
+def _read(found: dict[str, Any], field: WireField, data: memoryview, counted: Iterator[int], depth: int) -> None:
     match field.kind:
         case WireKind.TEXT:
             found[field.name] = _text(field, data)
         case WireKind.TEXTS:
             found.setdefault(field.name, []).append(_text(field, data))
         case WireKind.TEXT_MAP:
-            entry = {_KEY.name: "", _VALUE.name: ""} | _values(_ENTRY, data, depth + 1)
+            entry = {_KEY.name: "", _VALUE.name: ""} | _values(_ENTRY, data, counted, depth + 1)
             found.setdefault(field.name, {})[entry[_KEY.name]] = entry[_VALUE.name]
         case WireKind.MESSAGE | WireKind.MESSAGES:
             assert field.message is not None, field.name  # noqa: S101 - a mistake in a table
-            values = _values(field.message, data, depth + 1)
+            values = _values(field.message, data, counted, depth + 1)
             if field.kind is WireKind.MESSAGES:
                 found.setdefault(field.name, []).append(values)
             else:
@@ -201,7 +204,7 @@ def _merged(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in other.items():
         before = one.get(name)
         if isinstance(before, list):
-            one[name] = [*before, *value]
+            before += value
         elif isinstance(before, dict):
             one[name] = _merged(before, value)
         else:

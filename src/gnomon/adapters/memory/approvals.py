@@ -9,7 +9,7 @@ from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.approvals.decide import counted, expired
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote
 from gnomon.core.audit import approval_revoked_entry, approved_entry, voted_entry
-from gnomon.core.model import Task, TaskId
+from gnomon.core.model import Run, Task, TaskId
 from gnomon.core.runs.admission import refused_admission, reopened_wait
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ApprovalClosed, NotFound
@@ -102,13 +102,23 @@ class MemoryApprovals:
     async def authors(self, approval: Approval) -> frozenset[str]:
         """See Approvals.authors."""
         run = None if approval.request is None else self._state.runs.get(approval.request.run_id)
-        if run is None:
-            return frozenset()
+        found = set[str]()
+        ahead = [] if run is None else [run]
+        while ahead:
+            one = ahead.pop()
+            found |= self._authors_of(one)
+            task = None if one.parent_task is None else self._state.tasks.get(one.parent_task)
+            letter = None if one.replay_of is None else self._state.dead_letters.get(one.replay_of)
+            names = [above.run_id for above in (task, letter) if above is not None]
+            ahead += [self._state.runs[name] for name in names if name in self._state.runs]
+        return frozenset(filter(None, found))
+
+    def _authors_of(self, run: Run) -> set[str]:
         newest = max((one.version for one in self._state.workflows.get((run.tenant, run.workflow_id), [])), default=0)
         versions = (run.workflow_version, newest)
         written = [self._state.workflow_authors.get((run.tenant, run.workflow_id, version), "") for version in versions]
         revisions = [] if run.schedule_uid is None else self._state.revisions.get(run.schedule_uid, [])
-        return frozenset(filter(None, (run.actor, *written, *(one.actor for one in revisions[-1:]))))
+        return {run.actor, *written, *(one.actor for one in revisions[-1:])}
 
     async def next_expiry(self) -> int | None:
         """See ApprovalUpkeep.next_expiry."""

@@ -50,20 +50,26 @@ _VOTES = (
 _TERMS = msgspec.json.Decoder(ApprovalTerms)
 _DECIDED = ("status", "granted_by", "granted_at", "revoked_at", "revoked_by", "note", "version")
 _UPDATE = bulk.update_statement(schema.approval, _DECIDED, by=("approval_id",))
-#: The caller who requested the run; the authors of its version of the workflow and of the newest one, and the author of
-#: the newest revision of its schedule.
-_WRITTEN = (
-    "SELECT workflow.actor FROM run JOIN workflow ON workflow.tenant = run.tenant"
-    " AND workflow.workflow_id = run.workflow_id"
-)
-_AUTHORS = (
-    bulk.statement("SELECT actor FROM run WHERE run_id = ?"),
-    bulk.statement(f"{_WRITTEN} AND workflow.version = run.workflow_version WHERE run.run_id = ?"),
-    bulk.statement(f"{_WRITTEN} WHERE run.run_id = ? ORDER BY workflow.version DESC LIMIT 1"),
-    bulk.statement(
-        "SELECT schedule_revision.actor FROM run JOIN schedule_revision ON schedule_revision.uid = run.schedule_uid"
-        " WHERE run.run_id = ? ORDER BY schedule_revision.revision DESC LIMIT 1"
-    ),
+#: The run, the runs that wait for it as a sub-run, and those whose dead letters these replay: their callers and authors
+#: have chosen its input.
+_ASKING = """
+WITH RECURSIVE asking (run_id, parent_task, replay_of) AS (
+    SELECT run_id, parent_task, replay_of FROM run WHERE run_id = ?
+    UNION SELECT run.run_id, run.parent_task, run.replay_of FROM asking JOIN run ON run.run_id IN (
+        (SELECT task.run_id FROM task WHERE task.task_id = asking.parent_task),
+        (SELECT letter.run_id FROM dead_letter AS letter WHERE letter.dead_letter_id = asking.replay_of)))
+"""
+#: Of each of them: the caller who requested it; the authors of its version of the workflow and of the newest one, and
+#: the author of the newest revision of its schedule.
+_AUTHORS = bulk.statement(
+    f"{_ASKING} SELECT run.actor FROM asking JOIN run ON run.run_id = asking.run_id"  # noqa: S608 - our own names
+    " UNION SELECT workflow.actor FROM asking JOIN run ON run.run_id = asking.run_id"
+    " JOIN workflow ON workflow.tenant = run.tenant AND workflow.workflow_id = run.workflow_id"
+    " AND workflow.version IN (run.workflow_version, (SELECT max(newest.version) FROM workflow AS newest"
+    " WHERE newest.tenant = run.tenant AND newest.workflow_id = run.workflow_id))"
+    " UNION SELECT made.actor FROM asking JOIN run ON run.run_id = asking.run_id"
+    " JOIN schedule_revision AS made ON made.uid = run.schedule_uid AND made.revision ="
+    " (SELECT max(newest.revision) FROM schedule_revision AS newest WHERE newest.uid = run.schedule_uid)"
 )
 _VOID_OF_TASKS = bulk.statement(
     f"UPDATE approval SET status = 'void', revoked_at = ?, revoked_by = ?, note = ? WHERE {schema.AWAITED}"  # noqa: S608 - our own
@@ -153,8 +159,7 @@ def authors(conn: sa.Connection, approval: Approval) -> frozenset[str]:
     if approval.request is None:
         return frozenset()
     run_id = approval.request.run_id
-    rows = [row for query in _AUTHORS for row in bulk.fetch_rows(conn, query, run_id)]
-    return frozenset(name for (name,) in rows if name)
+    return frozenset(name for (name,) in bulk.fetch_rows(conn, _AUTHORS, run_id) if name)
 
 
 # ---- writing ---------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from gnomon.core.jobs.breaker_fields import breaker_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.routing_fields import ROUTE_FIELDS, route_as_data
 from gnomon.core.jobs.schedule_fields import event_trigger_as_data
-from gnomon.core.jobs.steps import COMMAND_FIELDS, COMPENSATION_TERMS, RISK_FIELDS, SANDBOX_FIELDS, ping_as_data
+from gnomon.core.jobs.steps import COMMAND_FIELDS, RISK_FIELDS, SANDBOX_FIELDS, ping_as_data
 from gnomon.core.model import DAY_MS, MINUTE_MS, Spec
+from gnomon.core.runs.rollback import COMPENSATION_TERMS
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, When, Workflow
 from gnomon.core.triggers import At, Every, OnEvent
 

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.core.jobs.fields import FieldReader, printable, schedule_name
+from gnomon.core.runs.rollback import COMPENSATION_TERMS
 from gnomon.core.runs.routing import PREFERRED_POOL, Pools
 from gnomon.core.runs.workflow import Priority, RoutingRequirements
 from gnomon.errors import FieldError
@@ -33,7 +34,11 @@ def read_route(fields: FieldReader, inherited: RoutingRequirements | None = None
     if "requires" in fields:
         route = replace(route, requires=read_capabilities(fields, "requires"))
     if "labels" in fields:
-        route = replace(route, labels={**route.labels, **read_labels(fields.at("labels"), fields["labels"])})
+        labels = read_labels(fields.at("labels"), fields["labels"])
+        for name in labels.keys() & set(COMPENSATION_TERMS):
+            # A rule of the policy may look at it.
+            raise FieldError(f"{fields.at('labels')}.{name}", labels[name], "is a label that only compensations have")
+        route = replace(route, labels={**route.labels, **labels})
     preferred = route.labels.get(PREFERRED_POOL)
     if preferred is not None and route.pool not in (None, preferred):
         raise fields.refused("pool", f"contradicts the label {PREFERRED_POOL}, which is {preferred!r}")

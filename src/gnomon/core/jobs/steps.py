@@ -27,7 +27,7 @@ from gnomon.core.model import DAY_MS
 from gnomon.core.pings import REDACTED_PATH, Ping, PingMoment, is_http_url, redacted_url
 from gnomon.core.runs.dag import upstream
 from gnomon.core.runs.expressions import ROOTS, SECRET_BEGINS, check_condition, check_references, references
-from gnomon.core.runs.rollback import ROLLBACK_ON, compensation_name
+from gnomon.core.runs.rollback import COMPENSATION_TERMS, ROLLBACK_ON, compensation_name
 from gnomon.core.runs.workflow import (
     AGENT,
     HTTP,
@@ -66,8 +66,6 @@ STEP_FIELDS = (
     "input", "foreach", "max_parallel", "delay", "delay_sec", "delay_until", "compensate", *_TRY_FIELDS,
     *DEADLINE_FIELDS,
 )  # fmt: skip
-#: The labels of every compensation. The first two are also variables of its command.
-COMPENSATION_TERMS = ("saga_compensation", "saga_workflow_id", "is_compensation")
 COMPENSATION_FIELDS = ("function", *COMMAND_FIELDS, *SANDBOX_FIELDS, "http", "input", *_TRY_FIELDS)
 RETRY_FIELDS = ("max_attempts", "initial_delay", "multiplier", "max_delay", "jitter")
 LONGEST_TIMEOUT_MS = 30 * DAY_MS

@@ -25,6 +25,8 @@ from gnomon.core.runs.workflow import Step, Workflow
 
 #: The beginning of the names of compensations. No step of a definition can have such a name.
 PREFIX = "compensate:"
+#: The labels of every compensation. The first two are also variables of its command.
+COMPENSATION_TERMS = ("saga_compensation", "saga_workflow_id", "is_compensation")
 #: The reason codes of the dead letters of compensations: it failed for good, or is not what was recorded.
 COMPENSATION_FAILED, COMPENSATION_UNREADABLE = "saga_compensation_failed", "saga_unmarshal_failed"
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
