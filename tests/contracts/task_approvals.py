@@ -13,6 +13,7 @@ from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.model import Overlap, Run, RunId, RunSource, Task
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.runs.admission import FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ApprovalChanged, ApprovalClosed, NotFound, VotedAlready
@@ -57,14 +58,14 @@ class PaymentTask:
         [one] = await self.approvals()
         return one
 
-    async def ask(self, ruling: Ruling = ASKED, *, now: int = NOON) -> None:
+    async def ask(self, ruling: Ruling = ASKED, *, now: int = NOON, item_digests: bytes = b"") -> None:
         """Write as the dispatcher does when the gate asks."""
         made = admission(
             await self.task(),
             schedule_uid=self.run.schedule_uid,
             state=TaskState.APPROVAL_REQUIRED,
             ruling=ruling,
-            approval=asked_approval(self._task, self.run, ruling, now=now),
+            approval=asked_approval(self._task, self.run, ruling, now=now, item_digests=item_digests),
         )
         await self.store.tasks.admit([made], now=now)
 
@@ -116,6 +117,53 @@ class TaskApprovalContract:
 
         assert (dict(counts.tenants), dict(counts.scheduled)) == ({}, {})
         assert await store.tasks.next_available_at() is None
+
+    @pytest.mark.req("R-03")
+    async def test_only_the_gate_reads_the_digests_of_the_items_of_a_step(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        digests = bytes(range(96))
+        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await payment.ask(replace(ASKED, digest=b"\x02" * 32, version=4), item_digests=digests)
+        [listed] = await store.approvals.page(
+            ApprovalFilter(tenant="default", status=ApprovalStatus.WAITING), before=None, limit=3
+        )
+
+        [_, one] = await payment.approvals()
+        voted = await payment.vote(vote("carl"))
+
+        assert one.request is not None
+        assert (one.request.items, one.request.item_digests) == (3, digests)
+        assert one.request.covers_item(1, digests[32:64])
+        assert not one.request.covers_item(3, b"")
+        for other in (listed, await store.approvals.find("default", one.approval_id), voted):
+            assert other is not None
+            assert other.request == replace(one.request, item_digests=b"")
+
+    @pytest.mark.req("R-03")
+    async def test_a_step_gets_its_items_together_with_the_ruling_that_lets_it(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await payment.ask(replace(ASKED, digest=b"\x02" * 32, version=4), item_digests=bytes(64))
+        await payment.vote(vote("carl", OVERRIDE, reason="now"))
+        task = await payment.task()
+        allowed = replace(ASKED, decision=PolicyDecision.ALLOW, version=4, reason="overridden by carl: now")
+        items = FanOut(
+            task_id=task.task_id,
+            run_id=payment.run.run_id,
+            schedule_uid=payment.run.schedule_uid,
+            fence=task.fence,
+            graph=workflow("pay"),
+            items=(b"{}", b"{}"),
+            ruling=replace(allowed, ruled_by="override"),
+        )
+
+        done = [await store.tasks.fan_out([items], now=NOON + HOUR) for _ in range(2)]
+
+        said = [(one.decision, one.ruled_by) for one in await rulings_of(store, payment.run.run_id)]
+        assert [len(one.started) for one in done] == [1, 0]
+        assert said == [("require_approval", "policy"), ("require_approval", "policy"), ("allow", "override")]
 
     async def test_the_same_question_again_is_the_same_approval(self, payment: PaymentTask) -> None:
         await payment.ask()

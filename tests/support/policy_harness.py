@@ -33,18 +33,25 @@ class PolicyHarness(ExecutionHarness):
     def __init__(self, *, throttle_ms: int = THROTTLE_MS, **security: Any) -> None:  # noqa: ANN401 - settings
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
-        self.tables = store.state
+        self.memory, self.tables = store, store.state
         self.policy_events = Recorder()
         settings = load(flags={"policy.throttle_ms": throttle_ms})
         self.stored = build_stored_policy(settings, store, self.policy_events)
         rules = CommandRules(SecuritySettings(**security), workspace="/srv/workspace")
         self.commands = CommandGate(rules, store.tasks, store.approvals, clock)
-        composed = ComposedGate(self.commands, PolicyGate(self.stored, clock), store.approvals)
-        self.gate = self.outer_gate(composed, store, clock)
+        self.gate = self._composed_gate(store, clock)
         super().__init__(gate=self.gate, store=store, clock=clock)
         self.runner = FakeRunner(SHELL, "reports.make")
         self.worker = self.new_worker("w1", self.runner)
         self._jobs = 0
+
+    def _composed_gate(self, store: MemoryStore, clock: VirtualClock) -> Gate:
+        composed = ComposedGate(self.commands, PolicyGate(self.stored, clock), store.approvals)
+        return self.outer_gate(composed, store, clock)
+
+    def new_gate(self) -> Gate:
+        """The gate of another process on the same store."""
+        return self._composed_gate(self.memory, self.clock)
 
     def outer_gate(self, gate: Gate, store: MemoryStore, clock: VirtualClock) -> Gate:
         """The gate that the dispatcher asks."""

@@ -167,7 +167,9 @@ def _policy_outlook(common: _Common) -> PolicyOutlook:
 
 def _approvals(common: _Common) -> ApprovalService:
     store, groups = common.store, common.settings.policy.break_glass
-    return ApprovalService(store.approvals, store.executions, store.jobs, common.clock, break_glass=groups)
+    return ApprovalService(
+        store.approvals, store.executions, store.jobs, common.clock, break_glass=groups, compute=common.compute
+    )
 
 
 def _executions(common: _Common) -> ExecutionService:

@@ -46,7 +46,10 @@ class Approvals(Protocol):
         ...
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
-        """The approvals for which the task has asked, with their votes, in the order in which it has."""
+        """The approvals for which the task has asked, in the order in which it has.
+
+        They come with their votes and with the digests of items.
+        """
         ...
 
     async def find(self, tenant: str, approval_id: str) -> Approval | None:

@@ -36,6 +36,11 @@ class Gate(Protocol):
         """The decision about a task."""
         ...
 
+    def asks_about_items(self, request: AdmissionRequest) -> bool:
+        """Whether to call `admit` about a step before it has its items. Each item is asked about by itself, too."""
+        del request
+        return False
+
     def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease | None:
         """The decision about a task's output, if it can be made at once."""
         del finished, output

@@ -100,6 +100,16 @@ class TaskPolicy(Protocol):
         """Whether there is a policy, or may be one: without one every task is allowed, and nothing is ruled."""
         ...
 
+    def may_ask(self, request: AdmissionRequest) -> bool:
+        """Whether tasks of the step may need an approval."""
+        del request
+        return True
+
+    def rules_alike(self, request: AdmissionRequest) -> bool:
+        """Whether to rule on one item of a step only, before the items exist."""
+        del request
+        return True
+
     def rule_now(self, request: AdmissionRequest) -> Ruling | None:
         """The ruling about the task, if it can be made at once, without any I/O."""
         ...

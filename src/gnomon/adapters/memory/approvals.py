@@ -65,7 +65,7 @@ class MemoryApprovals:
     async def find(self, tenant: str, approval_id: str) -> Approval | None:
         """See Approvals.find."""
         found = self._state.approvals.get(approval_id)
-        return found if found is not None and found.tenant == tenant else None
+        return _without_digests(found) if found is not None and found.tenant == tenant else None
 
     async def page(self, wanted: ApprovalFilter, *, before: str | None, limit: int) -> Sequence[Approval]:
         """See Approvals.page."""
@@ -78,12 +78,13 @@ class MemoryApprovals:
             and wanted.subject in (None, one.subject)
             and (before is None or one.approval_id < before)
         )
-        return sorted(found, key=lambda one: one.approval_id, reverse=True)[:limit]
+        newest = sorted(found, key=lambda one: one.approval_id, reverse=True)
+        return [_without_digests(one) for one in newest[:limit]]
 
     async def vote(self, tenant: str, approval_id: str, vote: Vote, *, digest: str) -> Approval:
         """See Approvals.vote."""
-        found = await self.find(tenant, approval_id)
-        if found is None:
+        found = self._state.approvals.get(approval_id)
+        if found is None or found.tenant != tenant:
             raise NotFound("approval", approval_id)
         if found.request is None:
             raise ApprovalClosed(approval_id, found.status)
@@ -97,7 +98,7 @@ class MemoryApprovals:
             self._go_on(task, None, WaitReason.READY, vote.at)
         if task is not None and after.status is ApprovalStatus.REJECTED:
             self._deny(task, after, vote.at)
-        return after
+        return _without_digests(after)
 
     async def authors(self, approval: Approval) -> frozenset[str]:
         """See Approvals.authors."""
@@ -200,3 +201,8 @@ class MemoryApprovals:
 
 def _waits(one: Approval) -> bool:
     return one.status is ApprovalStatus.WAITING
+
+
+def _without_digests(one: Approval) -> Approval:
+    """The approval as it is listed."""
+    return one if one.request is None else replace(one, request=replace(one.request, item_digests=b""))

@@ -155,6 +155,8 @@ class MemoryTasks:
             task_id=task.task_id, number=held.fence, worker=ENGINE, lease_until=FOREVER, dispatched_at=now
         )
         self._rules.start_attempt((held.task_id, held.fence), now)
+        if one.ruling is not None:
+            self._rules.write_ruling(task.task_id, task.run_id, one.ruling, now)
         for made, given in zip(item_tasks(held, len(one.items), limit=one.limit, now=now), one.items, strict=True):
             state.tasks[made.task_id] = made
             state.payloads[made.task_id, "input"] = given

@@ -16,6 +16,7 @@ from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.rows import constraints_of, constraints_text
 from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, AskOutcome, ask, voided
 from gnomon.core.approvals.model import (
+    ITEM_DIGEST_BYTES,
     Approval,
     ApprovalKind,
     ApprovalRequest,
@@ -32,7 +33,9 @@ _approval = schema.approval.c
 _vote = schema.approval_vote.c
 #: As literal text: a database uses a partial index only if the query repeats its condition word for word.
 _STANDS = sa.text(schema.STANDING)
-_ROWS = sa.select(schema.approval)
+#: Without the digests of items, which may be megabytes.
+_COLUMNS = [column for column in schema.approval.c if column is not _approval.item_digests]
+_ROWS: sa.Select[Any] = sa.select(*_COLUMNS, sa.func.length(_approval.item_digests).label("digests_size"))
 _STANDING = _ROWS.where(
     _STANDS,
     _approval.tenant == sa.bindparam("tenant"),
@@ -41,6 +44,9 @@ _STANDING = _ROWS.where(
 ).order_by(_approval.granted_at, _approval.approval_id)
 _OF_TASKS = _ROWS.where(sa.text(schema.OF_TASK), _approval.task_id.in_(sa.bindparam("tasks", expanding=True))).order_by(
     _approval.approval_id
+)
+_DIGESTS = sa.select(_approval.approval_id, _approval.item_digests).where(
+    sa.text(schema.OF_TASK), _approval.task_id == sa.bindparam("task"), _approval.item_digests.is_not(None)
 )
 _VOTES = (
     sa.select(schema.approval_vote)
@@ -121,6 +127,20 @@ def of_tasks(conn: sa.Connection, tasks: Collection[str], *, lock: bool = False)
         if one.request is not None:
             found[one.request.task_id].append(one)
     return found
+
+
+def of_task(conn: sa.Connection, task: str) -> Sequence[Approval]:
+    """See Approvals.of_task."""
+    found = of_tasks(conn, [task])[task]
+    if not any(one.request is not None and one.request.items for one in found):
+        return found
+    digests = {row.approval_id: bytes(row.item_digests) for row in conn.execute(_DIGESTS, {"task": task})}
+    return [
+        replace(one, request=replace(one.request, item_digests=digests[one.approval_id]))
+        if one.request is not None and one.approval_id in digests
+        else one
+        for one in found
+    ]
 
 
 def find(conn: sa.Connection, tenant: str, approval_id: str) -> Approval | None:
@@ -315,5 +335,5 @@ def _request_of(row: sa.Row[Any]) -> ApprovalRequest:
         terms=_TERMS.decode(row.terms),
         asked_at=row.asked_at,
         expires_at=row.expires_at,
-        item_digests=b"" if row.item_digests is None else bytes(row.item_digests),
+        items=(row.digests_size or 0) // ITEM_DIGEST_BYTES,
     )

@@ -12,6 +12,7 @@ from gnomon.adapters.sql.graph import LOCKED_TASKS, EngineTaskEnd, end_engine_ta
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.payloads import sealed_rows
 from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
+from gnomon.adapters.sql.rulings import write_rulings
 from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, write_changes
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, Result, Run, RunStatus, Task, TaskId
@@ -48,6 +49,7 @@ def fan_out(
     counts = _SubRunTaskCounts(conn, fan_outs, most_sub_run_tasks)
     started = _start(conn, fan_outs, now, counts)
     counts.write()
+    write_rulings(conn, [(one.task.task_id, one.run.run_id, r) for one in started if (r := one.fan_out.ruling)], now)
     _add_items(conn, started, now)
     launches = [one.fan_out.launch for one in started if one.fan_out.launch is not None]
     if launches:

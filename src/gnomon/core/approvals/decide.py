@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gnomon.core.approvals.model import (
+    ITEM_DIGEST_BYTES,
     Approval,
     ApprovalKind,
     ApprovalRequest,
@@ -60,6 +61,7 @@ def asked_approval(task: Task, run: Run, ruling: Ruling, *, now: int, item_diges
             terms=terms,
             asked_at=now,
             expires_at=now + terms.expires_ms,
+            items=len(item_digests) // ITEM_DIGEST_BYTES,
             item_digests=item_digests,
         ),
     )
@@ -179,16 +181,37 @@ def ruling_with_approvals(ruling: Ruling, approvals: Sequence[Approval]) -> Ruli
         if one.digest == wanted:
             return _permission(ruling, one)
     for one in approved:
-        if one.request is not None and one.request.rule_digest == rule_content(ruling):
-            return replace(
-                ruling,
-                decision=PolicyDecision.DENY,
-                code=SAFETY_DENIED,
-                reason=f"its definition or input is not what {_names(one.approvers)} approved",
-                constraints=None,
-                approval=None,
-            )
+        if _asked_alike(one, ruling):
+            return _altered(ruling, one)
     return ruling
+
+
+def item_ruling_with_approvals(ruling: Ruling, approvals: Sequence[Approval], item: int) -> Ruling:
+    """The ruling about an item that needs an approval, given the approvals of its step with all of its items."""
+    for one in approvals:
+        if one.status is ApprovalStatus.APPROVED and one.request is not None and one.request.items:
+            if not _asked_alike(one, ruling):
+                continue
+            return _permission(ruling, one) if one.request.covers_item(item, ruling.digest) else _altered(ruling, one)
+    return ruling
+
+
+def _asked_alike(approval: Approval, ruling: Ruling) -> bool:
+    """Whether the approval is by the same rule under the same constraints."""
+    asked = approval.request
+    return asked is not None and (asked.rule_digest, asked.constraints) == (rule_content(ruling), ruling.constraints)
+
+
+def _altered(ruling: Ruling, approval: Approval) -> Ruling:
+    """The denial of a task that is about to do something else than its approval says."""
+    return replace(
+        ruling,
+        decision=PolicyDecision.DENY,
+        code=SAFETY_DENIED,
+        reason=f"its definition or input is not what {_names(approval.approvers)} approved",
+        constraints=None,
+        approval=None,
+    )
 
 
 def _permission(ruling: Ruling, approval: Approval) -> Ruling:

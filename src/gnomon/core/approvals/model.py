@@ -76,13 +76,16 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     terms: ApprovalTerms
     asked_at: int
     expires_at: int
-    #: For all items of a step: the digest of the input of each, one after another.
+    #: How many items it covers; 0 if it is about one task.
+    items: int = 0
+    #: For all items of a step: the digest of the request of each, one after another. Only `Approvals.of_task` reads it.
     item_digests: bytes = b""
 
-    @property
-    def items(self) -> int:
-        """How many items it covers; 0 if it is about one task."""
-        return len(self.item_digests) // ITEM_DIGEST_BYTES
+    def covers_item(self, number: int, digest: bytes) -> bool:
+        """Whether the item of that number is about to do what was asked."""
+        start = number * ITEM_DIGEST_BYTES
+        kept = self.item_digests[start : start + ITEM_DIGEST_BYTES]
+        return len(kept) == ITEM_DIGEST_BYTES and kept == digest
 
 
 #: The number of bytes of the digest of an item.

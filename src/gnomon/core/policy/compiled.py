@@ -89,6 +89,12 @@ class StepRules:
         return any(test.facts & _VARYING for rule in self._rules for test in rule.tests)
 
     @property
+    def may_ask(self) -> bool:
+        """Whether one of the rules asks for an approval."""
+        made = [rule.ruling for rule in self._rules] + ([] if self._default is None else [self._default])
+        return any(one.decision is PolicyDecision.REQUIRE_APPROVAL for one in made)
+
+    @property
     def rule_ids(self) -> list[str]:
         """The ids of the rules, in their order."""
         return [rule.ruling.rule for rule in self._rules] + ([] if self._default is None else [DEFAULT_RULE])

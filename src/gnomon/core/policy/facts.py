@@ -152,6 +152,13 @@ class StepDigest:
         digest.update(b"%s\0%s\0%s" % (request.waiting.task.task_id.encode(), input_json(request), limits))
         return digest.digest()
 
+    def of_items(self, request: AdmissionRequest, digests: bytes, constraints: Constraints | None) -> bytes:
+        """The digest of a request for all items of the step, given the digest of the request of each."""
+        digest = self._begun.copy()
+        limits = b"" if constraints is None else _CANONICAL.encode(constraints)
+        digest.update(b"%s\0items\0%s\0%s" % (request.waiting.task.task_id.encode(), digests, limits))
+        return digest.digest()
+
 
 def input_json(request: AdmissionRequest) -> bytes:
     """The input of a task as JSON, in one form."""

@@ -68,5 +68,5 @@ class ApprovalDetail(ApprovalSummary, frozen=True, kw_only=True):
     """An approval with the data that its task is about to work on."""
 
     constraints: dict[str, Any] | None
-    #: The input of the task, without secrets; None if there is none any more.
+    #: The input of the task, without secrets, or a list of those of the first items; None if there is none any more.
     input: Any

@@ -74,6 +74,8 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True, gc=False):
     input: Mapping[str, Any]
     #: The input as JSON, if references in it had to be resolved.
     own_input: bytes | None = None
+    #: For a step that is asked about before it has items: these items. Its `input` is empty.
+    fan_out: "FanOut | None" = None
 
 
 class GateVerdict(StrEnum):
@@ -101,6 +103,8 @@ class GateDecision(Struct, frozen=True):
     action_limit: int | None = None
     #: The ruling of the policy that it follows from; the transaction that acts on the decision writes it down.
     ruling: Ruling | None = None
+    #: For ASK about all items of a step: the digest of the request of each, one after another.
+    item_digests: bytes = b""
 
 
 class OutputRelease(Struct, frozen=True, kw_only=True):
@@ -141,6 +145,8 @@ def _decision_problem(request: AdmissionRequest, answer: GateDecision) -> str | 
 
 
 def _rule_problem(answer: GateDecision) -> str | None:
+    if type(answer.item_digests) is not bytes:
+        return f"it returned digests of items of type {type(answer.item_digests).__name__}"
     if answer.ruling is not None and not isinstance(answer.ruling, Ruling):
         return f"it returned a ruling of type {type(answer.ruling).__name__}"
     if answer.ruling is not None and answer.ruling.allows != (answer.verdict is GateVerdict.ALLOW):
@@ -253,6 +259,8 @@ class FanOut(Struct, frozen=True, kw_only=True):
     graph: Workflow
     #: The input of each item, as JSON.
     items: tuple[bytes, ...] = ()
+    #: The ruling that lets the step have its items, if the gate was asked about them.
+    ruling: Ruling | None = None
     #: How many items may run at once.
     limit: int | None = None
     launch: LaunchRequest | None = None
@@ -339,7 +347,9 @@ def _admission_by_verdict(
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
             if decision.ruling is not None:
-                asked = asked_approval(waiting.task, waiting.run, decision.ruling, now=now)
+                asked = asked_approval(
+                    waiting.task, waiting.run, decision.ruling, now=now, item_digests=decision.item_digests
+                )
                 made = replace(made, approval=asked)
         case GateVerdict.DENY:
             made = _denied_admission(request, decision, now)

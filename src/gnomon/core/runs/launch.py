@@ -159,12 +159,17 @@ def next_tasks(run: Run, steps: Sequence[str], graph: Workflow, *, held: bool, n
     )
 
 
+def item_id(parent: TaskId, number: int) -> TaskId:
+    """The id of the task of an item."""
+    return TaskId(f"{parent}.{number:06}")
+
+
 def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
     """The tasks of a step's items; those beyond `limit` wait for others to end."""
     ready = count if limit is None else limit
     return tuple(
         Task(
-            task_id=TaskId(f"{parent.task_id}.{number:06}"),
+            task_id=item_id(parent.task_id, number),
             tenant=parent.tenant,
             run_id=parent.run_id,
             step=parent.step,

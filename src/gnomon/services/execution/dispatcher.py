@@ -51,6 +51,7 @@ from gnomon.core.runs.admission import (
     Admission,
     AdmissionRequest,
     FanOut,
+    GateVerdict,
     ReadyTask,
     admission_for,
     as_admitted,
@@ -167,8 +168,10 @@ class Dispatcher:
                 return wait
             await self._workflow_cache.preload(waiting.run for waiting in ready)
             found = [await self._prepared(waiting, now) async for waiting in yield_between_batches(ready, _YIELD_EVERY)]
-            refused = await self._write_fan_outs([one for one in found if isinstance(one, FanOut)], ready, now)
-            await self._decide([*(one for one in found if not isinstance(one, FanOut)), *refused], ready, now)
+            fan_outs, asked = self._fan_outs_to_ask_about(found, ready)
+            refused = await self._write_fan_outs(fan_outs, ready, now)
+            others = [one for one in found if not isinstance(one, FanOut)]
+            await self._decide([*others, *asked, *refused], ready, now)
         except ClockAhead as error:
             # The clock of this node was set, and will be compared with the store's.
             return min(error.ahead_ms, _CLOCK_PAUSE_MS) / 1000
@@ -203,11 +206,35 @@ class Dispatcher:
         decided, unanswered = await self._decided_now(requests)
         self._gate.ask(unanswered)
         collected = await self._gate.collect()
-        ruled: list[_Decided] = [(one, None) for one in prepared if isinstance(one, Admission)]
-        ruled += await self._ruled([*decided, *collected], now)
+        waiting = [*ready, *(request.waiting for request, _ in collected)]
+        allowed, rest = _allowed_fan_outs([*decided, *collected])
+        refused = await self._write_fan_outs(allowed, waiting, now)
+        ruled: list[_Decided] = [(one, None) for one in (*prepared, *refused) if isinstance(one, Admission)]
+        ruled += await self._ruled(rest, now)
         done = await self._admit(ruled, now) if ruled else {}
         self._gate.settle(collected)
-        await self._announce(done.values(), [*ready, *(request.waiting for request, _ in collected)])
+        await self._announce(done.values(), waiting)
+
+    def _fan_outs_to_ask_about(
+        self, found: Sequence[PreparedTask], ready: Sequence[ReadyTask]
+    ) -> tuple[list[FanOut], list[AdmissionRequest]]:
+        """The fan-outs that need no decision of the gate, and the requests for those that do."""
+        free: list[FanOut] = []
+        asked: list[AdmissionRequest] = []
+        for one, waiting in zip(found, ready, strict=True):
+            if not isinstance(one, FanOut):
+                continue
+            step = step_of(one.graph, waiting)
+            if step is None or not one.items or not step.function:
+                # The steps of sub-runs are asked about.
+                free.append(one)
+                continue
+            request = AdmissionRequest(waiting=waiting, workflow=one.graph, step=step, input={}, fan_out=one)
+            if self._gate.asks_about_items(request):
+                asked.append(request)
+            else:
+                free.append(one)
+        return free, asked
 
     async def _decided_now(self, requests: Sequence[AdmissionRequest]) -> tuple[list[Decided], list[AdmissionRequest]]:
         """The decisions that the gate makes at once, and the requests that it has to be asked about.
@@ -358,10 +385,12 @@ class Dispatcher:
         """The admissions that follow from the gate's decisions."""
         if not decided:
             return []
-        places = await self.router.place_all([request for request, _ in decided])
+        # A step that waits for a decision about its items needs no worker.
+        placed = [request for request, _ in decided if request.fan_out is None]
+        places = dict(zip(map(id, placed), await self.router.place_all(placed), strict=True))
         ruled: list[_Decided] = [
-            (admission_for(request, decision, where, now=now, limits=self._limits), request)
-            for (request, decision), where in zip(decided, places, strict=True)
+            (admission_for(request, decision, places.get(id(request)), now=now, limits=self._limits), request)
+            for request, decision in decided
         ]
         return self._limited(ruled) if self.router.limited else ruled
 
@@ -443,6 +472,18 @@ class Dispatcher:
                 state=one.state,
                 reason=one.note,
             )
+
+
+def _allowed_fan_outs(decided: Sequence[Decided]) -> tuple[list[FanOut], list[Decided]]:
+    """The steps that may have their items, and all other decisions."""
+    allowed: list[FanOut] = []
+    rest: list[Decided] = []
+    for request, decision in decided:
+        if request.fan_out is not None and decision.verdict is GateVerdict.ALLOW:
+            allowed.append(replace(request.fan_out, ruling=decision.ruling))
+        else:
+            rest.append((request, decision))
+    return allowed, rest
 
 
 def _lots(fan_outs: Sequence[FanOut]) -> Iterator[Sequence[FanOut]]:

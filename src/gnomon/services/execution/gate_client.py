@@ -435,6 +435,13 @@ class AdmissionGate:
     def __len__(self) -> int:
         return len(self.calls)
 
+    def asks_about_items(self, request: AdmissionRequest) -> bool:
+        """Whether to ask the gate about a step before it has its items. A gate that cannot say is asked."""
+        try:
+            return bool(self._gate.asks_about_items(request))
+        except Exception:  # noqa: BLE001 - it fails again when it is asked, and the task waits
+            return True
+
     def is_asked(self, task: Task) -> bool:
         """Whether there is a request about the task that is not settled."""
         return (task.task_id, task.fence) in self.calls

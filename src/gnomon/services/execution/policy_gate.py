@@ -50,6 +50,26 @@ class PolicyGate(TaskPolicy):
         policy = self._stored.current
         if policy is None:
             return None
+        step = self._ruled_step(request, policy)
+        found = step.rules.fixed
+        if found is None:
+            from gnomon.core.policy.facts import facts_of
+
+            found = step.rules.ruling(facts_of(request, step.facts, step.rules.needed), self._clock.now())
+        ruling = replace(found, digest=step.digest.of(request, found.constraints))
+        return ruling if step.budgets is None else self._with_budgets(ruling, step.budgets, request, step.facts)
+
+    def may_ask(self, request: AdmissionRequest) -> bool:
+        """See TaskPolicy.may_ask."""
+        policy = self._stored.current
+        return policy is None or self._ruled_step(request, policy).rules.may_ask
+
+    def rules_alike(self, request: AdmissionRequest) -> bool:
+        """See TaskPolicy.rules_alike."""
+        policy = self._stored.current
+        return policy is not None and self._ruled_step(request, policy).rules.fixed is not None
+
+    def _ruled_step(self, request: AdmissionRequest, policy: "CompiledPolicy") -> _RuledStep:
         if policy is not self._policy:
             self._policy, self._steps = policy, {}
         run = request.waiting.run
@@ -63,13 +83,7 @@ class PolicyGate(TaskPolicy):
         step = self._steps.get(key)
         if step is None or step.workflow is not request.workflow:
             step = self._remember(key, request, policy)
-        found = step.rules.fixed
-        if found is None:
-            from gnomon.core.policy.facts import facts_of
-
-            found = step.rules.ruling(facts_of(request, step.facts, step.rules.needed), self._clock.now())
-        ruling = replace(found, digest=step.digest.of(request, found.constraints))
-        return ruling if step.budgets is None else self._with_budgets(ruling, step.budgets, request, step.facts)
+        return step
 
     def _with_budgets(
         self, ruling: Ruling, budgets: "StepBudgets", request: AdmissionRequest, step: "StepFacts"

@@ -183,9 +183,13 @@ class ShadowedGate(Gate):
     async def admit(self, request: AdmissionRequest) -> GateDecision:
         """See Gate.admit."""
         decision = await self._gate.admit(request)
-        if self._shadow.running:
+        if self._shadow.running and request.fan_out is None:
             self._shadow.note(request, decision)
         return decision
+
+    def asks_about_items(self, request: AdmissionRequest) -> bool:
+        """See Gate.asks_about_items."""
+        return self._gate.asks_about_items(request)
 
     def release_now(self, finished: Assignment, output: bytes | None) -> OutputRelease | None:
         """See Gate.release_now."""

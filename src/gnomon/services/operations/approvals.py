@@ -1,32 +1,52 @@
 """Approvals for people: what waits for votes, who may cast them, and overrides."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalRequest, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import Voter, voter_refusal
+from gnomon.core.ids import task_id
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
+from gnomon.core.model import Run, Task
 from gnomon.core.model_names import owner_of
+from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
+from gnomon.core.runs.prepare import outputs_needed, prepare_task
 from gnomon.core.runs.secret_text import shown_data
+from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import ApprovalClosed, FieldError, Forbidden, NotFound
 from gnomon.ports.approvals import ApprovalFilter, Approvals
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs
+from gnomon.services.loop import ComputeQueue
 
 _LONGEST_REASON = 500
 _DIGEST_LENGTH = 64
+#: Of how many items the input is shown.
+_MOST_ITEMS_SHOWN = 100
 
 
 class ApprovalView(Struct, frozen=True, kw_only=True):
     """An approval with the data that its task is about to work on."""
 
     approval: Approval
-    #: The input of the task without secrets; None if there is none any more.
+    #: The input of the task without secrets, or those of the first items; None if there is none any more.
     input: Any
+
+
+class AskedItems(NamedTuple):
+    """A step that is asked about with all of its items."""
+
+    asked: ApprovalRequest
+    run: Run
+    workflow: Workflow
+    step: Step
+    #: The input of the run, as JSON; None if that is the workflow's own input.
+    given: bytes | None
 
 
 class ApprovalService:
@@ -40,8 +60,10 @@ class ApprovalService:
         clock: Clock,
         *,
         break_glass: Collection[str] = (),
+        compute: ComputeQueue | None = None,
     ) -> None:
         """`break_glass` are the groups whose members may override."""
+        self._compute = compute or ComputeQueue()
         self._approvals = approvals
         self._executions, self._jobs = executions, jobs
         self._clock = clock
@@ -130,5 +152,35 @@ class ApprovalService:
             return None
         given = await self._executions.payload(asked.run_id, "input")
         step = workflow.step(asked.step) or workflow.steps[0]
+        if asked.items and run is not None:
+            return await self._inputs_of_items(AskedItems(asked, run, workflow, step, given))
         base = workflow.input if given is None else msgspec.json.decode(given)
         return shown_data({**base, **step.input})
+
+    async def _inputs_of_items(self, of: AskedItems) -> Any:  # noqa: ANN401 - data of users
+        """The inputs that the first items of a step will get; None if they cannot be told any more."""
+        run, asked = of.run, of.asked
+        owners = {task_id(run.run_id, name): name for name in outputs_needed(of.step)}
+        kept = await self._executions.payloads([str(owner) for owner in owners], "output")
+        outputs = {name: kept.get(owner) for owner, name in owners.items()}
+        # The delay and the condition of the step are over.
+        task = Task(
+            task_id=asked.task_id,
+            tenant=run.tenant,
+            run_id=run.run_id,
+            step=asked.step,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.READY,
+            available_at=asked.asked_at,
+            created_at=0,
+        )
+        waiting = ReadyTask(task=task, run=run, input=of.given)
+        request = AdmissionRequest(waiting=waiting, workflow=of.workflow, step=of.step, input={})
+
+        def compute() -> Any:  # noqa: ANN401 - data of users
+            made = prepare_task(request, outputs, None, now=asked.asked_at)
+            if not isinstance(made, FanOut):
+                return None
+            return [shown_data(msgspec.json.decode(item)) for item in made.items[:_MOST_ITEMS_SHOWN]]
+
+        return await self._compute.run_in_thread(compute)

@@ -114,8 +114,7 @@ class SqlApprovals:
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
         """See Approvals.of_task."""
-        found = await self._transactions.read(lambda conn: approvals.of_tasks(conn, [task_id]))
-        return found[task_id]
+        return await self._transactions.read(lambda conn: approvals.of_task(conn, task_id))
 
     async def find(self, tenant: str, approval_id: str) -> Approval | None:
         """See Approvals.find."""
