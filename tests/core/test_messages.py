@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.ids import idempotency_key
 from gnomon.core.messages import (
     StartedReport,
@@ -20,7 +21,7 @@ from gnomon.core.messages import (
 )
 from gnomon.core.model import LogLine, Result, TaskId
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.core.runs.workflow import SHELL, Delivery, Isolation, Step, Workflow
+from gnomon.core.runs.workflow import AGENT, SHELL, Delivery, Isolation, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError
 from gnomon.runners.context import attempt_info
 from support.dispatched_assignments import dispatched_assignment
@@ -52,6 +53,16 @@ def test_a_message_has_the_timeout_that_holds_unless_only_the_worker_knows_it(
     sent = structs.replace(sent, step=structs.replace(sent.step, function=function))
 
     assert task_message_of(sent, deadline=99, default_timeout_ms=300_000).timeout == seconds
+
+
+@pytest.mark.req("Z-12")
+@pytest.mark.parametrize("retry", [None, RetryPolicy(max_attempts=2)])
+def test_a_worker_knows_what_its_agent_may_spend_and_repeat(retry: RetryPolicy | None) -> None:
+    step = Step(name="main", function=AGENT, agent=AgentSpec(tools=("shell",)), retry=retry)
+    sent = structs.replace(dispatched_assignment(step=step), day_cost_left=7)
+    found = assignment_of(decode_task_message(encode_task_message(task_message_of(sent, deadline=99), now=0)))
+
+    assert (found.step.agent, found.step.retry, found.day_cost_left) == (step.agent, retry, 7)
 
 
 #: Every field of the message of the seed, as the envelope and its data have them.

@@ -14,6 +14,8 @@ from gnomon.core.agents.catalog import check_agents
 from gnomon.core.agents.spec import ToolName
 from gnomon.core.jobs.agent_fields import AGENT_FIELDS, BUDGET_FIELDS
 from gnomon.core.model import Result
+from gnomon.core.policy.budgets import TOKENS
+from gnomon.core.policy.reader import read_policy
 from gnomon.core.runs.workflow import AGENT
 from gnomon.core.verb_names import CHANGING_VERBS, READING_VERBS
 from gnomon.runners.arguments import ArgumentBinder
@@ -21,7 +23,7 @@ from runners.test_agents import agents, output, steps
 from support.model_servers import openai_calls
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
-JOBS, SETTINGS, SERVERS, WATCH, NIGHTLY, LOCAL = (
+JOBS, SETTINGS, SERVERS, WATCH, POLICY, NIGHTLY, LOCAL = (
     yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 
@@ -31,6 +33,12 @@ def test_the_job_and_the_settings_of_the_page_fit_together() -> None:
         check_agents(job.workflow, agent_catalog(load(file=SETTINGS).agents))
     [nightly] = gnomon.read_jobs(NIGHTLY["jobs"], now=0)
     check_agents(nightly.workflow, agent_catalog(load(file={"agents": LOCAL["agents"]}).agents))
+
+
+def test_the_policy_of_the_page_limits_the_tokens_of_agents() -> None:
+    [budget] = read_policy(POLICY).budgets
+
+    assert (budget.meter, budget.reserve) == (TOKENS, 100_000)
 
 
 def test_the_page_has_every_field_and_every_tool() -> None:

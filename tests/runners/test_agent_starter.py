@@ -82,6 +82,22 @@ async def test_a_starter_without_agents_ends_and_is_started_again() -> None:
         starter.close()
 
 
+async def test_an_agent_that_cannot_be_forked_leaves_the_others_alone(tmp_path: Path) -> None:
+    (tmp_path / "anthropic.py").write_text("raise RuntimeError('broken')")
+    starter = AgentStarter({**process_variables(), "PYTHONPATH": str(tmp_path)})
+    try:
+        agent = await forked_by(starter)
+        assert agent is not None
+        [process] = starters()
+        broken = await starter.start(["anthropic"], {})
+        too_long = await starter.start(["openai"], {"GNOMON_CONSTRAINTS": "x" * 100_000})
+        assert (broken, too_long, starters(), agent_processes()) == (None, None, [process], [agent.pid])
+        for each in (agent.given, *agent.pipes):
+            os.close(each)
+    finally:
+        starter.close()
+
+
 async def test_without_a_starter_each_agent_loads_the_library() -> None:
     starter = AgentStarter({**process_variables(), "PYTHONHOME": "/nowhere"})
     try:

@@ -311,6 +311,27 @@ async def test_arguments_that_are_no_mapping_are_an_error_for_the_model(tmp_path
     assert len(tried.server.requests) == 3
 
 
+async def test_a_call_is_bounded_in_size(tmp_path: Path) -> None:
+    long = ("write_file", {"path": "x", "content": "é" * (1 << 20)})
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(long)]
+        done = await tried.run(spec={"tools": ("write_file",)})
+
+    [line] = steps(done)
+    assert line.endswith("bytes): failed: its arguments are too long, 0 ms")
+    assert not (tried.workspace / "x").exists()
+
+
+async def test_calls_that_wait_are_bounded_in_size_together(tmp_path: Path) -> None:
+    some = ("write_file", {"path": "x", "content": "x" * 1_000_000})
+    async with agents(tmp_path, security=SecuritySettings(allowed_commands=("sleep",))) as tried:
+        tried.server.replies = [openai_calls(("shell", {"command": "sleep 600"}), *[some] * 20)]
+        done = await tried.run(spec={"tools": ("shell", "write_file")})
+
+    assert done.result is Result.FAILED
+    assert "the model calls too much at once" in (done.error or "")
+
+
 async def test_an_agent_whose_process_cannot_start_has_spent_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +349,19 @@ async def test_an_agent_without_a_price_for_its_budget_does_not_begin(tmp_path: 
 
     assert (done.result, done.never_began) == (Result.GAVE_UP, True)
     assert "agents.prices has no price of openai:small any more" in (done.error or "")
+    assert tried.server.requests == []
+
+
+async def test_an_agent_without_a_price_for_a_budget_of_the_policy_does_not_begin(tmp_path: Path) -> None:
+    given = {"prompt": "Sum up."}
+    held = assignment(AGENT, given, agent=AgentSpec(model="openai:small"), input=given)
+    limited = replace(held, task=replace(held.task, constraints=Constraints(spend=(("cost_micros", 5),))))
+    async with agents(tmp_path) as tried:
+        tried.harness.runner.start([limited])
+        done = await tried.harness.outcome(limited)
+
+    assert (done.result, done.never_began) == (Result.GAVE_UP, True)
+    assert "which the budget of cost_micros of the policy needs" in (done.error or "")
     assert tried.server.requests == []
 
 
@@ -499,6 +533,31 @@ async def test_a_budget_that_is_used_up_ends_the_run_for_good(
     assert done.result is Result.GAVE_UP
     assert (done.error or "").startswith(f"budget exhausted: {limit} (spent ")
     assert len(tried.server.requests) <= asked
+
+
+@pytest.mark.parametrize(
+    ("day_cost_left", "meters", "limit"),
+    [
+        (3000, {}, "cost that agents.max_cost_per_day has left: 0.004 of 0.003"),
+        pytest.param(0, {}, "cost that agents.max_cost_per_day has left: 0.00 of 0.00", marks=pytest.mark.thorough),
+        (None, {"tokens": 1500}, "tokens by the policy: 2200 of 1500"),
+        pytest.param(None, {"cost_micros": 3000}, "cost by the policy: 0.004 of 0.003", marks=pytest.mark.thorough),
+    ],
+)
+async def test_the_limits_of_the_day_and_of_the_policy_end_a_run_for_good(
+    tmp_path: Path, day_cost_left: int | None, meters: dict[str, int], limit: str
+) -> None:
+    given = {"prompt": "Sum up."}
+    held = assignment(AGENT, given, agent=AgentSpec(model="openai:small", tools=("list_files",)), input=given)
+    constraints = Constraints(spend=tuple(meters.items()))
+    limited = replace(held, task=replace(held.task, constraints=constraints), day_cost_left=day_cost_left)
+    async with agents(tmp_path, prices=PRICES) as tried:
+        tried.server.replies = [LISTING] * 5
+        tried.harness.runner.start([limited])
+        done = await tried.harness.outcome(limited)
+
+    assert done.result is Result.GAVE_UP
+    assert (done.error or "").startswith(f"budget exhausted: {limit} (spent ")
 
 
 async def test_an_answer_gets_no_more_tokens_than_the_budget_has_left(tmp_path: Path) -> None:

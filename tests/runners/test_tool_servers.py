@@ -16,10 +16,12 @@ from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import Result
 from gnomon.core.runs.workflow import AGENT
-from runners.runner_harness import alive, assignment, attempt_ref, wait_for_numbers
+from gnomon.runners.agents.tool_servers import ProgramSlots
+from runners.runner_harness import alive, assignment, attempt_ref, wait_for_numbers, wait_until
 from runners.test_agents import AgentHarness, agents, output, steps
 from support.hostile_tool_server import INJECTED
 from support.model_servers import openai_calls, openai_text, tool_results
+from support.scripted_server import ScriptedReply
 
 pytestmark = pytest.mark.timeout(180)
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -29,6 +31,7 @@ NOTES = ToolServerSettings(
     env={"NOTES_TOKEN": "${secret:NOTES}"},
     folders=FOLDERS,
 )
+TOO_MUCH = "\nthe server hostile failed: it sent a message that is too long, or too many\n"
 TOOLS = ("mcp:notes/add", "mcp:notes/look_around", "mcp:notes/fail")
 
 
@@ -113,6 +116,7 @@ async def test_an_agent_calls_the_tools_of_a_server_at_a_url(tmp_path: Path, ser
         ("old", "look", "it speaks an unknown version of the protocol"),
         ("no-schema", "look", "must describe an object"),
         ("costly-schema", "look", "tools.look.inputSchema"),
+        ("giant-schema", "look", "tools.look.inputSchema"),
         ("usual", "absent", "it has no tool absent"),
         ("endless", "absent", "it has no tool absent"),
         ("mute", "look", "did not"),
@@ -135,8 +139,12 @@ async def test_an_agent_does_not_begin_without_a_usable_server(tmp_path: Path, h
     [
         ("ends", "\nthe server hostile failed: it has ended: out of memory [31m\n"),
         ("garbage", "\nthe server hostile failed: it sent what is no message\n"),
-        ("flood", "\nthe server hostile failed: it sent a message that is too long, or too many\n"),
-        ("long", "\nthe server hostile failed: it sent a message that is too long, or too many\n"),
+        ("flood", TOO_MUCH),
+        ("long", TOO_MUCH),
+        pytest.param("many", TOO_MUCH, marks=pytest.mark.thorough),
+        ("empty-lines", TOO_MUCH),
+        pytest.param("noisy", TOO_MUCH, marks=pytest.mark.thorough),
+        pytest.param("parts", "[None left out]\n[999000 more parts left out]\n", marks=pytest.mark.thorough),
         ("silent", "\nthe server hostile failed: it did not answer within 1 s\n"),
         ("odd", "[image left out]\n[None left out]\n[text left out]"),
         ("demands", "[-32601, {}]"),
@@ -161,6 +169,67 @@ async def test_a_hostile_server_ends_no_attempt(tmp_path: Path, how: str, said: 
     assert result.removeprefix("failed: ").startswith("<data-")
     assert not [one for one in unknown if one.startswith("<data-")]
     assert {line.partition(" ")[0] for line in steps(done)} == {"mcp:hostile/look"}
+    # The tools are those of the beginning.
+    assert tried.server.requests[2].json["tools"] == tried.server.requests[0].json["tools"]
+
+
+async def test_a_server_that_breaks_the_protocol_is_killed_while_the_agent_goes_on(tmp_path: Path) -> None:
+    noted = tmp_path / "workspace" / "noted"
+    async with with_servers(tmp_path, hostile=hostile("stubborn", str(noted))) as tried:
+        tried.server.replies = [openai_calls(("mcp_hostile_look", {})), ScriptedReply(silent=True)]
+        spec = AgentSpec(model="openai:small", tools=("mcp:hostile/look",))
+        held = assignment(AGENT, {"prompt": "Wait."}, agent=spec, input={"prompt": "Wait."})
+        tried.harness.runner.start([held])
+        [pid] = await wait_for_numbers(noted, 1)
+        await tried.server.until(2)
+        await wait_until(lambda: not alive(pid))
+        tried.harness.runner.stop([attempt_ref(held)], why=Result.CANCELLED)
+        await tried.harness.outcome(held)
+
+
+async def test_agents_take_turns_for_the_programs_of_servers(tmp_path: Path) -> None:
+    """The second one starts its program when the first one has ended; the one without programs does not wait."""
+    noted = tmp_path / "workspace" / "noted"
+    spec = AgentSpec(model="openai:small", tools=("mcp:hostile/look",))
+    given = {"prompt": "Wait."}
+    first, second = (assignment(AGENT, given, agent=spec, input=given) for _ in range(2))
+    async with with_servers(tmp_path, hostile=hostile("leaves-children", str(noted)), max_server_programs=1) as tried:
+        tried.server.replies = [ScriptedReply(silent=True), openai_text("No tools."), openai_text("My turn.")]
+        tried.harness.runner.start([first])
+        await tried.server.until(1)
+        noted.unlink()
+        tried.harness.runner.start([second])
+        other = await tried.run()
+        begun = noted.exists()
+        tried.harness.runner.stop([attempt_ref(first)], why=Result.CANCELLED)
+        await tried.harness.outcome(first)
+        done = await tried.harness.outcome(second)
+
+    assert (output(other), begun, output(done)) == ("No tools.", False, "My turn.")
+    assert "it waits for the programs of other agents: agents.max_server_programs is 1" in [
+        line.text for line in done.logs
+    ]
+
+
+async def test_programs_are_started_in_the_order_in_which_agents_ask() -> None:
+    slots = ProgramSlots(2)
+    order: list[str] = []
+
+    async def take(name: str, count: int) -> int:
+        taken = await slots.acquire(count)
+        order.append(name)
+        return taken
+
+    held = await slots.acquire(1)
+    big, small, gone = (asyncio.ensure_future(take(*one)) for one in (("big", 9), ("small", 1), ("gone", 2)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert (slots.has(1), order) == (False, [])
+    slots.release(held)
+    slots.release(await big)
+    slots.release(await small)
+
+    assert (order, big.result(), slots.has(2)) == (["big", "small"], 2, True)
 
 
 async def test_a_stopped_agent_ends_its_servers_with_all_that_they_have_started(tmp_path: Path) -> None:

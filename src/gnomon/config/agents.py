@@ -22,6 +22,7 @@ from gnomon.errors import FieldError
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MOST_PRICE = 10**6
 COST_PER_DAY = (0, 10**6)
+MOST_SERVER_PROGRAMS = (1, 1000)
 REQUEST_TIMEOUT_MS = (10, 60 * MINUTE_MS)
 _FILE = "file:"
 
@@ -72,6 +73,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prices: dict[str, ModelPrice] = {}
     #: The servers whose tools jobs may list.
     servers: dict[str, ToolServerSettings] = {}
+    #: How many programs of servers run at once on a worker.
+    max_server_programs: int = 10
     #: The cost of all agents of a tenant within a day in UTC; 0 sets no limit.
     max_cost_per_day: float = 0
     #: How much of the history of its session a run gets, in tokens; about four bytes are one.

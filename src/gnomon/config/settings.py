@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gnomon.config.agents import (
     COST_PER_DAY,
+    MOST_SERVER_PROGRAMS,
     REQUEST_TIMEOUT_MS,
     AgentSettings,
     check_agents,
@@ -251,6 +252,7 @@ _BOUNDS = {
     "agents.max_cost_per_day": COST_PER_DAY,
     "agents.session_tokens": (1, 1_000_000),
     "agents.request_timeout_ms": REQUEST_TIMEOUT_MS,
+    "agents.max_server_programs": MOST_SERVER_PROGRAMS,
     "metrics.port": (0, 65_535),
     "metrics.max_jobs": (0, 10_000),
     "database.max_connections": (1, 1000),

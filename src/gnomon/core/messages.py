@@ -21,7 +21,7 @@ from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus,
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, Step, Workflow
+from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, Workflow
 from gnomon.core.subjects import check_sender
 from gnomon.errors import FieldError
 
@@ -82,6 +82,10 @@ class TaskMessage(Struct, frozen=True, kw_only=True):
     network: bool = True
     #: An older worker has not the function of agents, and ignores this.
     agent: AgentSpec | None = None
+    #: The retry policy of its agent, which says whether what its tools have changed may be changed again.
+    agent_retry: RetryPolicy | None = None
+    #: See Assignment.day_cost_left. An older worker ignores it.
+    day_cost_left: int | None = None
     #: Whether its job has other steps, and the names of the inputs that its step adds to the input of the run.
     one_of_many: bool = False
     own_input: tuple[str, ...] = ()
@@ -214,6 +218,8 @@ def task_message_of(
         sandbox=step.sandbox,
         network=step.network,
         agent=step.agent,
+        agent_retry=None if step.agent is None else step.retry,
+        day_cost_left=held.day_cost_left,
         one_of_many=len(held.workflow.steps) > 1,
         own_input=tuple(step.input),
         workflow_id=run.workflow_id,
@@ -250,6 +256,7 @@ def assignment_of(message: TaskMessage) -> Assignment:
         input={name: value for name, value in message.input.items() if name != _HISTORY},
         approved=message.approved,
         history=_history_of(message),
+        day_cost_left=message.day_cost_left,
     )
 
 
@@ -301,6 +308,7 @@ def _step_of(message: TaskMessage) -> Step:
         sandbox=message.sandbox,
         network=message.network,
         agent=message.agent,
+        retry=message.agent_retry,
         input={name: message.input.get(name) for name in message.own_input},
         timeout_ms=None if message.timeout is None else round(message.timeout * 1000),
         isolation=message.isolation,

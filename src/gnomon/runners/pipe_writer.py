@@ -14,6 +14,11 @@ class PipeWriter:
         self._pending = bytearray()
         os.set_blocking(descriptor, False)
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes the pipe has not taken yet."""
+        return len(self._pending)
+
     def write(self, data: bytes) -> None:
         """Write the data after everything before it; drop it if the reader has gone."""
         if self._descriptor is None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.core.agents import rules
-from gnomon.core.agents.rules import AgentSpending, ModelPrice
+from gnomon.core.agents.rules import AgentLimits, AgentSpending, ModelPrice
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.runs.expressions import DataAllowance
 from gnomon.core.runs.prompts import framed_prompt
@@ -48,17 +48,36 @@ def test_no_report_of_a_provider_takes_usage_back_or_exceeds_a_store(reported: i
 
 def test_a_budget_allows_until_it_is_used_up() -> None:
     budget = AgentBudget(tokens=10, cost_micros=5, requests=2, tool_calls=2, actions=1)
+    limits = AgentLimits(budget=budget)
 
-    assert rules.request_refusal(budget, AgentSpending(requests=1, input_tokens=9)) is None
-    assert rules.request_refusal(budget, AgentSpending(requests=2)) == "requests: 2 of 2"
-    assert rules.request_refusal(budget, AgentSpending(input_tokens=4, output_tokens=6)) == "tokens: 10 of 10"
-    assert rules.request_refusal(budget, AgentSpending(cost_micros=5)) == "cost: 0.000005 of 0.000005"
-    assert rules.excess(budget, AgentSpending(input_tokens=10)) is None
-    assert rules.excess(budget, AgentSpending(input_tokens=11)) == "tokens: 11 of 10"
+    assert rules.request_refusal(limits, AgentSpending(requests=1, input_tokens=9)) is None
+    assert rules.request_refusal(limits, AgentSpending(requests=2)) == "requests: 2 of 2"
+    assert rules.request_refusal(limits, AgentSpending(input_tokens=4, output_tokens=6)) == "tokens: 10 of 10"
+    assert rules.request_refusal(limits, AgentSpending(cost_micros=5)) == "cost: 0.000005 of 0.000005"
+    assert rules.excess(limits, AgentSpending(input_tokens=10)) is None
+    assert rules.excess(limits, AgentSpending(input_tokens=11)) == "tokens: 11 of 10"
     assert rules.tool_refusal(budget, AgentSpending(actions=1), "shell") == "actions: 1 of 1"
     assert rules.tool_refusal(budget, AgentSpending(actions=1), "read_file") is None
     assert rules.tool_refusal(budget, AgentSpending(tool_calls=2), "read_file") == "tool_calls: 2 of 2"
-    assert rules.tokens_left(budget, AgentSpending(input_tokens=7)) == 3
+    assert rules.tokens_left(limits, AgentSpending(input_tokens=7)) == 3
+
+
+def test_the_least_of_all_limits_counts() -> None:
+    """Those of the job, of the budgets of the policy, and of the day."""
+    limits = AgentLimits(
+        budget=AgentBudget(tokens=10, cost_micros=50), day_cost_left=30, meters={"tokens": 8, "cost_micros": 40}
+    )
+    no_day = AgentLimits(budget=AgentBudget(), day_cost_left=0)
+
+    assert rules.tokens_left(limits, AgentSpending(input_tokens=7)) == 1
+    assert rules.request_refusal(limits, AgentSpending(input_tokens=7, cost_micros=29)) is None
+    assert rules.request_refusal(limits, AgentSpending(input_tokens=8)) == "tokens by the policy: 8 of 8"
+    assert rules.excess(limits, AgentSpending(cost_micros=30)) is None
+    over = rules.excess(limits, AgentSpending(cost_micros=31))
+    assert over == "cost that agents.max_cost_per_day has left: 0.000031 of 0.00003"
+    assert rules.excess(limits, AgentSpending(cost_micros=41)) == "cost by the policy: 0.000041 of 0.00004"
+    assert rules.request_refusal(no_day, AgentSpending()) == "cost that agents.max_cost_per_day has left: 0.00 of 0.00"
+    assert rules.tokens_left(no_day, AgentSpending()) is None
 
 
 @pytest.mark.parametrize(

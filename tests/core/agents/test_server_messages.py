@@ -23,13 +23,27 @@ def read(**message: object) -> object:
 
 
 def test_an_answer_has_a_result_or_an_error() -> None:
-    assert read(id=3, result={"tools": []}) == ServerAnswer(3, {"tools": []})
+    answer, odd = read(id=3, result={"tools": []}), read(id=3, result=7)
+
+    assert isinstance(answer, ServerAnswer)
+    assert (answer.number, answer.checked_result()) == (3, {"tools": []})
+    assert isinstance(odd, ServerAnswer)
+    assert odd.checked_result() == {}
     assert read(id=3, error={"code": -1, "message": "no\x1b such\n tool"}) == ServerAnswer(3, error="no such tool")
     assert read(id=3, error="x") == ServerAnswer(3, error="it gave no reason")
-    assert read(id=3, result=7) == ServerAnswer(3, {})
 
 
-@pytest.mark.parametrize("message", [{"method": "log"}, {"id": True}, {"id": "a"}, {"id": [1], "method": "ping"}, {}])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"method": "log"},
+        {"id": True},
+        {"id": "a"},
+        {"id": [1], "method": "ping"},
+        {"id": "a" * 1_000, "method": "ping"},
+        {},
+    ],
+)
 def test_a_message_that_answers_nothing_is_passed_over(message: dict[str, Any]) -> None:
     assert read(**message) is None
 
@@ -103,3 +117,21 @@ def test_the_text_of_a_result_is_bounded_and_other_content_is_left_out() -> None
     assert output_of({"structuredContent": {"n": 7}}, 1000) == ToolOutput('{"n":7}')
     assert output_of({"content": "x", "isError": True}, 1000) == ToolOutput("", failed=True)
     assert len(output_of({"content": [{"type": "text", "text": "x" * 9_999}]}, 100).text) <= 110
+    many = output_of({"content": [{"type": "text", "text": "x"}] * 1_002}, 100_000).text
+    assert many.splitlines() == ["x"] * 1_000 + ["[2 more parts left out]"]
+
+
+def test_lists_without_end_are_refused_before_they_are_looked_through() -> None:
+    with pytest.raises(UsageError, match="more than 10000 tools"):
+        tools_of({"tools": [0] * 10_001}, frozenset(("look",)))
+    with pytest.raises(UsageError, match="too many messages"):
+        event_messages(b"data: {}\n\n" * 10_000)
+
+
+def test_nobody_reads_what_nobody_waits_for() -> None:
+    """The text of the result is not UTF-8: it is an error for the request that waits for it, and for no other."""
+    answer = read_message(b'{"jsonrpc": "2.0", "id": 3, "result": {"content": "\xff"}}')
+
+    assert isinstance(answer, ServerAnswer)
+    with pytest.raises(UsageError, match="it sent what is no message"):
+        answer.checked_result()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.instants import ms_of
 from gnomon.core.policy.budgets import (
     BudgetKey,
@@ -19,8 +20,11 @@ from gnomon.core.policy.budgets import (
     spent_of,
     window_start,
 )
+from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.document import Budget, RuleMatch
+from gnomon.core.policy.facts import RequestFacts, StepFacts
 from gnomon.core.policy.reader import read_policy
+from gnomon.core.runs.workflow import AGENT, Step
 from gnomon.errors import FieldError
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -135,3 +139,29 @@ def test_two_budgets_of_one_id_are_refused() -> None:
         read_policy({"budgets": [{"id": "pay", "limit": 1, "per": "1h"}] * 2})
 
     assert refused.value.field == "budgets[1].id"
+
+
+@pytest.mark.req("R-02")
+@pytest.mark.parametrize(
+    ("meter", "reserve", "budget", "amount"),
+    [
+        ("tokens", None, AgentBudget(), 900),
+        ("tokens", 400, AgentBudget(), 400),
+        ("tokens", 400, AgentBudget(tokens=300), 300),
+        ("tokens", 400, AgentBudget(tokens=700), 400),
+        ("cost_micros", None, AgentBudget(cost_micros=50, tokens=1), 50),
+        ("mails", None, AgentBudget(tokens=1), 900),
+    ],
+)
+def test_an_agent_reserves_no_more_than_its_own_budget(
+    meter: str, reserve: int | None, budget: AgentBudget, amount: int
+) -> None:
+    fields = {"id": "b", "limit": 900, "per": "1d", "meter": meter} | ({} if reserve is None else {"reserve": reserve})
+    policy = CompiledPolicy(read_policy({"budgets": [fields]}), 1, throttle_ms=5000)
+    facts = StepFacts(tenant="acme", job="x", workflow="x", step="main", topic="", function=AGENT, kind="agent")
+    step = Step(name="main", function=AGENT, agent=AgentSpec(budget=budget))
+
+    found = policy.budgets_for_step(facts, step)
+
+    assert found is not None
+    assert [use.amount for use in found.uses(RequestFacts(step=facts), 0)] == [amount]

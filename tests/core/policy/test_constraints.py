@@ -1,6 +1,7 @@
 """Constraints tighten a step and never loosen it."""
 
 import pytest
+from msgspec.structs import replace
 
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.policy.constraints import Constraints, constrained_step, unenforceable
@@ -35,6 +36,15 @@ def test_a_step_without_retries_gets_none() -> None:
 
     assert limited is not None
     assert limited.max_attempts == 1
+
+
+def test_a_limit_of_attempts_lets_no_agent_repeat_its_changes() -> None:
+    """A step with a retry may repeat what its tools have changed."""
+    changing = Step(name="main", function=AGENT, agent=AgentSpec(tools=("write_file",)))
+
+    assert constrained_step(changing, Constraints(max_attempts=4)).retry is None
+    several = replace(changing, retry=RetryPolicy(max_attempts=9))
+    assert constrained_step(several, Constraints(max_attempts=4)).retry == RetryPolicy(max_attempts=4)
 
 
 @pytest.mark.parametrize("wide", [AgentSpec(network=True), AgentSpec(network=("api.example.com",))])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.model import Result, RunStatus, TickStatus
 from gnomon.core.policy.constraints import Constraints
@@ -271,6 +272,16 @@ def test_a_lost_agent_is_repeated_only_if_that_changes_nothing_twice(
     agent = replace(held, step=replace(held.step, agent=AgentSpec(tools=tools)))
 
     assert after(agent, result).state is state
+
+
+def test_an_agent_spends_of_the_meters_of_budgets() -> None:
+    usage = AgentSpending(input_tokens=70, output_tokens=30, cost_micros=9, actions=2)
+
+    assert after(running_assignment(), Result.FAILED, usage=usage).spent == {
+        "actions": 2,
+        "tokens": 100,
+        "cost_micros": 9,
+    }
 
 
 @pytest.mark.req("R-02")

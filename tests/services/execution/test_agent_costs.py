@@ -6,7 +6,7 @@ from contracts.store import HOUR, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
 from gnomon.core.agents.catalog import AgentCatalog
-from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.rules import MICROS, AgentSpending
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.agents.usage import day_of
 from gnomon.core.commands.rules import CommandRules
@@ -29,7 +29,7 @@ TRIAGE = Workflow(
 class AgentCostHarness(ExecutionHarness):
     """A dispatcher with a limit of 1000 millionths a day, and a worker that offers agents."""
 
-    def __init__(self, catalog: AgentCatalog | None = None) -> None:
+    def __init__(self, catalog: AgentCatalog | None = None, *, limit: int = 1000) -> None:
         clock = VirtualClock(NOON)
         store = MemoryStore(clock.now)
         agents = AgentGate(
@@ -37,15 +37,17 @@ class AgentCostHarness(ExecutionHarness):
             store.agent_sessions,
             store.actions,
             clock,
-            limit=1000,
+            limit=limit or None,
             action_limit=20,
             catalog=catalog,
         )
         gate = CommandGate(CommandRules(SecuritySettings()), store.tasks, store.approvals, clock, agents)
-        super().__init__(gate=gate, store=store, clock=clock)
+        super().__init__(gate=gate, store=store, clock=clock, flags={"agents.max_cost_per_day": limit / MICROS})
         self.runner = FakeRunner(AGENT)
         self.worker = self.new_worker("w1", self.runner)
         self._jobs = 0
+        #: How much agents were told that they may spend, the last time.
+        self.left: list[int | None] = []
 
     async def tried(self, cost_micros: int = 0, *, actions: int = 0, definition: Workflow = TRIAGE) -> Task:
         """Run an agent once, which costs that much if it is admitted; return its task."""
@@ -57,6 +59,7 @@ class AgentCostHarness(ExecutionHarness):
         await self.store.schedules.add([job], actor="ada", tzdata="")
         run: Run = await self.run(job, f"{self._jobs}")
         await self.run_until_idle()
+        self.left = [one.day_cost_left for one in self.runner.started.values()]
         self.runner.end_all(
             usage=AgentSpending(requests=1, cost_micros=cost_micros, actions=actions, model="openai:small")
         )
@@ -75,6 +78,20 @@ async def test_an_agent_is_refused_once_the_cost_of_the_day_is_reached() -> None
     assert [one.state for one in (first, second, tomorrow)] == [TaskState.SUCCEEDED] * 3
     assert refused.state is TaskState.DENIED
     assert "agents.max_cost_per_day is reached: 0.0012 of 0.001 were spent today" in (refused.note or "")
+
+
+async def test_an_agent_is_told_how_much_of_the_cost_of_the_day_is_left() -> None:
+    harness, unlimited = AgentCostHarness(), AgentCostHarness(limit=0)
+
+    told = []
+    for cost in (600, 300):
+        await harness.tried(cost)
+        told += harness.left
+    harness.clock.advance(day_of(NOON) + DAY_MS - harness.clock.now())
+    await harness.tried()
+    await unlimited.tried()
+
+    assert (told, harness.left, unlimited.left) == ([1000, 400], [1000], [None])
 
 
 def acting(actions: int, version: int) -> Workflow:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gnomon.core.agents.rules import MICROS, may_reach, models_of
 from gnomon.core.agents.spec import SERVER_PREFIX, AgentSpec, server_tool
+from gnomon.core.policy.budgets import COST_MICROS
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 from gnomon.core.spelling import nearest
 from gnomon.errors import FieldError
@@ -88,9 +89,13 @@ def check_servers(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
             raise FieldError(f"{path}.network", spec.network, f"does not list {server.host}, which has the tool {tool}")
 
 
-def price_refusal(spec: AgentSpec, catalog: AgentCatalog) -> str | None:
-    """Why an agent that was added earlier must not start: a limit of its cost cannot be kept any more. None: it may."""
+def price_refusal(spec: AgentSpec, catalog: AgentCatalog, *, by_policy: bool = False) -> str | None:
+    """Why an agent that was added earlier must not start: a limit of its cost cannot be kept any more. None: it may.
+
+    `by_policy` says whether a budget of the policy limits its cost.
+    """
     limits = ["budget.cost"] if spec.budget.cost_micros is not None else []
+    limits += [f"the budget of {COST_MICROS} of the policy"] if by_policy else []
     limits += ["agents.max_cost_per_day"] if catalog.has_daily_limit else []
     unpriced = _unpriced(spec, catalog) if limits else []
     if not unpriced:

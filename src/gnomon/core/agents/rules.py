@@ -1,13 +1,15 @@
 """The decisions about agents: frames of data, the cost of a model, what a budget allows, what may be repeated."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.agents.spec import FREE_TOOLS, HARMLESS_TOOLS, AgentBudget, AgentSpec
 from gnomon.core.model import DAY_MS, MINUTE_MS, SECOND_MS
+from gnomon.core.policy.budgets import ACTIONS, COST_MICROS, TOKENS
 
 #: An agent that starts more often than this is warned of.
 SHORTEST_GAP_MS = 5 * MINUTE_MS
@@ -92,24 +94,56 @@ def after_tool_call(spent: AgentSpending, tool: str) -> AgentSpending:
     return replace(spent, tool_calls=spent.tool_calls + 1, actions=spent.actions + (tool not in FREE_TOOLS))
 
 
-def request_refusal(budget: AgentBudget, spent: AgentSpending) -> str | None:
-    """Why the budget allows no further request to a model; None if it does."""
-    if spent.requests >= budget.requests:
-        return f"requests: {spent.requests} of {budget.requests}"
-    if budget.tokens is not None and spent.tokens >= budget.tokens:
-        return f"tokens: {spent.tokens} of {budget.tokens}"
-    if budget.cost_micros is not None and spent.cost_micros >= budget.cost_micros:
-        return f"cost: {money(spent.cost_micros)} of {money(budget.cost_micros)}"
-    return None
+class AgentLimits(Struct, frozen=True, kw_only=True):
+    """Everything that limits the requests of one attempt."""
+
+    budget: AgentBudget
+    #: How much of the cost of the day its tenant had left when it was assigned, in millionths; None for any cost.
+    day_cost_left: int | None = None
+    #: How much of each meter the budgets of the policy let it spend.
+    meters: Mapping[str, int] = {}
 
 
-def excess(budget: AgentBudget, spent: AgentSpending) -> str | None:
+class _Ceiling(NamedTuple):
+    """A limit of the tokens or of the cost, and how much of it is spent."""
+
+    name: str
+    spent: int
+    limit: int
+    is_money: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The reason once it is reached."""
+        spent, limit = (money(self.spent), money(self.limit)) if self.is_money else (self.spent, self.limit)
+        return f"{self.name}: {spent} of {limit}"
+
+
+def _ceilings(limits: AgentLimits, spent: AgentSpending) -> list[_Ceiling]:
+    limited = (
+        ("tokens", limits.budget.tokens, False),
+        ("cost", limits.budget.cost_micros, True),
+        ("tokens by the policy", limits.meters.get(TOKENS), False),
+        ("cost by the policy", limits.meters.get(COST_MICROS), True),
+        ("cost that agents.max_cost_per_day has left", limits.day_cost_left, True),
+    )
+    return [
+        _Ceiling(name, spent.cost_micros if is_money else spent.tokens, limit, is_money)
+        for name, limit, is_money in limited
+        if limit is not None
+    ]
+
+
+def request_refusal(limits: AgentLimits, spent: AgentSpending) -> str | None:
+    """Why no further request to a model is allowed; None if one is."""
+    if spent.requests >= limits.budget.requests:
+        return f"requests: {spent.requests} of {limits.budget.requests}"
+    return next((one.reason for one in _ceilings(limits, spent) if one.spent >= one.limit), None)
+
+
+def excess(limits: AgentLimits, spent: AgentSpending) -> str | None:
     """The limit that an answer has exceeded; None if it has exceeded none."""
-    if budget.tokens is not None and spent.tokens > budget.tokens:
-        return f"tokens: {spent.tokens} of {budget.tokens}"
-    if budget.cost_micros is not None and spent.cost_micros > budget.cost_micros:
-        return f"cost: {money(spent.cost_micros)} of {money(budget.cost_micros)}"
-    return None
+    return next((one.reason for one in _ceilings(limits, spent) if one.spent > one.limit), None)
 
 
 def tool_refusal(budget: AgentBudget, spent: AgentSpending, tool: str) -> str | None:
@@ -121,9 +155,15 @@ def tool_refusal(budget: AgentBudget, spent: AgentSpending, tool: str) -> str | 
     return None
 
 
-def tokens_left(budget: AgentBudget, spent: AgentSpending) -> int | None:
+def tokens_left(limits: AgentLimits, spent: AgentSpending) -> int | None:
     """How many tokens an answer may have; None for any number."""
-    return None if budget.tokens is None else max(1, budget.tokens - spent.tokens)
+    left = [one.limit - one.spent for one in _ceilings(limits, spent) if not one.is_money]
+    return max(1, min(left)) if left else None
+
+
+def spent_of_meters(spent: AgentSpending) -> dict[str, int]:
+    """How much of the meters of budgets of the policy an agent has spent."""
+    return {ACTIONS: spent.actions, TOKENS: spent.tokens, COST_MICROS: spent.cost_micros}
 
 
 def wait_of(after_ms: int, *, number: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from gnomon.core.agents.rules import framed_data
 from gnomon.core.jobs.inputs import check_size, read_schema
@@ -18,12 +18,26 @@ PROTOCOL_VERSION = "2025-06-18"
 PROTOCOL_VERSIONS = frozenset((PROTOCOL_VERSION, "2025-03-26", "2024-11-05"))
 #: The longest message of a server.
 LONGEST_MESSAGE = 4 << 20
-#: How many pages of tools are read.
-MOST_PAGES = 20
-_LONGEST_DESCRIPTION, _LONGEST_REASON = 1_024, 500
+#: How many pages of tools are read, how many tools of a page, how many parts of a result, and how many messages of a
+#: stream. Each takes time in the loop that watches all processes.
+MOST_PAGES, _MOST_TOOLS, _MOST_PARTS, _MOST_EVENTS = 20, 10_000, 1_000, 10_000
+_LONGEST_DESCRIPTION, _LONGEST_REASON, _LONGEST_NUMBER = 1_024, 500, 200
 _NO_SUCH_METHOD = -32_601
-_JSON_RPC = "2.0"
+_JSON_RPC, _NO_MESSAGE = "2.0", "it sent what is no message"
+_NOTHING = Raw(b"")
 _ENCODER = msgspec.json.Encoder()
+
+
+class _Message(Struct, frozen=True):
+    """A message of a server, in which nothing is read that nobody needs. A field that it lacks is empty."""
+
+    number: Raw = msgspec.field(name="id", default=_NOTHING)
+    method: Raw = _NOTHING
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+
+
+_DECODER = msgspec.json.Decoder(_Message)
 
 
 class ServerTool(Struct, frozen=True, kw_only=True):
@@ -46,8 +60,16 @@ class ServerAnswer(Struct, frozen=True):
     """The answer to a request: a result, or the error of the server."""
 
     number: int
-    result: Mapping[str, Any] | None = None
+    #: As JSON.
+    result: Raw | None = None
     error: str = ""
+
+    def checked_result(self) -> Mapping[str, Any]:
+        """The result; UsageError if the server has refused the request."""
+        if self.result is None:
+            raise UsageError(f"it refused: {truncate(self.error)}")
+        result = _decoded(self.result)
+        return result if isinstance(result, dict) else {}
 
 
 class ServerDemand(Struct, frozen=True):
@@ -81,38 +103,52 @@ def greeting(version: str) -> dict[str, object]:
 def read_message(body: bytes) -> ServerAnswer | ServerDemand | None:
     """The message of a server; None for one that needs nothing. UsageError if it is none."""
     try:
-        message = msgspec.json.decode(body)
+        message = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UsageError("it sent what is no message") from None
-    if not isinstance(message, dict):
-        raise UsageError("it sent what is no message")
-    number = message.get("id")
-    if "method" in message:
-        return None if number is None else _demand(number, message["method"])
-    if not isinstance(number, int) or isinstance(number, bool):
+        raise UsageError(_NO_MESSAGE) from None
+    number = _decoded(message.number) if 0 < len(bytes(message.number)) <= _LONGEST_NUMBER else None
+    if not isinstance(number, int | str) or isinstance(number, bool):
         return None
-    if "error" in message:
-        error = message["error"]
-        said = error.get("message") if isinstance(error, dict) else None
-        return ServerAnswer(number, error=one_line(said) if isinstance(said, str) and said else "it gave no reason")
-    result = message.get("result")
-    return ServerAnswer(number, result=result if isinstance(result, dict) else {})
+    if bytes(message.method):
+        return _demand(number, bytes(message.method))
+    if isinstance(number, str):
+        return None
+    if bytes(message.error) not in (b"", b"null"):
+        return ServerAnswer(number, error=_error_of(message.error))
+    return ServerAnswer(number, result=message.result)
 
 
-def _demand(number: object, method: object) -> ServerDemand | None:
-    if not isinstance(number, int | str):
+def _error_of(error: Raw) -> str:
+    found = _decoded(error)
+    said = found.get("message") if isinstance(found, dict) else None
+    return one_line(said) if isinstance(said, str) and said else "it gave no reason"
+
+
+def _decoded(body: Raw) -> Any:  # noqa: ANN401 - any JSON
+    """The value; None if there is none. UsageError if it cannot be read."""
+    if not bytes(body):
         return None
-    if method == "ping":
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UsageError(_NO_MESSAGE) from None
+
+
+def _demand(number: int | str, method: bytes) -> ServerDemand:
+    if method == b'"ping"':
         return ServerDemand(_ENCODER.encode({"jsonrpc": _JSON_RPC, "id": number, "result": {}}))
     error = {"code": _NO_SUCH_METHOD, "message": "this client answers no requests"}
     return ServerDemand(_ENCODER.encode({"jsonrpc": _JSON_RPC, "id": number, "error": error}))
 
 
 def event_messages(body: bytes) -> Sequence[bytes]:
-    """The messages in a stream of server-sent events."""
+    """The messages in a stream of server-sent events; UsageError if there are too many lines."""
     found: list[bytes] = []
     data: list[bytes] = []
-    for line in [*body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"), b""]:
+    lines = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if len(lines) > _MOST_EVENTS:
+        raise UsageError("it sent too many messages")
+    for line in [*lines, b""]:
         if line.startswith(b"data:"):
             data.append(line.removeprefix(b"data:").removeprefix(b" "))
         elif not line and data:
@@ -132,11 +168,14 @@ def checked_greeting(result: Mapping[str, Any]) -> str:
 def tools_of(result: Mapping[str, Any], wanted: frozenset[str]) -> tuple[dict[str, ServerTool], str]:
     """The wanted tools of a page, by name, and the cursor of the next page; it is empty for the last one.
 
-    FieldError if one of them has a schema that is none, or costs too much.
+    UsageError if there are too many, or if one of the wanted has a schema that is none, or costs too much.
     """
     tools, cursor = result.get("tools"), result.get("nextCursor")
     found: dict[str, ServerTool] = {}
-    for tool in tools if isinstance(tools, list) else ():
+    listed = tools if isinstance(tools, list) else []
+    if len(listed) > _MOST_TOOLS:
+        raise UsageError(f"it lists more than {_MOST_TOOLS} tools at once")
+    for tool in listed:
         name = tool.get("name") if isinstance(tool, dict) else None
         if isinstance(name, str) and name in wanted and name not in found:
             found[name] = _tool(name, tool)
@@ -161,11 +200,14 @@ def _visible(text: str) -> str:
 def output_of(result: Mapping[str, Any], most: int) -> ToolOutput:
     """The text of a result; other content is named, and left out."""
     parts: list[str] = []
-    content = result.get("content")
-    for part in content if isinstance(content, list) else ():
+    found = result.get("content")
+    content = found if isinstance(found, list) else []
+    for part in content[:_MOST_PARTS]:
         kind = part.get("type") if isinstance(part, dict) else None
         text = part.get("text") if kind == "text" else None
         parts.append(text if isinstance(text, str) else f"[{truncate(str(kind), 40)} left out]")
+    if len(content) > _MOST_PARTS:
+        parts.append(f"[{len(content) - _MOST_PARTS} more parts left out]")
     if not parts and "structuredContent" in result:
         parts.append(msgspec.json.encode(result["structuredContent"]).decode())
     return ToolOutput(truncate("\n".join(parts), most), result.get("isError") is True)
@@ -173,4 +215,6 @@ def output_of(result: Mapping[str, Any], most: int) -> ToolOutput:
 
 def one_line(text: str) -> str:
     """The beginning of a text of the server, without characters that are not shown."""
-    return truncate(" ".join("".join(char if char.isprintable() else " " for char in text).split()), _LONGEST_REASON)
+    beginning = text[: 4 * _LONGEST_REASON]
+    line = " ".join("".join(char if char.isprintable() else " " for char in beginning).split())
+    return truncate(line, _LONGEST_REASON)

@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from gnomon.core.durations import duration_text
 
 #: The meter that counts attempts, and the one that counts actions of commands and agents. Others count what functions
-#: and commands say that they have spent.
+#: say that they have spent.
 TASKS, ACTIONS = "tasks", "actions"
+#: The meters of tokens and cost, in millionths, that agents spend. Functions that ask models may spend them, too.
+TOKENS, COST_MICROS = "tokens", "cost_micros"
 _DAY_MS = 86_400_000
 _WEEK_MS = 7 * _DAY_MS
 #: The first Monday after the beginning of time: windows of weeks begin on Mondays.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gnomon.core.cron.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import RunSource
-from gnomon.core.policy.budgets import ACTIONS, TASKS, BudgetKey, BudgetUse, OverBudget
+from gnomon.core.policy.budgets import ACTIONS, COST_MICROS, TASKS, TOKENS, BudgetKey, BudgetUse, OverBudget
 from gnomon.core.policy.constraints import unenforceable
 from gnomon.core.policy.document import Budget, PolicyDocument, RuleMatch, RuleWindow, TaskRule
 from gnomon.core.policy.facts import FactName, NeededFacts, RequestFacts, StepFacts
@@ -219,7 +219,16 @@ def _amount_of(budget: Budget, step: Step) -> int:
         return 1
     if budget.meter == ACTIONS:
         return 1 if step.is_command else step.agent.reserved_actions if step.agent is not None else 0
-    return budget.limit if budget.reserve is None else budget.reserve
+    most = budget.limit if budget.reserve is None else budget.reserve
+    own = _own_limit(budget.meter, step)
+    return most if own is None else min(own, most)
+
+
+def _own_limit(meter: str, step: Step) -> int | None:
+    """How much of the meter the step itself lets an attempt spend; None if it says nothing about it."""
+    if step.agent is None:
+        return None
+    return {TOKENS: step.agent.budget.tokens, COST_MICROS: step.agent.budget.cost_micros}.get(meter)
 
 
 class _StepBudget(NamedTuple):

@@ -39,7 +39,9 @@ def constrained_step(step: Step, limits: Constraints | None) -> Step:
     changes: dict[str, Any] = {}
     if limits.max_runtime_ms is not None:
         changes["timeout_ms"] = _least(step.timeout_ms, limits.max_runtime_ms)
-    if limits.max_attempts is not None:
+    # A retry would say that what its tools have changed may be changed again. Without one it has a single attempt.
+    single = step.retry is None and step.agent is not None and step.agent.changes_something
+    if limits.max_attempts is not None and not single:
         retry = step.retry or RetryPolicy(max_attempts=1)
         changes["retry"] = replace(retry, max_attempts=min(retry.max_attempts, limits.max_attempts))
     if limits.isolation is Isolation.PROCESS and step.function not in (SHELL, HTTP, AGENT):

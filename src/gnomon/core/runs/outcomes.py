@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.agents.rules import AgentSpending
+from gnomon.core.agents.rules import AgentSpending, spent_of_meters
 from gnomon.core.agents.sessions import SessionTurn, session_turn
 from gnomon.core.announcements.model import AnnounceRule
 from gnomon.core.model import (
@@ -27,7 +27,6 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.named_breakers import BreakerUse
-from gnomon.core.policy.budgets import ACTIONS
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
 from gnomon.core.runs.retry import (
     LONGEST_ROUTING_BACKOFF_MS,
@@ -85,6 +84,8 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     approved: bool = False
     #: The messages of the session of an agent, as a list in JSON; None without a session.
     history: bytes | None = None
+    #: How much of `agents.max_cost_per_day` an agent may spend, in millionths; None for any cost.
+    day_cost_left: int | None = None
 
     @property
     def attempt(self) -> int:
@@ -259,8 +260,8 @@ def outcome_by_deadline(task: Task, outcome: AttemptOutcome, *, now: int) -> Att
 
 
 def _spent(outcome: AttemptOutcome) -> Mapping[str, int] | None:
-    """How much of each meter the attempt has spent. An agent counts its own actions."""
-    return outcome.spent if outcome.usage is None else {**(outcome.spent or {}), ACTIONS: outcome.usage.actions}
+    """How much of each meter the attempt has spent. An agent counts its own actions, tokens and cost."""
+    return outcome.spent if outcome.usage is None else {**(outcome.spent or {}), **spent_of_meters(outcome.usage)}
 
 
 def bounded_output(written: bytes, limit: int) -> bytes:

@@ -18,9 +18,8 @@ import msgspec
 
 from gnomon.core.agents import rules
 from gnomon.core.agents.progress import AgentProgress
-from gnomon.core.agents.rules import AgentSpending, ModelPrice
+from gnomon.core.agents.rules import AgentLimits, AgentSpending, ModelPrice
 from gnomon.core.agents.sessions import LONGEST_TURN
-from gnomon.core.agents.spec import AgentBudget
 from gnomon.core.durations import duration_text
 from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
@@ -48,8 +47,8 @@ from gnomon.runners.pipe_writer import PipeWriter
 from gnomon.runners.process_tree import MARK
 from gnomon.runners.secrets import redacted_json
 
-#: The longest message of the process.
-LONGEST_MESSAGE = 16 << 20
+#: The longest message of the process, also how many bytes of calls may wait for their turn; and the longest call.
+LONGEST_MESSAGE, LONGEST_CALL = 16 << 20, 1 << 20
 _LONGEST_SHOWN = 500
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(FromAgent)
@@ -70,6 +69,11 @@ class ToolVerdict(msgspec.Struct, frozen=True):
 
     text: str
     verdict: str
+
+
+_TOO_LONG_CALL = ToolVerdict(
+    f"failed: its arguments have more than {LONGEST_CALL} bytes", "failed: its arguments are too long"
+)
 
 
 class Tools(Protocol):
@@ -147,7 +151,7 @@ class AgentProcess(SupervisedProcess):
         attempt: RunningAttempt,
         tools: Tools,
         *,
-        budget: AgentBudget,
+        limits: AgentLimits,
         prices: Mapping[str, ModelPrice],
         has_session: bool,
         may_be_repeated: bool,
@@ -163,13 +167,15 @@ class AgentProcess(SupervisedProcess):
         """
         self._attempt, self._tools = attempt, tools
         self._facts = attempt.facts()
-        self._budget, self._prices = budget, prices
+        self._limits, self._prices = limits, prices
         self._has_session = has_session
         self._may_be_repeated = may_be_repeated
         self._max_output_bytes = max_output_bytes
         self._progress = progress
         self._called: dict[str, int] = {}
         self._calls: set[asyncio.Task[None]] = set()
+        #: The bytes of the calls that have not ended.
+        self._called_bytes = 0
         #: Calls take turns: each may depend on what the one before has written.
         self._turn = asyncio.Lock()
         self._outcome: AttemptOutcome | None = None
@@ -188,7 +194,8 @@ class AgentProcess(SupervisedProcess):
         self._opening = self._loop.create_task(self._open(request)) if tools.needs_servers else None
         if self._opening is None:
             self._send_request(request)
-        self._timer = self._loop.call_later(budget.time_ms / 1000, self._time_over) if budget.time_ms else None
+        time_ms = limits.budget.time_ms
+        self._timer = self._loop.call_later(time_ms / 1000, self._time_over) if time_ms else None
 
     @property
     def ended(self) -> ChildResult | None:
@@ -257,9 +264,9 @@ class AgentProcess(SupervisedProcess):
         with suppress(msgspec.DecodeError):
             message = _DECODER.decode(line)
             if self._outcome is None:
-                self._act(message)
+                self._act(message, len(line))
 
-    def _act(self, message: FromAgent) -> None:
+    def _act(self, message: FromAgent, size: int) -> None:
         match message:
             case AboutToAsk():
                 self._ask()
@@ -269,9 +276,7 @@ class AgentProcess(SupervisedProcess):
                 onwards = f"; asking {message.instead} from now on" if message.instead else ""
                 self._log.add("warning", f"{self._shown(message.reason)}{onwards}")
             case ToolRequest():
-                task = self._loop.create_task(self._call(message))
-                self._calls.add(task)
-                task.add_done_callback(self._calls.discard)
+                self._begin_call(message, size)
             case AgentAnswer():
                 self._finish(message)
             case AgentFailure():
@@ -281,13 +286,13 @@ class AgentProcess(SupervisedProcess):
         self._input.write(_ENCODER.encode(message) + b"\n")
 
     def _ask(self) -> None:
-        refusal = rules.request_refusal(self._budget, self._spent)
+        refusal = rules.request_refusal(self._limits, self._spent)
         if refusal is not None:
             self._exhausted(refusal)
             return
         self._spent = msgspec.structs.replace(self._spent, requests=self._spent.requests + 1)
         self._report()
-        self._send(Proceed(rules.tokens_left(self._budget, self._spent)))
+        self._send(Proceed(rules.tokens_left(self._limits, self._spent)))
 
     def _count(self, answered: Answered) -> None:
         price = self._prices.get(answered.model)
@@ -295,13 +300,26 @@ class AgentProcess(SupervisedProcess):
             self._spent, answered.model, answered.input_tokens, answered.output_tokens, price
         )
         self._report()
-        excess = rules.excess(self._budget, self._spent)
+        excess = rules.excess(self._limits, self._spent)
         if excess is not None:
             self._exhausted(excess)
 
-    async def _call(self, request: ToolRequest) -> None:
+    def _begin_call(self, request: ToolRequest, size: int) -> None:
+        if self._called_bytes + size > LONGEST_MESSAGE:
+            self._end(failed_outcome(f"the model calls too much at once ({self._summary()})"))
+            return
+        self._called_bytes += size
+        task = self._loop.create_task(self._call(request, size))
+        self._calls.add(task)
+        task.add_done_callback(lambda ended: self._end_call(ended, size))
+
+    def _end_call(self, task: asyncio.Task[None], size: int) -> None:
+        self._calls.discard(task)
+        self._called_bytes -= size
+
+    async def _call(self, request: ToolRequest, size: int) -> None:
         async with self._turn:
-            refusal = rules.tool_refusal(self._budget, self._spent, request.tool)
+            refusal = rules.tool_refusal(self._limits.budget, self._spent, request.tool)
             if refusal is not None:
                 self._exhausted(refusal)
             if self._outcome is not None:
@@ -309,10 +327,11 @@ class AgentProcess(SupervisedProcess):
             self._spent = rules.after_tool_call(self._spent, request.tool)
             self._called[request.tool] = self._called.get(request.tool, 0) + 1
             begun, verdict = time.monotonic(), "interrupted"
-            shown = self._shown(json.dumps(request.arguments, ensure_ascii=False))
+            is_long = size > LONGEST_CALL
+            shown = f"({size} bytes)" if is_long else self._shown(json.dumps(request.arguments, ensure_ascii=False))
             self._report(f"{request.tool} {shown}: began, and its end is not known")
             try:
-                done = await self._tools.call(request.tool, request.arguments)
+                done = _TOO_LONG_CALL if is_long else await self._tools.call(request.tool, request.arguments)
                 verdict = done.verdict
             finally:
                 spent_ms = round(1000 * (time.monotonic() - begun))
@@ -360,7 +379,7 @@ class AgentProcess(SupervisedProcess):
         self._end(give_up_outcome(f"budget exhausted: {limit} ({self._summary()})"))
 
     def _time_over(self) -> None:
-        self._exhausted(f"time: {(self._budget.time_ms or 0) / 1000:g} s")
+        self._exhausted(f"time: {(self._limits.budget.time_ms or 0) / 1000:g} s")
 
     def _summary(self) -> str:
         spent = self._spent

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from gnomon.config.agents import AgentSettings, ToolServerSettings, agent_catalog
 from gnomon.core.agents.catalog import check_servers, price_refusal
 from gnomon.core.agents.frequency import frequency_warning
-from gnomon.core.agents.rules import models_of, prefixed_prompt
+from gnomon.core.agents.rules import AgentLimits, models_of, prefixed_prompt
 from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, SERVER_PREFIX, VERB_PREFIX, AgentSpec, server_tool
+from gnomon.core.policy.budgets import COST_MICROS
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
@@ -23,7 +24,7 @@ from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, 
 from gnomon.runners.agents.agent_starter import AgentStarter
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
-from gnomon.runners.agents.tool_servers import ToolServers
+from gnomon.runners.agents.tool_servers import ProgramSlots, ToolServers
 from gnomon.runners.agents.tools import NO_SCHEDULER, AgentTools, SchedulerVerbs, tool_description
 from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.child_process import attempt_variables
@@ -87,13 +88,14 @@ class AgentRunner:
         self._settings, self._http, self._read_secret, self._verbs, self._progress, self._server_http = agents
         self._commands, self._functions = commands, functions
         self._starter = AgentStarter(process_variables())
+        self._program_slots = ProgramSlots(self._settings.max_server_programs)
 
     def prepared(self, attempt: RunningAttempt) -> PreparedAgent:
         """The task of the process of an attempt; UsageError if this worker has not what the agent needs."""
-        spec, run = _spec_of(attempt), attempt.assignment.run
+        spec, run, limits = _spec_of(attempt), attempt.assignment.run, _limits_of(attempt)
         catalog = agent_catalog(self._settings)
         check_servers("agent", spec, catalog)
-        if reason := price_refusal(spec, catalog):
+        if reason := price_refusal(spec, catalog, by_policy=COST_MICROS in limits.meters):
             raise UsageError(reason)
         models = tuple(map(self._access, models_of(spec, self._settings.model)))
         keys = {f"agents.providers.{one.model.partition(':')[0]}.token": one.token for one in models if one.token}
@@ -129,6 +131,7 @@ class AgentRunner:
             prepared.servers,
             self._commands,
             self._server_http,
+            self._program_slots,
             start_seconds=self._settings.request_timeout_ms / 1000,
         )
         tools = AgentTools(spec, attempt, self._commands, self._http, self._verbs, self._functions, servers)
@@ -138,7 +141,7 @@ class AgentRunner:
             prepared.request,
             attempt,
             tools,
-            budget=spec.budget,
+            limits=_limits_of(attempt),
             prices=self._settings.prices,
             has_session=spec.session != ISOLATED,
             may_be_repeated=step.retry is not None,
@@ -200,6 +203,15 @@ class AgentRunner:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise FieldError(field, "[hidden]", f"cannot be read from its file: {reason}") from None
+
+
+def _limits_of(attempt: RunningAttempt) -> AgentLimits:
+    constraints = attempt.assignment.task.constraints
+    return AgentLimits(
+        budget=_spec_of(attempt).budget,
+        day_cost_left=attempt.assignment.day_cost_left,
+        meters={} if constraints is None else dict(constraints.spend),
+    )
 
 
 def _spec_of(attempt: RunningAttempt) -> AgentSpec:

@@ -29,6 +29,8 @@ _START_SECONDS = 60.0
 #: How long it waits for the next agent: it takes as much memory as an agent.
 _IDLE_MS = 60_000
 _MOST_BYTES = 65_536
+#: How many agents are asked for at a time: the starter forks them one after the other, and the socket fills up.
+_MOST_STARTS = 8
 _KILLED = -signal.SIGKILL
 _PROGRAM = "gnomon.runners.agents.starter_main"
 _ENCODER = msgspec.json.Encoder()
@@ -83,13 +85,21 @@ class AgentStarter:
         #: The agents that are asked for, with our ends of their pipes.
         self._starting: dict[int, tuple[asyncio.Future[ForkedAgent | None], Sequence[int]]] = {}
         self._running: dict[int, ForkedAgent] = {}
+        self._turns = asyncio.Semaphore(_MOST_STARTS)
 
     async def start(self, kinds: Iterable[str], variables: Mapping[str, str]) -> ForkedAgent | None:
         """A new agent that uses providers of these kinds; None if the starter cannot help."""
+        request = StartAgent(next(self._numbers), tuple(kinds), dict(variables))
+        if len(_ENCODER.encode(request)) > _MOST_BYTES:
+            return None
+        async with self._turns:
+            return await self._started(request)
+
+    async def _started(self, request: StartAgent) -> ForkedAgent | None:
         theirs, ours = _pipes()
         agent = None
         try:
-            agent = await self._forked(theirs, ours, StartAgent(next(self._numbers), tuple(kinds), dict(variables)))
+            agent = await self._forked(theirs, ours, request)
         finally:
             _close_all(theirs)
             if agent is None:

@@ -79,7 +79,6 @@ class _Starter:
             return False
         request = _REQUEST_DECODER.decode(body)
         if isinstance(request, StartAgent):
-            load_library(request.kinds)
             self._start(request, descriptors)
         else:
             with suppress(ChildProcessError):
@@ -87,8 +86,7 @@ class _Starter:
         return True
 
     def _start(self, request: StartAgent, descriptors: Sequence[int]) -> None:
-        # A fork of a process with threads may hang.
-        starter, may_fork = os.getpid(), threading.active_count() == 1
+        starter, may_fork = os.getpid(), _is_ready(request.kinds)
         pid = fork_within_limit() if may_fork else 0
         if may_fork and not pid:
             self._become(request, descriptors, starter)
@@ -123,6 +121,16 @@ class _Starter:
         status = 0 if ended is None else ended.si_status
         killed = ended is not None and ended.si_code != os.CLD_EXITED
         self._worker.send(_ENCODER.encode(AgentEnded(pid, -status if killed else status)))
+
+
+def _is_ready(kinds: Sequence[str]) -> bool:
+    """Whether an agent with these kinds of providers can be forked. The others must not suffer if it cannot."""
+    try:
+        load_library(kinds)
+    except Exception:  # noqa: BLE001 - the agent loads it itself, and says what is wrong
+        return False
+    # A fork of a process with threads may hang.
+    return threading.active_count() == 1
 
 
 if __name__ == "__main__":

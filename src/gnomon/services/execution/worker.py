@@ -84,7 +84,7 @@ class Worker:
         self._held: dict[AttemptRef, Assignment] = {}
         self._wake = wake
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
-        self._agent_context = AgentContext(store.agent_sessions, most_tokens=settings.agents.session_tokens)
+        self._agent_context = AgentContext(store.agent_sessions, store.agent_usages, clock, settings.agents)
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)

@@ -152,7 +152,7 @@ class TaskPublisher:
         self._sealer = MessageSealer(cipher)
         self._store, self._workflow_cache = store, workflow_cache
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
-        self._agent_context = AgentContext(store.agent_sessions, most_tokens=settings.agents.session_tokens)
+        self._agent_context = AgentContext(store.agent_sessions, store.agent_usages, clock, settings.agents)
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
