@@ -343,6 +343,45 @@ class TaskApprovalContract:
         assert (await payment.only()).status is ApprovalStatus.VOID
         assert (await payment.task()).state is TaskState.SCHEDULED
 
+    @pytest.mark.req("R-03")
+    async def test_a_task_that_a_new_policy_puts_off_is_not_ended_by_the_time_of_its_approval(
+        self, store: Store, payment: PaymentTask, advance: Callable[[int], None]
+    ) -> None:
+        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        put_off = replace(ASKED, decision=PolicyDecision.THROTTLE, version=4, approval=None, constraints=None)
+        made = admission(
+            await payment.task(),
+            schedule_uid=payment.run.schedule_uid,
+            state=TaskState.PENDING,
+            wait_reason=WaitReason.POLICY,
+            ruling=put_off,
+            voids_approval=True,
+        )
+        await store.tasks.admit([made], now=NOON + 2)
+        void = await payment.only()
+        advance(2 * HOUR)
+
+        assert await store.approval_upkeep.expire(now=NOON + 2 * HOUR, limit=10) == 0
+        assert (await payment.task()).state is TaskState.PENDING
+        assert (void.status, void.revoked_by, void.note) == (
+            ApprovalStatus.VOID, "policy", "the policy in force does not ask for it",
+        )  # fmt: skip
+        with pytest.raises(ApprovalClosed):
+            await payment.vote(vote("carl", REJECT))
+
+    async def test_a_run_that_is_cancelled_while_the_gate_is_asked_again_leaves_nothing_to_approve(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+
+        await store.runs.cancel(payment.run.run_id, reason="cancelled", now=NOON + 2)
+        with pytest.raises(ApprovalClosed):
+            await payment.vote(vote("carl"))
+        looked = await store.approval_upkeep.reopen(4, after="", now=NOON + 3, limit=10)
+
+        assert (looked.tasks, looked.left) == (0, 0)
+        assert (await payment.only()).status is ApprovalStatus.VOID
+
     async def test_the_last_vote_counts_also_while_the_gate_is_asked_again(
         self, store: Store, payment: PaymentTask
     ) -> None:

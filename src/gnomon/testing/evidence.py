@@ -11,6 +11,8 @@ from gnomon.testing.history import ExecutionObservation, GrantRecord, ReportReco
 
 #: Results that use up an attempt.
 COUNTING = (Result.FAILED, Result.GAVE_UP, Result.TIMED_OUT, Result.LOST)
+#: A rule that is broken, and how.
+Finding = tuple[str, str]
 #: A task that is lost with its worker this often has failed, regardless of its retry policy.
 LOSSES = 3
 

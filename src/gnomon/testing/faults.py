@@ -110,6 +110,12 @@ class FaultInjector:
         await self._slow()
         self._maybe_fail("the connection broke while committing")
 
+    def fail_at_random(self) -> None:
+        """Fail a call of a gate: it runs beside the services, so it does not stall, and takes no process down."""
+        if self._rng.random() < self._chances.failure:
+            self._environment.broken(self._who)
+            raise StoreUnavailable("the store is away")
+
     async def _slow(self) -> None:
         if self._rng.random() < self._chances.slowness:
             self._environment.broken(self._who)
@@ -211,10 +217,11 @@ class FaultyShards:
 class FaultyTasks:
     """Implements PendingTasks for one process."""
 
-    def __init__(self, tasks: PendingTasks, recorder: HistoryRecorder, faults: FaultInjector) -> None:
+    def __init__(self, tasks: PendingTasks, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
         self._tasks = tasks
         self._recorder = recorder
         self._faults = faults
+        self._holder = holder
 
     async def waiting(self, now: int, *, limit: int, in_turns: bool = False) -> Sequence[ReadyTask]:
         """See PendingTasks.waiting."""
@@ -237,6 +244,7 @@ class FaultyTasks:
         """See PendingTasks.admit."""
         await self._faults.before()
         done = await self._tasks.admit(admissions, now=now)
+        self._recorder.policy.admitted(done, now=now, by=self._holder)
         await self._recorder.look(one.run_id for one in admissions if one.task_id in done)
         await self._faults.after()
         return done
@@ -382,6 +390,7 @@ class FaultyTaskPlacement:
     async def recall_stranded(self) -> Sequence[tuple[TaskId, RunId]]:
         """See TaskPlacement.recall_stranded. A call that recalls nothing, as most do, has no fault."""
         recalled = await self._placement.recall_stranded()
+        self._recorder.policy.recalled(task_id for task_id, _ in recalled)
         if recalled:
             await self._recorder.look(run_id for _, run_id in recalled)
             await self._faults.after()
@@ -456,9 +465,9 @@ class FaultyJobs:
 class FaultyApprovals:
     """Implements Approvals for one process."""
 
-    def __init__(self, approvals: Approvals, faults: FaultInjector) -> None:
+    def __init__(self, approvals: Approvals, fail_at_random: Callable[[], None]) -> None:
         self._approvals = approvals
-        self._faults = faults
+        self._fail_at_random = fail_at_random
 
     async def grant(self, approval: Approval) -> bool:
         """See Approvals.grant."""
@@ -470,12 +479,12 @@ class FaultyApprovals:
 
     async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
         """See Approvals.standing."""
-        await self._faults.before()
+        self._fail_at_random()
         return await self._approvals.standing(tenant, kind, subjects)
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
         """See Approvals.of_task."""
-        await self._faults.before()
+        self._fail_at_random()
         return await self._approvals.of_task(task_id)
 
     async def find(self, tenant: str, approval_id: str) -> Approval | None:
@@ -576,14 +585,14 @@ class FaultyExecutionStore:
     """Implements ExecutionStore for the dispatcher, the worker or the reconciler of one process."""
 
     def __init__(self, store: Store, recorder: HistoryRecorder, faults: FaultInjector, *, holder: str) -> None:
-        self.tasks = FaultyTasks(store.tasks, recorder, faults)
+        self.tasks = FaultyTasks(store.tasks, recorder, faults, holder=holder)
         self.attempts = FaultyAttempts(store.attempts, recorder, faults, holder=holder)
         self.deadlines = FaultyTaskDeadlines(store.deadlines, recorder, faults)
         self.placement = FaultyTaskPlacement(store.placement, recorder, faults)
         self.workers = FaultyWorkers(store.workers, faults)
         self.executions = FaultyPayloads(store.executions, faults)
         self.jobs = FaultyJobs(store.jobs, faults)
-        self.approvals = FaultyApprovals(store.approvals, faults)
+        self.approvals = FaultyApprovals(store.approvals, faults.fail_at_random)
         self.actions = FaultyActionCounts(store.actions, faults)
         self.agent_sessions = FaultyAgentSessions(store.agent_sessions, faults)
         self.agent_usages = FaultyAgentUsages(store.agent_usages, faults)

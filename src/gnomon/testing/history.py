@@ -28,6 +28,7 @@ from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef
+from gnomon.testing.policy_history import PolicyHistory
 
 #: Stands for all processes in `disturbances`.
 EVERYONE = ""
@@ -251,6 +252,8 @@ class SimulationHistory:
     #: Whether a policy was in force all the time; and the rulings about each task at the end.
     ruled: bool = False
     rulings: dict[TaskId, tuple[StoredRuling, ...]] = field(default_factory=dict)
+    #: The policy, approvals and breakers; None if the nodes have no policy.
+    policy: PolicyHistory | None = None
 
     def moment(self) -> int:
         """A new moment, greater than all before."""

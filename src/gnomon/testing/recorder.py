@@ -23,6 +23,7 @@ from gnomon.testing.history import (
     RunInterval,
     SimulationHistory,
 )
+from gnomon.testing.policy_recorder import PolicyRecorder
 
 
 class HistoryRecorder:
@@ -35,6 +36,7 @@ class HistoryRecorder:
         self._tasks: dict[TaskId, Task] = {}
         self._under_way: dict[ScheduleUid, set[RunId]] = defaultdict(set)
         self._leases: dict[AttemptRef, int] = {}
+        self.policy = PolicyRecorder(history, store, clock)
 
     def _elapsed_ms(self) -> int:
         return round(self._clock.elapsed() * 1000)

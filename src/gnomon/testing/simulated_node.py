@@ -34,6 +34,7 @@ from gnomon.testing.faults import (
 )
 from gnomon.testing.history import SimulationHistory
 from gnomon.testing.recorder import HistoryRecorder
+from gnomon.testing.simulated_policy import NodePolicy, SimulatedPolicy
 from gnomon.testing.simulated_runner import ExecutionObserver, SimulatedRunner, WorkloadModel
 
 #: The shortest time between two steps of a service.
@@ -64,6 +65,8 @@ class SimulationContext:
     recorder: HistoryRecorder
     events: Recorder
     gate: Gate
+    #: Rules on tasks, inside of a gate of each node; None: only `gate` does.
+    policy: SimulatedPolicy | None = None
     workload: WorkloadModel = field(default_factory=WorkloadModel)
     settings: Settings = SETTINGS
     catchup_limit: CatchupLimit = DEFAULT_LIMIT
@@ -102,6 +105,7 @@ class SimulatedNode:
         self._frozen_until_ms = 0
         self._on_hint = on_hint
         self.runner = self._runner(functions)
+        self._policy = self._make_policy()
         self._ticker = self._make_ticker(batch)
         self._worker = self._make_services()
         for part in self._loops:
@@ -125,6 +129,20 @@ class SimulatedNode:
     def _fault_injector(self) -> FaultInjector:
         context = self._context
         return FaultInjector(self.name, context.rng, context.chances, context.environment, lambda: self.alive)
+
+    def _make_policy(self) -> NodePolicy | None:
+        context = self._context
+        if context.policy is None:
+            return None
+        return NodePolicy(
+            context.policy,
+            context.store,
+            context.clock,
+            context.events,
+            context.recorder,
+            self._fault_injector(),
+            on_ready=lambda: self._hint("dispatcher"),
+        )
 
     def _make_ticker(self, batch: int) -> Ticker:
         context, settings = self._context, self._context.settings
@@ -150,10 +168,11 @@ class SimulatedNode:
             context.store, context.recorder, self._fault_injector(), holder=f"reconciler of {self.name}"
         )
         workflow_cache = WorkflowCache(place.jobs)
+        gate = context.gate if self._policy is None else self._policy.gate
         dispatcher = Dispatcher(
             place,
             workflow_cache,
-            context.gate,
+            gate,
             context.clock,
             context.events,
             settings,
@@ -165,7 +184,7 @@ class SimulatedNode:
             place,
             workflow_cache,
             self.runner,
-            context.gate,
+            gate,
             context.clock,
             context.events,
             settings=settings,
@@ -200,6 +219,8 @@ class SimulatedNode:
             "reconciler": _ServiceLoop(reconciler.step),
             "deadlines": _ServiceLoop(deadline_enforcer.step),
         }
+        if self._policy is not None:
+            self._loops |= {name: _ServiceLoop(step) for name, step in self._policy.steps.items()}
         return worker
 
     def _hint(self, part: str) -> None:

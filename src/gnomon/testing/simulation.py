@@ -7,7 +7,7 @@ all faults, so that due ticks are decided and running tasks end, and returns the
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from gnomon.adapters.gate import OpenGate
@@ -21,6 +21,7 @@ from gnomon.errors import AlreadyOver, NotFound, StoreUnavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
+from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.launcher import Launcher
@@ -28,9 +29,11 @@ from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, Recorder, VirtualClock
 from gnomon.testing.event_queue import EventQueue, QueuedEvent
 from gnomon.testing.faults import FaultProbabilities, FaultyRuns, FaultySchedules, OperatorFaults
-from gnomon.testing.history import EVERYONE, RecordedSchedule, SimulationHistory
+from gnomon.testing.history import EVERYONE, OPERATOR, RecordedSchedule, SimulationHistory
+from gnomon.testing.policy_history import Person, PolicyHistory, PolicyTable
 from gnomon.testing.recorder import HistoryRecorder
 from gnomon.testing.simulated_node import SETTINGS, SimulatedNode, SimulationContext
+from gnomon.testing.simulated_policy import SimulatedPolicy, VotedApprovals
 from gnomon.testing.simulated_runner import WorkloadModel
 
 #: The delay before an operator retries.
@@ -47,7 +50,7 @@ Awaited = TypeVar("Awaited")
 class Simulation:
     """Some nodes and the store that they share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of its collaborators
         self,
         store: Store,
         clock: VirtualClock,
@@ -55,12 +58,16 @@ class Simulation:
         seed: object,
         chances: FaultProbabilities | None = None,
         gate: Gate | None = None,
+        policy: SimulatedPolicy | None = None,
         settings: Settings = SETTINGS,
         catchup_limit: CatchupLimit = DEFAULT_LIMIT,
     ) -> None:
+        """With `policy` each node rules by the policy in the store, and `gate` is not asked."""
         self.clock = clock
         self.events = Recorder()
         self.history = SimulationHistory(started_at=clock.now(), catchup_limit=catchup_limit)
+        if policy is not None:
+            self.history.policy = PolicyHistory(refresh_ms=round(1000 * policy.refresh_seconds))
         self.rng = random.Random(f"{seed}")  # noqa: S311 - repeatable, not secret
         #: The behaviour of attempts.
         self.workload = WorkloadModel()
@@ -73,7 +80,7 @@ class Simulation:
         self._store = store
         self._queue = EventQueue(clock)
         self._recorder = HistoryRecorder(self.history, store, clock)
-        self._context = self._shared(chances or FaultProbabilities(), gate or OpenGate(), settings)
+        self._context = self._shared(chances or FaultProbabilities(), gate or OpenGate(), policy, settings)
         self._open_for_operators()
         self._names: dict[ScheduleUid, str] = {}
         self._starts = 0
@@ -82,7 +89,9 @@ class Simulation:
         #: The latest time that the wall clock showed before it was set back.
         self._latest_at = clock.now()
 
-    def _shared(self, chances: FaultProbabilities, gate: Gate, settings: Settings) -> SimulationContext:
+    def _shared(
+        self, chances: FaultProbabilities, gate: Gate, policy: SimulatedPolicy | None, settings: Settings
+    ) -> SimulationContext:
         return SimulationContext(
             store=self._store,
             clock=self.clock,
@@ -94,6 +103,7 @@ class Simulation:
             recorder=self._recorder,
             events=self.events,
             gate=gate,
+            policy=policy,
             workload=self.workload,
             settings=settings,
             catchup_limit=self.history.catchup_limit,
@@ -111,6 +121,8 @@ class Simulation:
             runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
         )
         self.dead_letter_service = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
+        self._voted_approvals = VotedApprovals(store.approvals, self._recorder, faults)
+        self.approvals = ApprovalService(self._voted_approvals, store.executions, store.jobs, clock)
 
     # ---- operators and nodes -----------------------------------------------------------------
 
@@ -141,6 +153,21 @@ class Simulation:
             # An earlier attempt deleted it, and its answer was lost.
             if uid not in self.history.deleted:
                 raise
+
+    async def apply_policy(self, table: PolicyTable) -> None:
+        """Put another version of the policy in force, as an operator does."""
+        made = await self._store.policies.add(table.text(), author=OPERATOR, now=self.clock.now())
+        self._recorder.policy.applied(made.version, table)
+
+    def know_voters(self, persons: Iterable[Person], *, break_glass: frozenset[str] = frozenset()) -> None:
+        """Let these persons vote; members of the groups `break_glass` may override."""
+        if self.history.policy is not None:
+            self.history.policy.persons = {one.name: one for one in persons}
+            self.history.policy.break_glass = break_glass
+        store = self._store
+        self.approvals = ApprovalService(
+            self._voted_approvals, store.executions, store.jobs, self.clock, break_glass=break_glass
+        )
 
     async def cancel(self, run_id: RunId) -> None:
         """Cancel a run, as an operator does; some workers receive a hint at once."""
@@ -255,6 +282,7 @@ class Simulation:
         self.history.ended_at = self.clock.now()
         self.history.ended_elapsed_ms = round(self.clock.elapsed() * 1000)
         await self._recorder.look_at_all()
+        await self._recorder.policy.look_at_all()
         for uid, name in self._names.items():
             self.history.schedules[uid] = await self._read_schedule(uid, name)
         await self._read_dead_letters()
@@ -280,7 +308,7 @@ class Simulation:
         runs = tuple(await self._store.history.runs(uid, before=FOREVER, limit=1_000_000))
         tasks = await self._store.history.tasks(runs)
         self.history.tasks |= {task.task_id: task for task in tasks}
-        if self.history.ruled:
+        if self.history.ruled or self.history.policy is not None:
             for run in runs:
                 found = await self._store.rulings.of_tasks(run.run_id, limit=_PAGE)
                 self.history.rulings |= {TaskId(one.task_id): one.rulings for one in found}

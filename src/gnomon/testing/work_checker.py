@@ -12,8 +12,9 @@ from gnomon.core.model import Overlap, Result, RunStatus, ScheduleUid, Task, Tic
 from gnomon.core.policy.ruling import PERMISSIONS, PolicyDecision
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import RetryPolicy
-from gnomon.testing.evidence import COUNTING, LOSSES, HistoryIndex, TaskHistory
+from gnomon.testing.evidence import COUNTING, LOSSES, Finding, HistoryIndex, TaskHistory
 from gnomon.testing.history import ExecutionObservation, ReportRecord, RunInterval, SimulationHistory, Violation
+from gnomon.testing.policy_checker import check_policy
 
 
 def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
@@ -188,7 +189,7 @@ _RUN_STATUS = {TaskState.SUCCEEDED: RunStatus.COMPLETED, TaskState.CANCELLED: Ru
 
 
 def check_work(history: SimulationHistory) -> list[Violation]:
-    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12, C-10, R-02 and R-07."""
+    """All violations of the rules K4, K6, K7, K8, K11 to K15, S11, S12, C-10, R-02 and R-07, and of the policy's."""
     evidence = HistoryIndex(history)
     found = [
         Violation("K3", "", f"a function ran for {seen.run_id}, which is not recorded")
@@ -198,10 +199,9 @@ def check_work(history: SimulationHistory) -> list[Violation]:
         found += [
             Violation(rule, case.name, f"{case.task.task_id}: {text}") for rule, text in _check_task(case, evidence)
         ]
-    return found + list(check_overlaps(evidence)) + list(check_dead_letters(evidence))
-
-
-Finding = tuple[str, str]
+    found += check_overlaps(evidence)
+    found += check_dead_letters(evidence)
+    return found + list(check_policy(evidence))
 
 
 def _check_task(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
@@ -377,6 +377,9 @@ def _terminal(case: TaskHistory, evidence: HistoryIndex) -> Iterator[Finding]:
         run_intervals = history.run_intervals.values()
         if not any(one.uid == case.run.schedule_uid and one.activated and one.over is None for one in run_intervals):
             yield "K14", "is queued, but no run is active"
+    elif task.state is TaskState.APPROVAL_REQUIRED and history.policy is not None:
+        # It waits for votes, as long as its approval is open: R-03.
+        return
     elif task.available_at + MAX_DELAY_MS < history.ended_at:
         interval = history.run_intervals.get(case.run.run_id)
         if interval is None or interval.activated_ms + MAX_DELAY_MS < history.ended_elapsed_ms:

@@ -18,7 +18,7 @@ from gnomon.core.announcements.decide import (
     tick_moment,
 )
 from gnomon.core.announcements.model import Announcement, AnnounceRule
-from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, ask, voided
+from gnomon.core.approvals.decide import BY_POLICY_CHANGE, BY_TASK_END, ENDED_NOTE, UNASKED_NOTE, ask, voided
 from gnomon.core.approvals.model import Approval, ApprovalStatus
 from gnomon.core.audit import resolved_entry
 from gnomon.core.breakers import BreakerState
@@ -152,11 +152,15 @@ class MemoryRules:
             self._state.approvals[one.approval_id] = one
         return outcome.kept is not None and outcome.kept.status is ApprovalStatus.APPROVED
 
-    def void_approvals(self, task_id: TaskId, now: int) -> None:
-        """Make the waiting approvals of a task void that has ended in another way."""
+    def void_approvals(self, task_id: TaskId, now: int, note: str = ENDED_NOTE, *, by: str = BY_TASK_END) -> None:
+        """Make the waiting approvals of a task void: by default because it has ended in another way."""
         for one in self.approvals_of(task_id):
             if one.status is ApprovalStatus.WAITING:
-                self._state.approvals[one.approval_id] = voided(one, ENDED_NOTE, by=BY_TASK_END, now=now)
+                self._state.approvals[one.approval_id] = voided(one, note, by=by, now=now)
+
+    def void_unasked(self, task_id: TaskId, now: int) -> None:
+        """Make the waiting approvals of a task void for which the gate does not ask any more."""
+        self.void_approvals(task_id, now, UNASKED_NOTE, by=BY_POLICY_CHANGE)
 
     def in_flight_by_rule(self) -> Mapping[str, int]:
         """The number of constrained tasks that each rule has let run, and that have not ended."""

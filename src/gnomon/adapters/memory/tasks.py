@@ -116,6 +116,8 @@ class MemoryTasks:
         state = self._state
         if one.ruling is not None:
             self._rules.write_ruling(task.task_id, task.run_id, one.ruling, now)
+        if one.voids_approval:
+            self._rules.void_unasked(task.task_id, now)
         if one.placement is not None:
             state.placements[task.task_id] = one.placement
         if one.unroutable_since is not None:

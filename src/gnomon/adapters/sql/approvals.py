@@ -14,7 +14,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gnomon.adapters.sql import audit, bulk, schema
 from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.rows import constraints_of, constraints_text
-from gnomon.core.approvals.decide import BY_TASK_END, ENDED_NOTE, AskOutcome, ask, voided
+from gnomon.core.approvals.decide import (
+    BY_POLICY_CHANGE,
+    BY_TASK_END,
+    ENDED_NOTE,
+    UNASKED_NOTE,
+    AskOutcome,
+    ask,
+    voided,
+)
 from gnomon.core.approvals.model import (
     ITEM_DIGEST_BYTES,
     Approval,
@@ -239,6 +247,12 @@ def void_of_ended(conn: sa.Connection, tasks: Sequence[str], now: int) -> None:
     """Make the waiting approvals of tasks void that have ended in another way."""
     if tasks:
         bulk.execute_statement(conn, _VOID_OF_TASKS, now, BY_TASK_END, ENDED_NOTE, list(tasks))
+
+
+def void_unasked(conn: sa.Connection, tasks: Sequence[str], now: int) -> None:
+    """Make the waiting approvals of tasks void for which the gate does not ask any more."""
+    if tasks:
+        bulk.execute_statement(conn, _VOID_OF_TASKS, now, BY_POLICY_CHANGE, UNASKED_NOTE, list(tasks))
 
 
 def as_ended(approval: Approval, now: int) -> Approval:

@@ -340,10 +340,11 @@ def admit(
 
 
 def _ask_first(conn: sa.Connection, admitted: dict[TaskId, Admission], now: int) -> None:
-    """Write the approvals for which tasks ask. A task that was approved meanwhile does not wait."""
+    """Write the approvals for which tasks ask, and void others. A task that was approved meanwhile does not wait."""
     asked = [one.approval for one in admitted.values() if one.approval is not None]
     for name in approvals.ask_for(conn, asked, now) if asked else ():
         admitted[name] = approved_meanwhile(admitted[name], now)
+    approvals.void_unasked(conn, [name for name, one in admitted.items() if one.voids_approval], now)
 
 
 def _admission_change(one: Admission, *permission: object) -> StateChange:

@@ -33,6 +33,8 @@ from gnomon.errors import ApprovalChanged, ApprovalClosed, VotedAlready
 BY_EXPIRY, BY_POLICY_CHANGE, BY_TASK_END = "expiry", "policy", "task"
 #: Why an approval is void whose task was cancelled or has missed its deadline.
 ENDED_NOTE = "its task does not wait any more"
+#: Why an approval is void for which the gate does not ask any more.
+UNASKED_NOTE = "the policy in force does not ask for it"
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _STANDS = (ApprovalStatus.WAITING, ApprovalStatus.APPROVED)
 

@@ -237,6 +237,8 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     ruling: Ruling | None = None
     #: For APPROVAL_REQUIRED: what the task asks for.
     approval: Approval | None = None
+    #: The gate was asked again, and asks for no approval: one that still waits is void.
+    voids_approval: bool = False
 
     @property
     def may_be_denied(self) -> bool:
@@ -358,7 +360,10 @@ def _admission_by_verdict(
             made = _admission(waiting, TaskState.PENDING, later, wait_reason=WaitReason.POLICY, note=decision.reason)
         case _:
             assert_never(decision.verdict)
-    return made if decision.ruling is None else replace(made, ruling=decision.ruling)
+    if decision.ruling is None:
+        return made
+    asked_again = waiting.task.wait_reason is WaitReason.POLICY and decision.verdict is not GateVerdict.ASK
+    return replace(made, ruling=decision.ruling, voids_approval=asked_again)
 
 
 def _denied_admission(request: AdmissionRequest, decision: GateDecision, now: int) -> Admission:
