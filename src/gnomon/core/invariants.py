@@ -17,6 +17,7 @@ from gnomon.core.model import Run, Schedule, ScheduleUid, Task, TaskId
 from gnomon.core.runs.advance import rollback_of
 from gnomon.core.runs.dag import graph_progress, step_state
 from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
 
@@ -127,7 +128,8 @@ def diagnose_run(run: Run, workflow: Workflow | None, steps: Sequence[Task], ove
 def waits_for_run(task: Task, workflow: Workflow) -> bool:
     """Whether the task waits for the end of a run that it started."""
     step = workflow.step(task.step)
-    return task.state is TaskState.RUNNING and step is not None and step.workflow is not None and not step.foreach
+    waits = step is not None and step.workflow is not None and not step.foreach and not is_compensation(step.name)
+    return task.state is TaskState.RUNNING and waits
 
 
 def _waits_for_ended_run(task: Task, workflow: Workflow, over: Collection[str]) -> bool:

@@ -112,7 +112,7 @@ def test_a_task_has_its_own_deadline_or_that_of_its_run() -> None:
 def test_items_end_with_their_step_however_late_they_are_created() -> None:
     step = replace(running_assignment().task, deadline_at=NOW + MINUTE)
 
-    assert {item.deadline_at for item in item_tasks(step, 3, limit=None, now=NOW + 50_000)} == {NOW + MINUTE}
+    assert {item.deadline_at for item in item_tasks(step, range(3), limit=None, now=NOW + 50_000)} == {NOW + MINUTE}
 
 
 def test_a_later_step_is_counted_from_when_it_is_ready() -> None:

@@ -1,7 +1,7 @@
 """The rules of the store in memory that several of its parts share: how runs start, continue and end."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from gnomon.core.approvals.model import Approval, ApprovalStatus
 from gnomon.core.audit import resolved_entry
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
-from gnomon.core.ids import run_id
+from gnomon.core.ids import run_id, task_id
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import run_record, schedule_after, superseded_run, tick_record, unchanged
 from gnomon.core.model import (
@@ -53,8 +53,8 @@ from gnomon.core.runs.admission import (
     within_action_limits,
     within_policy_budgets,
 )
-from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back, rolled_back
-from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome
+from gnomon.core.runs.advance import RunAdvance, advance_run, rolled_back
+from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome, undone_runs_outcome
 from gnomon.core.runs.deadlines import OverdueEnd, first_spans
 from gnomon.core.runs.launch import (
     LaunchOutcome,
@@ -62,7 +62,9 @@ from gnomon.core.runs.launch import (
     advance_queue,
     decide_launch,
     first_tasks,
+    item_id,
     sub_run_id,
+    sub_run_ids,
 )
 from gnomon.core.runs.outcomes import (
     FAILURES,
@@ -83,12 +85,15 @@ from gnomon.core.runs.rollback import (
     COMPENSATION_UNREADABLE,
     UNDOABLE,
     RollbackStatus,
-    changed_compensations,
+    UndoFact,
     is_compensation,
+    items_to_undo,
+    undo_fact,
+    undone_step,
 )
 from gnomon.core.runs.states import ASSIGNED, TERMINAL, WAITING, TaskState, WaitReason, check_transition
 from gnomon.core.runs.task_breakers import ask_for_tasks, gone_probes, record_ends, without_probes
-from gnomon.core.runs.workflow import Workflow
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.worker_ids import may_hold
 from gnomon.ports.schedules import Pause, Revision
 from gnomon.ports.tasks import AttemptRef
@@ -277,15 +282,14 @@ class MemoryRules:
         """Create the tasks of the steps that are ready, and end the run if all steps have ended."""
         if run.over:
             return
-        self._write_advance(run, graph, self._advance_of(run, graph, gave_up=self._gave_up(run), now=now), now)
+        gave_up = graph.may_be_undone and self._gave_up(run)
+        self._write_advance(run, graph, self._advance_of(run, graph, gave_up=gave_up, now=now), now)
 
     def roll_back(self, run: Run, reason: str, now: int) -> bool:
         """Roll back a run that has ended; return whether there is anything to undo."""
         graph, begun = self.workflow_of(run), rolled_back(run, reason=reason)
-        if graph is None or not graph.has_compensations:
-            return False
-        after = self._advance_of(begun, graph, gave_up=False, now=now)
-        if not after.made:
+        after = self._begun_rollback(begun, now)
+        if graph is None or after is None:
             return False
         self._state.runs[run.run_id] = begun
         schedule = self._state.schedules.get(run.schedule_uid) if run.schedule_uid else None
@@ -294,10 +298,22 @@ class MemoryRules:
         self._write_advance(begun, graph, after, now)
         return True
 
+    def _begun_rollback(self, begun: Run, now: int) -> RunAdvance | None:
+        """The first changes of a run whose rollback begins on request; None if there is nothing to undo."""
+        graph = self.workflow_of(begun)
+        if graph is None or not graph.may_be_undone:
+            return None
+        after = self._advance_of(begun, graph, gave_up=False, now=now)
+        return after if after.made else None
+
     def _advance_of(self, run: Run, graph: Workflow, *, gave_up: bool, now: int) -> RunAdvance:
         tasks = [task for task in self.tasks_of(run.run_id) if task.parent is None]
-        changed = self._changed_compensations(run, graph, tasks)
-        return advance_run(run, graph, tasks, gave_up=gave_up, changed=changed, now=now)
+        facts: dict[str, UndoFact] = {}
+        while True:
+            after = advance_run(run, graph, tasks, gave_up=gave_up, facts=facts, now=now)
+            if after.asks is None:
+                return after
+            facts[after.asks] = self._undo_fact(graph, tasks, after.asks, now)
 
     def _write_advance(self, run: Run, graph: Workflow, after: RunAdvance, now: int) -> None:
         self._state.tasks.add(after.made)
@@ -322,24 +338,84 @@ class MemoryRules:
             self.end_run(run, after.status, after.error, now, announce=graph.announce)
 
     def _gave_up(self, run: Run) -> bool:
-        """Whether the function of a step of the run has given up for good."""
-        tasks = self._state.tasks
-        return any(
-            one.result is Result.GAVE_UP and one.worker != ENGINE and tasks[held[0]].state is TaskState.FAILED
-            for held, one in self._state.attempts.items()
-            if tasks[held[0]].run_id == run.run_id and not is_compensation(tasks[held[0]].step)
-        )
-
-    def _changed_compensations(self, run: Run, graph: Workflow, tasks: Sequence[Task]) -> Collection[str]:
-        """The steps whose compensation is not the one that their success has recorded."""
-        if not graph.has_compensations or not may_roll_back(run, tasks):
-            return ()
-        records = {
-            task.step: self._state.payloads.get((task.task_id, "compensation"))
-            for task in tasks
-            if task.state in UNDOABLE
+        """Whether the function of a step of the run, or of one of its sub-runs, has given up for good."""
+        state = self._state
+        failed = {
+            task.task_id: task
+            for task in self.tasks_of(run.run_id)
+            if task.state is TaskState.FAILED and not is_compensation(task.step)
         }
-        return changed_compensations(graph, records)
+        return any(
+            one.result is Result.GAVE_UP and one.worker != ENGINE
+            for held, one in state.attempts.items()
+            if held[0] in failed
+        ) or any(self._gave_up(state.runs[name]) for name in map(sub_run_id, failed.values()) if name in state.runs)
+
+    def _undo_fact(self, graph: Workflow, tasks: Sequence[Task], name: str, now: int) -> UndoFact:
+        """The answer to the question what the undoing of the step finds."""
+        step = graph.step(name)
+        task = next((one for one in tasks if one.step == name), None)
+        if step is None or task is None:
+            return UndoFact.NOTHING
+        own = [task] if step.foreach is None else self.items_of(task.task_id)
+        if step.compensate is None:
+            found = any(self._next_run_to_undo(one, now) is not None for one in own)
+            return UndoFact.READY if found else UndoFact.NOTHING
+        undone = self._undone_items(task.run_id, name) if step.foreach is not None else ()
+        effects = [one for one in own if one.state in UNDOABLE and one.item not in undone]
+        return undo_fact(step, [self._state.payloads.get((one.task_id, "compensation")) for one in effects])
+
+    def _undone_items(self, run_id: RunId, step: str) -> set[int]:
+        """The items of the step that a compensation has undone, in any of the rollbacks of its run."""
+        return {
+            task.item
+            for task in self.tasks_of(run_id)
+            if task.item is not None
+            and task.state is TaskState.SUCCEEDED
+            and is_compensation(task.step)
+            and undone_step(task.step) == step
+        }
+
+    def numbers_to_undo(self, compensation: Task, step: Step) -> list[int]:
+        """The numbers of the items that a compensation undoes, in this order."""
+        undone = undone_step(step.name)
+        items = self.items_of(task_id(compensation.run_id, undone))
+        left = [one.item or 0 for one in items if step.workflow is not None or one.state in UNDOABLE]
+        return items_to_undo(left, self._undone_items(compensation.run_id, undone))
+
+    def _next_run_to_undo(self, task: Task, now: int, *, after: RunId | None = None) -> Run | None:
+        """The next run of the step's task that is to be rolled back, the last one first."""
+        names = sub_run_ids(task)
+        for name in names[names.index(after) + 1 :] if after in names else names:
+            run = self._state.runs.get(name)
+            if run is None or run.rollback is RollbackStatus.COMPLETE:
+                continue
+            reason = "with the execution that it is a part of"
+            begun = rolled_back(run, reason=reason, parent=task.task_id)
+            if run.rollback is RollbackStatus.RUNNING or (run.over and self._begun_rollback(begun, now) is not None):
+                return run
+        return None
+
+    def undo_next_run(self, compensation: Task, graph: Workflow, now: int, *, after: RunId | None = None) -> None:
+        """Roll back the next run that the compensation undoes; end the compensation if there is none."""
+        state = self._state
+        of_step = task_id(compensation.run_id, undone_step(compensation.step))
+        undone = of_step if compensation.item is None else item_id(of_step, compensation.item)
+        run = self._next_run_to_undo(state.tasks[undone], now, after=after)
+        if run is None:
+            runs = [state.runs[name] for name in sub_run_ids(state.tasks[undone]) if name in state.runs]
+            self.end_engine_task(compensation, graph, undone_runs_outcome(runs), now)
+        elif run.rollback is RollbackStatus.RUNNING:
+            state.runs[run.run_id] = replace(run, parent_task=compensation.task_id)
+        else:
+            reason = "with the execution that it is a part of"
+            self._begin_rollback(rolled_back(run, reason=reason, parent=compensation.task_id), now)
+
+    def _begin_rollback(self, begun: Run, now: int) -> None:
+        graph, after = self.workflow_of(begun), self._begun_rollback(begun, now)
+        if graph is not None and after is not None:
+            self._state.runs[begun.run_id] = begun
+            self._write_advance(begun, graph, after, now)
 
     def release(self, task: Task, now: int) -> None:
         """Make a held task ready."""
@@ -362,7 +438,8 @@ class MemoryRules:
         )
         items = self.items_of(parent.task_id)
         waiting = [t for t in items if t.state is TaskState.PENDING and t.wait_reason is WaitReason.DEPS]
-        for one in waiting[:1]:
+        # Items are undone from the last to the first.
+        for one in waiting[-1:] if is_compensation(parent.step) else waiting[:1]:
             self.release(one, now)
         if not parent.open_items:
             self.end_items(parent, items, graph, now)
@@ -385,10 +462,12 @@ class MemoryRules:
         """End the step that started the run and waits for it."""
         state = self._state
         held = state.tasks[run.parent_task] if run.parent_task else None
-        if held is None or held.state is not TaskState.RUNNING or run.run_id != sub_run_id(held):
+        if held is None or held.state is not TaskState.RUNNING:
             return
         waits, made_from = self.workflow_of(state.runs[held.run_id]), self.workflow_of(run)
-        if waits is not None:
+        if waits is not None and is_compensation(held.step):
+            self.undo_next_run(held, waits, now, after=run.run_id)
+        elif waits is not None and run.run_id == sub_run_id(held):
             steps = [task for task in self.tasks_of(run.run_id) if task.parent is None]
             outputs = {task.step: state.payloads.get((task.task_id, "output")) for task in steps}
             self.end_engine_task(held, waits, run_outcome(run, made_from, outputs), now)
@@ -568,7 +647,7 @@ class MemoryRules:
         if len(idle) < len(in_hand):
             return
         graph = self.workflow_of(stopped)
-        if graph is not None and graph.has_compensations:
+        if graph is not None and graph.may_be_undone:
             self.advance(stopped, graph, now)
         else:
             self.end_run(stopped, RunStatus.CANCELLED, stopped.error, now)

@@ -151,7 +151,12 @@ class MemoryTasks:
 
     def _fan_out(self, one: FanOut, task: Task, now: int) -> None:
         state = self._state
-        held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(one.items), note=None)
+        step = one.graph.step(task.step)
+        undoes_items = one.undoes is not None and step is not None and step.foreach is not None and task.parent is None
+        numbers: Sequence[int] = range(len(one.items))
+        if step is not None and undoes_items:
+            numbers = self._rules.numbers_to_undo(task, step)
+        held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(numbers), note=None)
         state.tasks[task.task_id] = held
         state.attempts[held.task_id, held.fence] = Attempt(
             task_id=task.task_id, number=held.fence, worker=ENGINE, lease_until=FOREVER, dispatched_at=now
@@ -159,12 +164,16 @@ class MemoryTasks:
         self._rules.start_attempt((held.task_id, held.fence), now)
         if one.ruling is not None:
             self._rules.write_ruling(task.task_id, task.run_id, one.ruling, now)
-        for made, given in zip(item_tasks(held, len(one.items), limit=one.limit, now=now), one.items, strict=True):
+        for made in item_tasks(held, numbers, limit=one.limit, now=now):
             state.tasks[made.task_id] = made
-            state.payloads[made.task_id, "input"] = given
+            if one.items:
+                kind = "input" if one.undoes is None else "item"
+                state.payloads[made.task_id, kind] = one.items[made.item or 0]
         if one.launch is not None:
             self._rules.launch(one.launch, now)
-        elif not one.items:
+        elif one.undoes is not None and not undoes_items:
+            self._rules.undo_next_run(held, one.graph, now)
+        elif not numbers:
             self._rules.end_engine_task(
                 held, one.graph, AttemptOutcome(result=Result.SUCCEEDED, output=one.output), now
             )

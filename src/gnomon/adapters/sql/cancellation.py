@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.actions import give_back_reserved, give_back_untaken
+from gnomon.adapters.sql.advances import AdvancingRun
 from gnomon.adapters.sql.after_commit import notify_activity, notify_runs
 from gnomon.adapters.sql.budgets import give_back_unspent
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun, set_tick_statuses
-from gnomon.adapters.sql.graph import AdvancingRun, advance_runs, cascade_run_ends, lock_counters
+from gnomon.adapters.sql.graph import advance_runs, cascade_run_ends, lock_counters
 from gnomon.adapters.sql.rows import RUN, column_list, load_workflow, run_of
 from gnomon.adapters.sql.transitions import StateChange, state_in, state_update, write_changes
 from gnomon.core.ledger.plan import superseded_run
@@ -220,7 +221,7 @@ def _undone_runs(conn: sa.Connection, idle: Sequence[Run], now: int) -> dict[str
     return {
         run.run_id: AdvancingRun(run, workflow, now)
         for run, workflow in found
-        if workflow is not None and workflow.has_compensations
+        if workflow is not None and workflow.may_be_undone
     }
 
 

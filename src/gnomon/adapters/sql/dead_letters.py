@@ -23,7 +23,7 @@ from gnomon.adapters.sql.rows import (
 from gnomon.core.model import Attempt, DeadLetter, TaskId
 from gnomon.core.runs.admission import ReadyTask, stored_run_input
 from gnomon.core.runs.outcomes import dead_letter
-from gnomon.core.runs.rollback import PREFIX
+from gnomon.core.runs.workflow import COMPENSATION
 from gnomon.ports.runs import LetterPosition
 
 _letter = schema.dead_letter.c
@@ -74,7 +74,7 @@ class LetterQuery(NamedTuple):
 
 
 _OF_COMPENSATIONS = bulk.statement(
-    f"SELECT dead_letter_id FROM dead_letter WHERE run_id IN KEYS AND step LIKE '{PREFIX}%'"  # noqa: S608 - our own
+    f"SELECT dead_letter_id FROM dead_letter WHERE run_id IN KEYS AND step LIKE '{COMPENSATION}%'"  # noqa: S608 - our own
 )
 
 

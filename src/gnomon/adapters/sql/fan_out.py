@@ -7,8 +7,18 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
-from gnomon.adapters.sql.completion import start_runs
-from gnomon.adapters.sql.graph import LOCKED_TASKS, EngineTaskEnd, end_engine_tasks, end_tasks, lock_counters
+from gnomon.adapters.sql.advances import items_of_undone_step
+from gnomon.adapters.sql.completion import EndedRun, start_runs
+from gnomon.adapters.sql.graph import (
+    LOCKED_TASKS,
+    EngineTaskEnd,
+    begin_next_rollback,
+    cascade_run_ends,
+    end_engine_tasks,
+    end_tasks,
+    lock_counters,
+    undone_runs,
+)
 from gnomon.adapters.sql.launches import launch
 from gnomon.adapters.sql.payloads import sealed_rows
 from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
@@ -19,6 +29,7 @@ from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, Result, Run, RunStatus
 from gnomon.core.runs.admission import FanOut, FanOutResult
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.rollback import items_to_undo
 from gnomon.core.runs.states import TaskState
 
 _START = state_update("fence", "open_items", "note")
@@ -33,18 +44,24 @@ _COUNTS = bulk.Statement(
 
 
 class _StartedFanOut(NamedTuple):
-    """A fan-out, its task under its new attempt, and its run."""
+    """A fan-out, its task under its new attempt, its run, and the numbers of its items."""
 
     fan_out: FanOut
     task: Task
     run: Run
+    numbers: Sequence[int]
+
+    @property
+    def waits_for_runs(self) -> bool:
+        """Whether it undoes a step by rolling back its runs."""
+        return self.fan_out.undoes is not None and not _undoes_items(self.fan_out, self.task)
 
 
 def fan_out(
     conn: sa.Connection, fan_outs: Sequence[FanOut], now: int, most_sub_run_tasks: int = MOST_SUB_RUN_TASKS
 ) -> FanOutResult:
     """See PendingTasks.fan_out."""
-    empty = [one for one in fan_outs if _ends_at_once(one)]
+    empty = [one for one in fan_outs if one.launch is None and not one.items]
     counters = lock_counters(conn, ((one.run_id, one.schedule_uid) for one in empty))
     counts = _SubRunTaskCounts(conn, fan_outs, most_sub_run_tasks)
     started = _start(conn, fan_outs, now, counts)
@@ -54,18 +71,9 @@ def fan_out(
     launches = [one.fan_out.launch for one in started if one.fan_out.launch is not None]
     if launches:
         launch(conn, launches, now)
-    done = [
-        EngineTaskEnd(
-            one.task,
-            one.run,
-            one.fan_out.graph,
-            AttemptOutcome(result=Result.SUCCEEDED, output=one.fan_out.output),
-            now,
-        )
-        for one in started
-        if _ends_at_once(one.fan_out)
-    ]
+    done, over = _ends_at_once(conn, started, now)
     end_tasks(conn, end_engine_tasks(conn, done), counters)
+    cascade_run_ends(conn, over, counters)
     return FanOutResult(frozenset(one.task.task_id for one in started), frozenset(counts.over_limit))
 
 
@@ -101,8 +109,36 @@ class _SubRunTaskCounts:
         bulk.execute_many(self._conn, _SET_COUNTS, [(count, root) for root, count in self._added.items()])
 
 
-def _ends_at_once(one: FanOut) -> bool:
-    return one.launch is None and not one.items
+def _ends_at_once(
+    conn: sa.Connection, started: Sequence[_StartedFanOut], now: int
+) -> tuple[list[EngineTaskEnd], list[EndedRun]]:
+    """The ends of those that wait for nothing, and of runs whose rollback has begun for one of them and is over."""
+    done, over = list[EngineTaskEnd](), list[EndedRun]()
+    for one in started:
+        outcome = AttemptOutcome(result=Result.SUCCEEDED, output=one.fan_out.output)
+        if one.fan_out.launch is not None or one.numbers:
+            continue
+        if one.waits_for_runs:
+            begun = begin_next_rollback(conn, one.task, now)
+            if begun is not None:
+                over += begun
+                continue
+            outcome = undone_runs(conn, one.task)
+        done.append(EngineTaskEnd(one.task, one.run, one.fan_out.graph, outcome, now))
+    return done, over
+
+
+def _undoes_items(one: FanOut, task: Task) -> bool:
+    step = one.graph.step(task.step)
+    return one.undoes is not None and task.parent is None and step is not None and step.foreach is not None
+
+
+def _numbers(conn: sa.Connection, one: FanOut, task: Task) -> Sequence[int]:
+    """The numbers of the items of a fan-out, in the order in which they start."""
+    step = one.graph.step(task.step)
+    if step is None or not _undoes_items(one, task):
+        return range(len(one.items))
+    return items_to_undo(*items_of_undone_step(conn, task.run_id, step))
 
 
 def _start(
@@ -119,9 +155,9 @@ def _start(
         if task is None or run is None or task.task_id in started:
             continue
         if task.state is TaskState.PENDING and task.fence == one.fence and counts.add(one):
-            count = len(one.items)
-            held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=count, note=None)
-            started[task.task_id] = _StartedFanOut(one, held, _started_run(run, now))
+            numbers = _numbers(conn, one, task)
+            held = replace(task, state=TaskState.RUNNING, fence=task.fence + 1, open_items=len(numbers), note=None)
+            started[task.task_id] = _StartedFanOut(one, held, _started_run(run, now), numbers)
     tasks = [one.task for one in started.values()]
     changes = [StateChange(t.task_id, TaskState.PENDING, t.state, (t.fence, t.open_items, None)) for t in tasks]
     write_changes(conn, _START, changes)
@@ -137,9 +173,11 @@ def _started_run(run: Run, now: int) -> Run:
 def _add_items(conn: sa.Connection, started: Sequence[_StartedFanOut], now: int) -> None:
     items: list[Task] = []
     inputs: list[tuple[str, str, bytes]] = []
-    for one, task, _ in started:
-        added = item_tasks(task, len(one.items), limit=one.limit, now=now)
+    for one, task, _, numbers in started:
+        added = item_tasks(task, numbers, limit=one.limit, now=now)
         items += added
-        inputs += [(item.task_id, "input", body) for item, body in zip(added, one.items, strict=True)]
+        kind = "input" if one.undoes is None else "item"
+        if one.items:
+            inputs += [(item.task_id, kind, one.items[item.item or 0]) for item in added]
     insert_tasks(conn, items, item_row, NEW_ITEM)
     bulk.insert_rows(conn, schema.payload, sealed_rows(conn, inputs))

@@ -31,13 +31,23 @@ All callers lock in this order, so that they cannot deadlock. Items are counted 
 exactly one transaction sees zero and ends the step. SQLite has one writer at a time and needs none of these locks.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import announcements, bulk, dead_letters, schema
+from gnomon.adapters.sql.advances import (
+    STEPS,
+    AdvancingRun,
+    RunToUndo,
+    decide_advance,
+    next_run_to_undo,
+    runs_of,
+    runs_that_gave_up,
+    undone_task_id,
+)
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.completion import (
     AttemptEnd,
@@ -49,10 +59,10 @@ from gnomon.adapters.sql.completion import (
 from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.transitions import insert_tasks
-from gnomon.core.model import ENGINE, Run, RunId, RunStatus, ScheduleUid, Task, TaskId
+from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.admission import Admission
-from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back
-from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome, topological_order
+from gnomon.core.runs.advance import RunAdvance
+from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome, topological_order, undone_runs_outcome
 from gnomon.core.runs.deadlines import OverdueEnd
 from gnomon.core.runs.launch import sub_run_id
 from gnomon.core.runs.outcomes import (
@@ -66,31 +76,23 @@ from gnomon.core.runs.outcomes import (
     run_error,
     run_status,
 )
-from gnomon.core.runs.rollback import (
-    COMPENSATION_UNREADABLE,
-    PREFIX,
-    UNDOABLE,
-    RollbackStatus,
-    changed_compensations,
-)
+from gnomon.core.runs.rollback import COMPENSATION_UNREADABLE, RollbackStatus, is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.coordination import HintTopic
 
-#: The tasks of runs without those of items.
-STEPS = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE run_id IN KEYS AND parent IS NULL")  # noqa: S608 - our own names, here and below
 _RELEASE = bulk.update_statement(schema.task, ("wait_reason", "available_at"), by=("task_id",))
 _COUNTED = "open_items = open_items - {}, failed_items = failed_items + {}"
 _COUNT = bulk.Statement(
-    f"UPDATE task SET {_COUNTED.format('?', '?')} WHERE task_id = ? RETURNING {column_list(TASK)}",  # noqa: S608
+    f"UPDATE task SET {_COUNTED.format('?', '?')} WHERE task_id = ? RETURNING {column_list(TASK)}",  # noqa: S608 - our own names, here and below
     f"UPDATE task SET {_COUNTED.format('v.done', 'v.failed')}"  # noqa: S608
     " FROM unnest($1::integer[], $2::integer[], $3::text[]) AS v (done, failed, name)"
     f" WHERE task.task_id = v.name RETURNING {column_list(TASK)}",
 )
-_NEXT_ITEMS = bulk.statement(
-    "UPDATE task SET wait_reason = 'ready', available_at = ? WHERE task_id IN"  # noqa: S608
-    f" (SELECT task_id FROM task WHERE parent = ? AND {schema.HELD} ORDER BY item LIMIT ?)"
-)
+_NEXT = "UPDATE task SET wait_reason = 'ready', available_at = ? WHERE task_id IN (SELECT task_id FROM task WHERE"
+_NEXT_ITEMS = bulk.statement(f"{_NEXT} parent = ? AND {schema.HELD} ORDER BY item LIMIT ?)")
+#: Items are undone from the last to the first.
+_NEXT_ITEMS_TO_UNDO = bulk.statement(f"{_NEXT} parent = ? AND {schema.HELD} ORDER BY item DESC LIMIT ?)")
 _OUTPUTS = "LEFT JOIN payload ON payload.owner_id = task.task_id AND payload.kind = 'output'"
 _OF_ITEMS = bulk.statement(
     f"SELECT task.task_id, payload.body FROM task {_OUTPUTS}"  # noqa: S608
@@ -103,15 +105,13 @@ _SIZE_OF_ITEMS = bulk.statement(
 _OF_STEPS = bulk.statement(
     f"SELECT task.step, task.task_id, payload.body FROM task {_OUTPUTS} WHERE task.run_id = ? AND task.parent IS NULL"  # noqa: S608
 )
-#: The runs of these in which a function has given up; a fan-out ends the same way if its items have failed.
-_GAVE_UP = bulk.statement(
-    "SELECT DISTINCT task.run_id FROM task JOIN attempt ON attempt.task_id = task.task_id"  # noqa: S608 - our own
-    f" WHERE task.run_id IN KEYS AND task.state = 'FAILED' AND task.step NOT LIKE '{PREFIX}%'"
-    f" AND attempt.result = 'gave_up' AND attempt.worker <> '{ENGINE}'"
-)
-_RECORDS = bulk.statement("SELECT owner_id, body FROM payload WHERE owner_id IN KEYS AND kind = 'compensation'")
 _ROLLBACK = ("rollback", "rollback_cause", "rollback_number", "cancel_requested_at")
 _SET_ROLLBACK = bulk.update_statement(schema.run, _ROLLBACK, by=("run_id",))
+_REOPENED = (
+    "status", "completed_at", "error", "cancel_requested_at", "parent_task", "rollback", "rollback_cause",
+    "rollback_number",
+)  # fmt: skip
+_REOPEN = bulk.update_statement(schema.run, _REOPENED, by=("run_id",))
 _WITH_RUNS = f"""
 SELECT {column_list(TASK)}, {column_list(RUN)} FROM task JOIN run ON run.run_id = task.run_id WHERE task.task_id IN KEYS
 """  # noqa: S608
@@ -121,6 +121,8 @@ LOCKED_TASKS = bulk.Statement(
     bulk.statement(_WITH_RUNS).sqlite,
     bulk.statement(f"{_WITH_RUNS} ORDER BY task.run_id, task.task_id FOR UPDATE").postgresql,
 )
+_TASK = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE task_id IN KEYS")  # noqa: S608
+_SET_PARENT = bulk.update_statement(schema.run, ("parent_task",), by=("run_id",))
 _ABOVE = bulk.statement(
     "WITH RECURSIVE above (parent_task, schedule_uid) AS ("
     "SELECT parent_task, schedule_uid FROM run WHERE run_id IN KEYS AND parent_task IS NOT NULL"
@@ -165,7 +167,8 @@ def cascade_run_ends(conn: sa.Connection, ended: Sequence[EndedRun], counters: C
     """
     while ended := announcements.write_run_ends(conn, ended):
         end_runs(conn, ended, counters)
-        ended = _ended_runs(conn, end_engine_tasks(conn, _end_awaiting_steps(conn, ended)))
+        steps, begun = _end_awaiting_steps(conn, ended)
+        ended = [*_ended_runs(conn, end_engine_tasks(conn, steps)), *begun]
 
 
 def _ended_runs(conn: sa.Connection, over: Sequence[EndedTask]) -> Sequence[EndedRun]:
@@ -197,14 +200,6 @@ def _write_dead_letters(conn: sa.Connection, over: Sequence[EndedTask]) -> None:
 # ---- steps ---------------------------------------------------------------------------------------
 
 
-class AdvancingRun(NamedTuple):
-    """A run of which a step has ended, with its workflow."""
-
-    run: Run
-    graph: Workflow
-    at: int
-
-
 def _advancing_runs(over: Sequence[EndedTask]) -> list[AdvancingRun]:
     return [AdvancingRun(one.run, one.task.graph, one.at) for one in over if one.task.graph is not None]
 
@@ -217,16 +212,9 @@ def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list
     tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs}
     for task in map(task_of, bulk.fetch_rows(conn, STEPS, sorted(runs))):
         tasks[task.run_id].append(task)
-    gave_up = _that_gave_up(conn, runs.values())
-    moved = [(one, advance_of(conn, one, tasks[run_id], gave_up=run_id in gave_up)) for run_id, one in runs.items()]
+    gave_up = runs_that_gave_up(conn, runs.values(), tasks)
+    moved = [(one, decide_advance(conn, one, tasks[name], gave_up=name in gave_up)) for name, one in runs.items()]
     return write_advances(conn, moved)
-
-
-def advance_of(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task], *, gave_up: bool) -> RunAdvance:
-    """The changes of one run, whose steps and compensations have these tasks."""
-    return advance_run(
-        of.run, of.graph, tasks, gave_up=gave_up, changed=_changed_compensations(conn, of, tasks), now=of.at
-    )
 
 
 def write_advances(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, RunAdvance]]) -> list[EndedRun]:
@@ -277,20 +265,50 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
     )
 
 
-def _that_gave_up(conn: sa.Connection, advancing: Iterable[AdvancingRun]) -> Collection[str]:
-    """The runs with compensations in which the function of a step has given up for good."""
-    names: list[str] = sorted(one.run.run_id for one in advancing if one.graph.has_compensations)
-    return {name for (name,) in bulk.fetch_rows(conn, _GAVE_UP, names)} if names else ()
+def begin_rollback(conn: sa.Connection, begun: AdvancingRun, after: RunAdvance) -> list[EndedRun]:
+    """Write that a run which has ended is rolled back; return it if that is the end of it again."""
+    bulk.execute_many(conn, _REOPEN, [_reopened_row(begun.run)])
+    notify_runs(conn, lambda observer: observer.rolled_back(1, 0))
+    return write_advances(conn, [(begun, after)])
 
 
-def _changed_compensations(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task]) -> Collection[str]:
-    """The steps whose compensation is not the one that their success has recorded. Nothing is read without need."""
-    if not of.graph.has_compensations or not may_roll_back(of.run, tasks):
-        return ()
-    steps = {task.task_id: task.step for task in tasks if task.state in UNDOABLE}
-    rows = bulk.fetch_rows(conn, _RECORDS, sorted(steps)) if steps else ()
-    found = {steps[task_id]: unsealed(conn, task_id, "compensation", body) for task_id, body in rows}
-    return changed_compensations(of.graph, found)
+def _reopened_row(run: Run) -> tuple[object, ...]:
+    return (
+        run.status.value,
+        run.completed_at,
+        run.error,
+        run.cancel_requested_at,
+        run.parent_task,
+        run.rollback,
+        run.rollback_cause,
+        run.rollback_number,
+        run.run_id,
+    )
+
+
+def begin_next_rollback(
+    conn: sa.Connection, compensation: Task, now: int, *, after: RunId | None = None
+) -> list[EndedRun] | None:
+    """Roll back the next run that the compensation undoes; None if there is none.
+
+    `after` is the run whose rollback has ended. The runs are returned that are over at once.
+    """
+    [undone] = map(task_of, bulk.fetch_rows(conn, _TASK, [undone_task_id(compensation)]))
+    found = next_run_to_undo(conn, undone, now, undoing=compensation.task_id, after=after)
+    return None if found is None else _begin(conn, found)
+
+
+def _begin(conn: sa.Connection, found: RunToUndo) -> list[EndedRun]:
+    if found.advance is not None:
+        return begin_rollback(conn, *found.advance)
+    bulk.execute_many(conn, _SET_PARENT, [(found.run.parent_task, found.run.run_id)])
+    return []
+
+
+def undone_runs(conn: sa.Connection, compensation: Task) -> AttemptOutcome:
+    """The outcome of a compensation that has waited for runs, none of which is left to be rolled back."""
+    [undone] = map(task_of, bulk.fetch_rows(conn, _TASK, [undone_task_id(compensation)]))
+    return undone_runs_outcome(runs_of(conn, undone))
 
 
 # ---- tasks of the engine -------------------------------------------------------------------------
@@ -338,7 +356,8 @@ def _count_ended_items(conn: sa.Connection, items: Sequence[EndedTask]) -> list[
         if not parent.open_items and parent.state is TaskState.RUNNING:
             done.append(EngineTaskEnd(parent, last.run, graph, fan_out_outcome(conn, parent, last.run), last.at))
         elif _limits_parallelism(graph, parent):
-            bulk.execute_statement(conn, _NEXT_ITEMS, last.at, parent.task_id, len(ended))
+            following = _NEXT_ITEMS_TO_UNDO if is_compensation(parent.step) else _NEXT_ITEMS
+            bulk.execute_statement(conn, following, last.at, parent.task_id, len(ended))
     return done
 
 
@@ -360,18 +379,24 @@ def fan_out_outcome(conn: sa.Connection, parent: Task, run: Run) -> AttemptOutco
     return items_outcome(items, outputs, cancelled=run.cancel_requested_at is not None)
 
 
-def _end_awaiting_steps(conn: sa.Connection, ended: Sequence[EndedRun]) -> list[EngineTaskEnd]:
-    """The ends of the steps that waited for these runs."""
+def _end_awaiting_steps(conn: sa.Connection, ended: Sequence[EndedRun]) -> tuple[list[EngineTaskEnd], list[EndedRun]]:
+    """The ends of the steps that waited for these runs; and of runs whose rollback began instead, and is over."""
     by_parent = {str(one.run.parent_task): one for one in ended if one.run.parent_task is not None}
-    if not by_parent:
-        return []
-    done = []
-    for task, run in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, sorted(by_parent))):
+    done, over = list[EngineTaskEnd](), list[EndedRun]()
+    for task, run in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, sorted(by_parent)) if by_parent else ()):
         one = by_parent[task.task_id]
         workflow = load_workflow(conn, run.tenant, run.workflow_id, run.workflow_version)
-        if workflow is not None and task.state is TaskState.RUNNING and one.run.run_id == sub_run_id(task):
+        if workflow is None or task.state is not TaskState.RUNNING:
+            continue
+        if is_compensation(task.step):
+            begun = begin_next_rollback(conn, task, one.at, after=one.run.run_id)
+            if begun is None:
+                done.append(EngineTaskEnd(task, run, workflow, undone_runs(conn, task), one.at))
+            else:
+                over += begun
+        elif one.run.run_id == sub_run_id(task):
             done.append(EngineTaskEnd(task, run, workflow, sub_run_outcome(conn, one), one.at))
-    return done
+    return done, over
 
 
 def sub_run_outcome(conn: sa.Connection, ended: EndedRun) -> AttemptOutcome:

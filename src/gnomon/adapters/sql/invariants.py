@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.advances import STEPS, AdvancingRun
 from gnomon.adapters.sql.announcements import awaiting
 from gnomon.adapters.sql.completion import ConcurrencyCounters, EndedRun
 from gnomon.adapters.sql.graph import (
-    STEPS,
-    AdvancingRun,
     EngineTaskEnd,
     advance_runs,
     cascade_run_ends,

@@ -9,6 +9,7 @@ from gnomon.core.explain.runs import previous_queued_run
 from gnomon.core.model import ENGINE, Attempt, Result, Run, Task
 from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import sub_run_id
+from gnomon.core.runs.rollback import is_compensation, undone_step
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, ReasonCode
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
@@ -233,6 +234,8 @@ def _fan_out_sentence(task: Task, facts: WaitingTaskFacts) -> str:
     if task.open_items:
         failed = f"; {task.failed_items} did not succeed" if task.failed_items else ""
         return f"{facts.who} waits for its items: {task.open_items} are not over{failed}."
+    if is_compensation(task.step):
+        return f"{facts.who} waits until what {undone_step(task.step)} has started is rolled back."
     return f"{facts.who} waits for {sub_run_id(task)}, which it started at {facts.started}."
 
 

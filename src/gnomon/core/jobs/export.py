@@ -175,7 +175,8 @@ def _step(step: Step) -> Iterator[tuple[str, Any]]:
 def _compensation(step: Step) -> dict[str, Any]:
     """The compensation without the terms that every compensation has."""
     data = dict(_step(step))
-    data.pop("priority", None)
+    for field in ("priority", "foreach", "max_parallel"):
+        data.pop(field, None)
     for field in ("labels", "env"):
         own = {name: value for name, value in data.pop(field, {}).items() if name not in COMPENSATION_TERMS}
         data |= _unless(field, own, {})

@@ -222,13 +222,10 @@ def _step(fields: FieldReader, workflow: str, inherited: _AttemptPolicy) -> Step
 
 
 def _compensation(fields: FieldReader, workflow: str, step: str, inherited: _AttemptPolicy) -> Step | None:
-    """The step that undoes this one. It has the attempt policy of this one, unless it says otherwise."""
+    """The step that undoes this one, or each of its items. It has the attempt policy of this one by default."""
     if "compensate" not in fields:
         return None
-    for field, reason in _NOT_UNDONE.items():
-        if field in fields:
-            raise fields.refused("compensate", reason)
-    if not any(field in fields for field in ("function", "command", "http", "agent")):
+    if not any(field in fields for field in ("function", "command", "http", "agent", "workflow")):
         raise fields.refused("compensate", "means nothing for a step that only waits")
     own = FieldReader(fields["compensate"], COMPENSATION_FIELDS, path=fields.at("compensate"))
     action = _read_action(own, _read_attempt_policy(fields, inherited))
@@ -238,22 +235,18 @@ def _compensation(fields: FieldReader, workflow: str, step: str, inherited: _Att
         action["input"] = {**action["input"], "env": {**action["input"].get("env", {}), **variables}}
     route = action["route"] or RoutingRequirements()
     action["route"] = replace(route, priority=Priority.CRITICAL, labels={**route.labels, **terms})
+    if "foreach" in fields:
+        # Items are undone one after the other.
+        action |= {"foreach": _foreach(fields), "max_parallel": 1}
     return Step(name=compensation_name(step), **action)
-
-
-#: The fields beside which a compensation is refused, and why.
-_NOT_UNDONE = {
-    "foreach": "cannot be beside foreach: only a step that does one thing can be undone",
-    "workflow": "cannot be beside workflow: only a step that does one thing can be undone",
-}
 
 
 def _rollback_on(fields: FieldReader, steps: Sequence[Step]) -> tuple[str, ...]:
     """The ends of steps, besides giving up for good, that roll a run back."""
     if "rollback_on" not in fields:
         return ()
-    if not any(step.compensate is not None for step in steps):
-        raise fields.refused("rollback_on", "means nothing without a step that has compensate")
+    if not any(step.undo is not None for step in steps):
+        raise fields.refused("rollback_on", "means nothing without a step that has compensate or workflow")
     found: dict[str, None] = {}
     for path, value in fields.entries("rollback_on"):
         if value not in tuple(cause.value for cause in ROLLBACK_ON):

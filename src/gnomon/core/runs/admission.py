@@ -259,10 +259,12 @@ class FanOut(Struct, frozen=True, kw_only=True):
     schedule_uid: ScheduleUid | None
     fence: int
     graph: Workflow
-    #: The input of each item, as JSON.
+    #: The input of each item, as JSON. If it undoes a step with items: the item itself; empty if nothing refers to it.
     items: tuple[bytes, ...] = ()
     #: The ruling that lets the step have its items, if the gate was asked about them.
     ruling: Ruling | None = None
+    #: The step that it undoes: the store knows which items and runs of that there are to undo.
+    undoes: str | None = None
     #: How many items may run at once.
     limit: int | None = None
     launch: LaunchRequest | None = None

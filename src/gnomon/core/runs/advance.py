@@ -1,6 +1,6 @@
 """The next tasks of a run whose graph has moved on: the decision of the graph as rows to be written."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,11 +14,12 @@ from gnomon.core.runs.rollback import (
     Rollback,
     RollbackCause,
     RollbackStatus,
+    UndoFact,
     is_compensation,
     undone_step,
 )
 from gnomon.core.runs.states import TERMINAL, TaskState
-from gnomon.core.runs.workflow import Workflow
+from gnomon.core.runs.workflow import Step, Workflow
 
 _NOT_THE_RECORDED_ONE = f"{COMPENSATION_UNREADABLE}: it is not the compensation that the success of the step recorded"
 
@@ -41,6 +42,8 @@ class RunAdvance(Struct, frozen=True, kw_only=True):
     rollback: RollbackStatus | None = None
     rollback_cause: RollbackCause | None = None
     rollback_number: int = 0
+    #: The step about which a fact is missing: the decision has to be made again with it. Nothing else is decided.
+    asks: str | None = None
 
 
 def rollback_of(run: Run) -> Rollback | None:
@@ -50,16 +53,20 @@ def rollback_of(run: Run) -> Rollback | None:
     return Rollback(cause=run.rollback_cause, number=max(1, run.rollback_number))
 
 
-def rolled_back(run: Run, *, reason: str) -> Run:
-    """The run that has ended, as it is when its rollback begins on request."""
+def rolled_back(run: Run, *, reason: str, parent: TaskId | None = None) -> Run:
+    """The run that has ended, as it is when its rollback begins on request.
+
+    `parent` is the compensation that waits for it, if the run above it is rolled back.
+    """
     return replace(
         run,
         status=RunStatus.RUNNING,
         completed_at=None,
         error=run.error or f"rolled back: {reason}",
         cancel_requested_at=None,
+        parent_task=parent or run.parent_task,
         rollback=RollbackStatus.RUNNING,
-        rollback_cause=RollbackCause.REQUESTED,
+        rollback_cause=RollbackCause.REQUESTED if parent is None else RollbackCause.PARENT,
         rollback_number=run.rollback_number + 1,
     )
 
@@ -67,11 +74,17 @@ def rolled_back(run: Run, *, reason: str) -> Run:
 def undoable_steps(workflow: Workflow, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
     """The steps that have an effect and a compensation, and those of them that are undone."""
     states = {task.step: task.state for task in tasks if task.parent is None}
-    found = [step.name for step in workflow.steps if step.compensate is not None and states.get(step.name) in UNDOABLE]
+    tried = {undone_step(name) for name in states if is_compensation(name)}
+    found = [step.name for step in workflow.steps if step.name in tried or _is_left(step, states)]
     done = {
         undone_step(name) for name, state in states.items() if is_compensation(name) and state is TaskState.SUCCEEDED
     }
     return found, [name for name in found if name in done]
+
+
+def _is_left(step: Step, states: Mapping[str, TaskState]) -> bool:
+    """Whether the step has an effect and a compensation, as far as the state of its task says."""
+    return step.compensate is not None and states.get(step.name) in UNDOABLE
 
 
 def may_roll_back(run: Run, tasks: Sequence[Task]) -> bool:
@@ -82,22 +95,26 @@ def may_roll_back(run: Run, tasks: Sequence[Task]) -> bool:
 
 
 def advance_run(
-    run: Run, workflow: Workflow, tasks: Sequence[Task], *, gave_up: bool, changed: Collection[str], now: int
+    run: Run, workflow: Workflow, tasks: Sequence[Task], *, gave_up: bool, facts: Mapping[str, UndoFact], now: int
 ) -> RunAdvance:
     """The changes of a run. `tasks` are those of its steps and compensations, without items.
 
-    `gave_up`: a function of one of the steps gave up for good. `changed`: the steps whose compensation is not the one
-    that their success recorded.
+    `gave_up`: a function of one of the steps gave up for good. `facts`: what is known about the undoing of steps.
     """
     order = {step.name: number for number, step in enumerate(topological_order(workflow))}
     by_step = {task.step: task for task in sorted(tasks, key=lambda one: (one.created_at, order.get(one.step, 0)))}
     unreadable = list[Task]()
     while True:
-        after = _progress(run, workflow, [*by_step.values(), *unreadable], gave_up=gave_up)
-        refused = [name for name in after.ready if is_compensation(name) and undone_step(name) in changed]
-        if not refused:
+        after = _progress(run, workflow, [*by_step.values(), *unreadable], facts, gave_up=gave_up)
+        name = next(filter(is_compensation, after.ready), None)
+        if name is None:
             break
-        note = SkippedStep(refused[0], _NOT_THE_RECORDED_ONE, upstream_failed=True)
+        fact = facts.get(undone_step(name))
+        if fact is None:
+            return RunAdvance(made=(), asks=undone_step(name))
+        if fact is not UndoFact.CHANGED:
+            break
+        note = SkippedStep(name, _NOT_THE_RECORDED_ONE, upstream_failed=True)
         unreadable.append(skipped_task(run, note, now=now))
     cause = after.rollback_cause or run.rollback_cause
     return RunAdvance(
@@ -118,11 +135,14 @@ def advance_run(
     )
 
 
-def _progress(run: Run, workflow: Workflow, tasks: Sequence[Task], *, gave_up: bool) -> GraphProgress:
+def _progress(
+    run: Run, workflow: Workflow, tasks: Sequence[Task], facts: Mapping[str, UndoFact], *, gave_up: bool
+) -> GraphProgress:
     return graph_progress(
         workflow,
         {task.step: step_state(task) for task in tasks},
         cancelled=run.cancel_requested_at is not None,
         gave_up=gave_up,
         rollback=rollback_of(run),
+        without_effect=[name for name, fact in facts.items() if fact is UndoFact.NOTHING],
     )

@@ -4,7 +4,7 @@ The task of a step is created when the steps it depends on are over. A step that
 over at once, so that every step of a run can be seen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -94,22 +94,24 @@ def graph_progress(
     cancelled: bool,
     gave_up: bool = False,
     rollback: Rollback | None = None,
+    without_effect: Collection[str] = (),
 ) -> GraphProgress:
     """The changes that follow from the states of the steps and compensations of a run.
 
     `cancelled`: no step starts any more. `gave_up`: a function of one of the steps gave up for good.
-    `rollback`: the run is being rolled back.
+    `rollback`: the run is being rolled back. `without_effect`: the steps that are known to have nothing to undo.
     """
-    if not workflow.has_compensations:
+    if not workflow.may_be_undone:
         return _forward_progress(workflow, states, None, cancelled=cancelled)
     forward = {name: state for name, state in states.items() if not is_compensation(name)}
     if rollback is not None or len(forward) < len(states):
-        return _backward_progress(workflow, states, forward, rollback or Rollback(cause=RollbackCause.GAVE_UP))
+        begun = rollback or Rollback(cause=RollbackCause.GAVE_UP)
+        return _backward_progress(workflow, states, forward, begun, without_effect)
     cause = rollback_cause(workflow, _undo_states(states), gave_up=gave_up, cancelled=cancelled)
     after = _forward_progress(workflow, states, cause, cancelled=cancelled)
     if cause is None or after.status is None:
         return after
-    back = rollback_progress(workflow, _undo_states(states), _places(workflow))
+    back = rollback_progress(workflow, _undo_states(states), _places(workflow), without_effect=without_effect)
     if back.undo is None:
         return after
     return GraphProgress(not_run=after.not_run, ready=(compensation_name(back.undo),), rollback_cause=cause)
@@ -120,9 +122,11 @@ def _backward_progress(
     states: Mapping[str, StepState],
     forward: Mapping[str, StepState],
     rollback: Rollback,
+    without_effect: Collection[str],
 ) -> GraphProgress:
     """The next change of a run that is being rolled back."""
-    back = rollback_progress(workflow, _undo_states(states), _places(workflow), number=rollback.number)
+    undo_states, places = _undo_states(states), _places(workflow)
+    back = rollback_progress(workflow, undo_states, places, number=rollback.number, without_effect=without_effect)
     if back.undo is not None:
         return GraphProgress(ready=(compensation_name(back.undo, rollback.number),))
     if back.status is None:
@@ -297,6 +301,15 @@ def run_outcome(run: Run, workflow: Workflow | None, outputs: Mapping[str, bytes
         return AttemptOutcome(result=Result.SUCCEEDED, output=outputs[last[0]])
     parts = (msgspec.json.encode(name) + b":" + (outputs[name] or b"null") for name in last)
     return AttemptOutcome(result=Result.SUCCEEDED, output=_bounded(b"{" + b",".join(parts) + b"}"))
+
+
+def undone_runs_outcome(runs: Sequence[Run]) -> AttemptOutcome:
+    """The outcome of a compensation that waited for the rollbacks of these runs, all of which are over."""
+    left = [run.run_id for run in runs if run.rollback is RollbackStatus.INCOMPLETE]
+    if left:
+        error = f"the rollback of {', '.join(left)} is incomplete"
+        return AttemptOutcome(result=Result.GAVE_UP, error=error)
+    return AttemptOutcome(result=Result.SUCCEEDED)
 
 
 def _bounded(output: bytes) -> bytes:

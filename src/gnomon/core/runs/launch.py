@@ -164,9 +164,9 @@ def item_id(parent: TaskId, number: int) -> TaskId:
     return TaskId(f"{parent}.{number:06}")
 
 
-def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tuple[Task, ...]:
-    """The tasks of a step's items; those beyond `limit` wait for others to end."""
-    ready = count if limit is None else limit
+def item_tasks(parent: Task, numbers: Sequence[int], *, limit: int | None, now: int) -> tuple[Task, ...]:
+    """The tasks of a step's items, which have these numbers; those beyond the first `limit` wait for others to end."""
+    ready = len(numbers) if limit is None else limit
     return tuple(
         Task(
             task_id=item_id(parent.task_id, number),
@@ -174,15 +174,20 @@ def item_tasks(parent: Task, count: int, *, limit: int | None, now: int) -> tupl
             run_id=parent.run_id,
             step=parent.step,
             state=TaskState.PENDING,
-            wait_reason=WaitReason.READY if number < ready else WaitReason.DEPS,
+            wait_reason=WaitReason.READY if place < ready else WaitReason.DEPS,
             available_at=now,
             created_at=now,
             parent=parent.task_id,
             item=number,
             deadline_at=parent.deadline_at,
         )
-        for number in range(count)
+        for place, number in enumerate(numbers)
     )
+
+
+def sub_run_ids(task: Task) -> list[RunId]:
+    """The ids of all runs that the attempts of a step can have started, the last one first."""
+    return [sub_run_id(replace(task, fence=number)) for number in range(task.fence, 0, -1)]
 
 
 def sub_run_id(task: Task) -> RunId:

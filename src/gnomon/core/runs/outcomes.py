@@ -370,7 +370,9 @@ def _delay(held: Assignment, retry: RetryPolicy) -> int:
 
 def _dead_letter_reason(held: Assignment, reason: str) -> str | None:
     if is_compensation(held.step.name):
-        return COMPENSATION_FAILED
+        # A compensation that waits for others leaves no letter besides theirs.
+        waits = held.step.workflow is not None or (held.task.parent is None and held.step.foreach is not None)
+        return None if waits else COMPENSATION_FAILED
     return reason if held.workflow.dead_letter else None
 
 

@@ -1,13 +1,14 @@
 """Preparing a due task: resolve its references, then ask the gate, fan it out, delay it, skip it, or fail it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from gnomon.core.ids import task_id
 from gnomon.core.instants import instant_of, ms_of
-from gnomon.core.model import Run, RunStatus
+from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.payloads import is_sealed
 from gnomon.core.runs.admission import (
     Admission,
@@ -31,9 +32,10 @@ from gnomon.core.runs.expressions import (
     segments,
 )
 from gnomon.core.runs.http_urls import fill_url
-from gnomon.core.runs.launch import LaunchRequest, next_tasks, sub_run_id
+from gnomon.core.runs.launch import LaunchRequest, item_id, next_tasks, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.prompts import framed_prompt
+from gnomon.core.runs.rollback import is_compensation, undone_step
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, When, Workflow
 from gnomon.errors import FieldError
@@ -54,8 +56,50 @@ PreparedTask = AdmissionRequest | FanOut | Admission
 def outputs_needed(step: Step) -> frozenset[str]:
     """The steps whose outputs must be loaded before the step can be prepared."""
     paths = [*_references(step), *(check_condition("if", step.condition) if step.condition is not None else ())]
+    return _steps_in(paths)
+
+
+def _steps_in(paths: Iterable[str]) -> frozenset[str]:
     found = (segments(path) for path in paths)
     return frozenset(path[1] for path in found if path[0] == "steps" and len(path) > 1)
+
+
+def output_owners(request: AdmissionRequest) -> dict[TaskId, str]:
+    """The tasks whose outputs must be loaded before the task can be prepared, each with its step."""
+    task, step = request.waiting.task, request.step
+    needed = outputs_needed(step)
+    if task.parent is not None and not _undoes_item(request):
+        # The item of a fan-out got its input when its step began.
+        return {}
+    if is_compensation(step.name) and step.foreach is not None and task.parent is None:
+        needed = _steps_in(references(step.foreach)) if _refers_to_item(step) else frozenset()
+    owners = {task_id(task.run_id, name): name for name in needed}
+    undone = undone_step(step.name)
+    if task.item is not None and owners.pop(task_id(task.run_id, undone), None) is not None:
+        owners[item_id(task_id(task.run_id, undone), task.item)] = undone
+    return owners
+
+
+def _undoes_item(request: AdmissionRequest) -> bool:
+    """Whether the task undoes an item by a compensation, and has not got its input yet."""
+    waiting = request.waiting
+    undoes = waiting.task.parent is not None and is_compensation(request.step.name)
+    return undoes and waiting.own_input is None and request.step.workflow is None
+
+
+def _refers_to_item(step: Step) -> bool:
+    """Whether the input of each of its items holds the item."""
+    return any(segments(path)[0] == "item" for path in references(_item_template(step)))
+
+
+def _item_template(step: Step) -> Mapping[str, Any]:
+    return step.input or {"item": "${item}", "index": "${index}"}
+
+
+def undone_item_payloads(request: AdmissionRequest) -> tuple[tuple[str, str], ...]:
+    """Owner and kind of what a task that undoes an item needs besides: the input of its run, and the item."""
+    task = request.waiting.task
+    return ((task.run_id, "input"), (task.task_id, "item")) if _undoes_item(request) else ()
 
 
 def count_references(step: Step) -> int:
@@ -99,7 +143,7 @@ def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str
     """The values that references in a step can name."""
     run = waiting.run
     return {
-        "steps": {name: {"output": _decoded_output(name, raw)} for name, raw in outputs.items()},
+        "steps": {name: {"output": _decoded(f"steps.{name}.output", raw)} for name, raw in outputs.items()},
         "input": run_input(workflow, waiting),
         "run": {
             "id": run.run_id,
@@ -109,13 +153,13 @@ def reference_scope(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str
     }
 
 
-def _decoded_output(name: str, raw: bytes | None) -> Any:  # noqa: ANN401 - any JSON
+def _decoded(field: str, raw: bytes | None) -> Any:  # noqa: ANN401 - any JSON
     if raw is None:
         return None
     if is_sealed(raw):
         # A condition must not be decided on an envelope.
         reason = "is encrypted with a key that payload.keys lacks, or was altered"
-        raise FieldError(f"steps.{name}.output", "[hidden]", reason)
+        raise FieldError(field, "[hidden]", reason)
     return msgspec.json.decode(raw)
 
 
@@ -126,14 +170,22 @@ def data_size(workflow: Workflow, waiting: ReadyTask, outputs: Mapping[str, byte
 
 
 def prepare_task(
-    request: AdmissionRequest, outputs: Mapping[str, bytes | None], sub: Workflow | None, *, now: int
+    request: AdmissionRequest,
+    outputs: Mapping[str, bytes | None],
+    sub: Workflow | None,
+    *,
+    now: int,
+    of_item: Sequence[bytes | None] = (),
 ) -> PreparedTask:
     """The task, prepared for the gate, or its outcome without it.
 
-    `outputs` are those of the steps that it refers to; `sub` is the workflow that its step runs, if any.
+    `outputs` are those of the steps that it refers to; `sub` is the workflow that its step runs, if any; `of_item` are
+    the payloads that a task needs to undo an item (`undone_item_payloads`).
     """
     waiting, workflow, step = request.waiting, request.workflow, request.step
     try:
+        if is_compensation(step.name) and (step.foreach is not None or step.workflow is not None):
+            return _undoing(request, outputs, of_item)
         if waiting.task.parent is None:
             scope = reference_scope(workflow, waiting, outputs)
             allowance = DataAllowance(data_size(workflow, waiting, outputs) + LARGEST_REPETITION)
@@ -148,6 +200,40 @@ def prepare_task(
     if step.workflow is not None and sub is not None:
         return _fan_out_sub_run(request, sub, now)
     return request if step.function else _fan_out(request)
+
+
+def _undoing(
+    request: AdmissionRequest, outputs: Mapping[str, bytes | None], of_item: Sequence[bytes | None]
+) -> FanOut | AdmissionRequest:
+    """The fan-out that undoes the items or the runs of a step; or the request of a task that undoes one item."""
+    waiting, workflow, step = request.waiting, request.workflow, request.step
+    undone = undone_step(step.name)
+    if step.foreach is None or waiting.task.parent is not None:
+        if step.workflow is not None:
+            return _fan_out(request, undoes=undone)
+        return _undoing_item(request, outputs, of_item) if _undoes_item(request) else request
+    items = tuple[bytes, ...]()
+    if step.workflow is None and _refers_to_item(step):
+        scope = reference_scope(workflow, waiting, outputs)
+        found = _foreach_items(step, scope, DataAllowance(data_size(workflow, waiting, outputs) + LARGEST_REPETITION))
+        items = tuple(map(msgspec.json.encode, found))
+    return _fan_out(request, items=items, limit=step.max_parallel, undoes=undone)
+
+
+def _undoing_item(
+    request: AdmissionRequest, outputs: Mapping[str, bytes | None], of_item: Sequence[bytes | None]
+) -> AdmissionRequest:
+    """The request with the input of a task that undoes an item. The output of the step is that of the item."""
+    step, waiting = request.step, request.waiting
+    given, item = of_item
+    _decoded("input", given)
+    scope = {
+        **reference_scope(request.workflow, msgspec.structs.replace(waiting, input=given), outputs),
+        "item": _decoded("item", item),
+        "index": waiting.task.item,
+    }
+    own = _resolved_input(step, _item_template(step), scope, DataAllowance(LARGEST_ITEMS))
+    return msgspec.structs.replace(request, input=own, own_input=msgspec.json.encode(own))
 
 
 def _delay_or_skip(
@@ -198,13 +284,9 @@ def _resolved_input(step: Step, template: Mapping[str, Any], scope: Scope, allow
 
 def _fan_out_items(request: AdmissionRequest, scope: Scope, allowance: DataAllowance) -> FanOut:
     step = request.step
-    items = resolve_references(step.foreach, scope, allowance)
-    if not isinstance(items, list):
-        raise FieldError("foreach", items, "is no list")
-    if len(items) > MOST_ITEMS:
-        raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
+    items = _foreach_items(step, scope, allowance)
     # Only the input of the step, without the run's input: that may be the very list, repeated for each of its items.
-    template = step.input or {"item": "${item}", "index": "${index}"}
+    template = _item_template(step)
     inputs: list[bytes] = []
     size = 0
     for number, item in enumerate(items):
@@ -225,6 +307,15 @@ def _fan_out_items(request: AdmissionRequest, scope: Scope, allowance: DataAllow
         output=None if items else b"[]",
         sub_run_tasks=added,
     )
+
+
+def _foreach_items(step: Step, scope: Scope, allowance: DataAllowance) -> list[Any]:
+    items = resolve_references(step.foreach, scope, allowance)
+    if not isinstance(items, list):
+        raise FieldError("foreach", items, "is no list")
+    if len(items) > MOST_ITEMS:
+        raise FieldError("foreach", f"{len(items)} items", f"has more than {MOST_ITEMS} items")
+    return items
 
 
 def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanOut | Admission:

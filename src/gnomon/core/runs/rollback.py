@@ -11,9 +11,13 @@ have ended before one that it depends on: a step is undone only after all steps 
 A compensation that fails for good leaves a dead letter, and the next one goes on: what can be undone is undone. A
 person may roll back the run again. The second round has tasks of its own, named `compensate:STEP#2`, and undoes what
 no round before it has undone.
+
+The compensation of a step with `foreach` has items itself: one for each item that succeeded, from the last to the
+first, one at a time. A step that runs another workflow is undone by rolling back its runs: its compensation waits for
+them. The states of the tasks do not say what such steps have left to undo: a decision that depends on it asks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 
@@ -21,10 +25,8 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.runs.states import TERMINAL, TaskState
-from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.core.runs.workflow import COMPENSATION, Step, Workflow
 
-#: The beginning of the names of compensations. No step of a definition can have such a name.
-PREFIX = "compensate:"
 #: The labels of every compensation. The first two are also variables of its command.
 COMPENSATION_TERMS = ("saga_compensation", "saga_workflow_id", "is_compensation")
 #: The reason codes of the dead letters of compensations: it failed for good, or is not what was recorded.
@@ -54,6 +56,8 @@ class RollbackCause(StrEnum):
     DENIED = "denied"
     #: A person requested it.
     REQUESTED = "requested"
+    #: The run above it, of which it is a part, is rolled back.
+    PARENT = "parent"
 
 
 #: The causes that a workflow can name in `rollback_on`.
@@ -66,6 +70,7 @@ CAUSE_TEXTS = {
     RollbackCause.CANCELLED: "it was cancelled",
     RollbackCause.DENIED: "a step was denied",
     RollbackCause.REQUESTED: "a person requested it",
+    RollbackCause.PARENT: "the execution that it is a part of is rolled back",
 }
 _CAUSES = {
     TaskState.FAILED: RollbackCause.FAILED,
@@ -85,6 +90,16 @@ class RollbackOutcome(StrEnum):
     #: It has not ended: only a run that is over is rolled back on request.
     UNDER_WAY = "under_way"
     UNKNOWN = "unknown"
+
+
+class UndoFact(StrEnum):
+    """The answer to the question what the undoing of a step finds."""
+
+    #: Something to undo, by the compensation that was recorded.
+    READY = "ready"
+    #: Something to undo, but the compensation is not the recorded one.
+    CHANGED = "changed"
+    NOTHING = "nothing"
 
 
 class Rollback(Struct, frozen=True, kw_only=True, gc=False):
@@ -116,17 +131,17 @@ class RollbackProgress(Struct, frozen=True, kw_only=True):
 
 def compensation_name(step: str, number: int = 1) -> str:
     """The name of the compensation of a step, in the rollback of that number."""
-    return f"{PREFIX}{step}" if number == 1 else f"{PREFIX}{step}#{number}"
+    return f"{COMPENSATION}{step}" if number == 1 else f"{COMPENSATION}{step}#{number}"
 
 
 def is_compensation(step: str) -> bool:
     """Whether the name is that of a compensation."""
-    return step.startswith(PREFIX)
+    return step.startswith(COMPENSATION)
 
 
 def undone_step(compensation: str) -> str:
     """The name of the step that a compensation undoes."""
-    return compensation.removeprefix(PREFIX).partition("#")[0]
+    return compensation.removeprefix(COMPENSATION).partition("#")[0]
 
 
 def _number(compensation: str) -> int:
@@ -138,10 +153,17 @@ def compensation_record(step: Step) -> bytes:
     return _CANONICAL.encode({"compensation": sha256(_CANONICAL.encode(step.compensate)).hexdigest()})
 
 
-def changed_compensations(workflow: Workflow, records: Mapping[str, bytes | None]) -> set[str]:
-    """The steps with a compensation whose record is missing, or is that of another one."""
-    steps = (step for step in workflow.steps if step.compensate is not None)
-    return {step.name for step in steps if records.get(step.name) != compensation_record(step)}
+def undo_fact(step: Step, records: Sequence[bytes | None]) -> UndoFact:
+    """The fact about a step that its compensation undoes. `records` are those of all of its tasks that succeeded."""
+    if not records:
+        return UndoFact.NOTHING
+    wanted = compensation_record(step)
+    return UndoFact.READY if all(record == wanted for record in records) else UndoFact.CHANGED
+
+
+def items_to_undo(succeeded: Iterable[int], undone: Collection[int]) -> list[int]:
+    """The numbers of the items that are to be undone, in this order."""
+    return sorted(set(succeeded).difference(undone), reverse=True)
 
 
 def rollback_cause(
@@ -157,9 +179,17 @@ def rollback_cause(
 
 
 def rollback_progress(
-    workflow: Workflow, states: Mapping[str, UndoState], order: Mapping[str, int], *, number: int = 1
+    workflow: Workflow,
+    states: Mapping[str, UndoState],
+    order: Mapping[str, int],
+    *,
+    number: int = 1,
+    without_effect: Collection[str] = (),
 ) -> RollbackProgress:
-    """The next change of the rollback of that number. `order` is the place of each step in the graph."""
+    """The next change of the rollback of that number. `order` is the place of each step in the graph.
+
+    `without_effect` are the steps that are known to have nothing to undo.
+    """
     compensations = {name: one for name, one in states.items() if is_compensation(name)}
     if any(one.state not in TERMINAL for one in compensations.values()):
         return RollbackProgress()
@@ -168,7 +198,7 @@ def rollback_progress(
     undoable = {
         step.name
         for step in workflow.steps
-        if step.compensate is not None and step.name in states and states[step.name].state in UNDOABLE
+        if step.name in states and _may_be_undone(step, states[step.name]) and step.name not in without_effect
     }
     left = undoable - undone - tried
     if not left:
@@ -176,6 +206,13 @@ def rollback_progress(
         return RollbackProgress(status=RollbackStatus.COMPLETE if complete else RollbackStatus.INCOMPLETE)
     free = left - _steps_before(workflow, left)
     return RollbackProgress(undo=max(free, key=lambda name: (states[name].ended_at, order[name])))
+
+
+def _may_be_undone(step: Step, one: UndoState) -> bool:
+    if step.workflow is None and step.foreach is None:
+        return step.compensate is not None and one.state in UNDOABLE
+    # However it ended: some of its items or of its runs may have left an effect.
+    return step.undo is not None and one.state in TERMINAL and not one.not_run
 
 
 def _steps_before(workflow: Workflow, steps: set[str]) -> set[str]:

@@ -20,6 +20,8 @@ SHELL = "gnomon.shell"
 HTTP = "gnomon.http"
 #: The function that a step with an agent calls: workers with the extra `agents` offer it.
 AGENT = "gnomon.agent"
+#: The beginning of the names of compensations. No step of a definition can have such a name.
+COMPENSATION = "compensate:"
 
 
 class Delivery(StrEnum):
@@ -135,6 +137,16 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compensate: "Step | None" = None
 
     @property
+    def undo(self) -> "Step | None":
+        """The step that undoes this one: its compensation, or the rollback of the runs of its workflow."""
+        if self.compensate is not None or self.workflow is None:
+            return self.compensate
+        at_once = None if self.foreach is None else 1
+        return Step(
+            name=f"{COMPENSATION}{self.name}", workflow=self.workflow, foreach=self.foreach, max_parallel=at_once
+        )
+
+    @property
     def topic(self) -> str:
         """Its topic: that of its route, else the name of its function."""
         return self.function if self.route is None or self.route.topic is None else self.route.topic
@@ -210,9 +222,9 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (*self.steps, *(step.compensate for step in self.steps if step.compensate is not None))
 
     @property
-    def has_compensations(self) -> bool:
-        """Whether any of its steps can be undone."""
-        return any(step.compensate is not None for step in self.steps)
+    def may_be_undone(self) -> bool:
+        """Whether any of its steps can be undone: it has a compensation, or another workflow may have some."""
+        return any(step.compensate is not None or step.workflow is not None for step in self.steps)
 
     @property
     def has_commands(self) -> bool:
@@ -243,12 +255,13 @@ class Workflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_single_step(self) -> bool:
         """Whether a run of it has exactly one task."""
-        return len(self.steps) == 1 and not self.steps[0].foreach and self.steps[0].compensate is None
+        return len(self.steps) == 1 and not self.steps[0].foreach and not self.may_be_undone
 
     def step(self, name: str) -> Step | None:
         """The step or the compensation of that name, whatever the number of its rollback."""
-        name = name.partition("#")[0]
-        return next((step for step in self.all_steps if step.name == name), None)
+        found = name.removeprefix(COMPENSATION).partition("#")[0]
+        one = next((step for step in self.steps if step.name == found), None)
+        return one if one is None or not name.startswith(COMPENSATION) else one.undo
 
 
 class AlteredWorkflow(Workflow, frozen=True, kw_only=True, omit_defaults=True):

@@ -44,7 +44,6 @@ from msgspec.structs import replace
 from gnomon.config.sections import ExecutionSettings
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
-from gnomon.core.ids import task_id
 from gnomon.core.model import TaskId
 from gnomon.core.payloads import has_sealed_field
 from gnomon.core.runs.admission import (
@@ -63,7 +62,15 @@ from gnomon.core.runs.admission import (
 )
 from gnomon.core.runs.deadlines import has_passed
 from gnomon.core.runs.outcomes import GiveUpLimits
-from gnomon.core.runs.prepare import PreparedTask, count_references, data_size, outputs_needed, prepare_task
+from gnomon.core.runs.prepare import (
+    PreparedTask,
+    count_references,
+    data_size,
+    output_owners,
+    prepare_task,
+    undone_item_payloads,
+)
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.routing import Unroutable
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step
@@ -225,8 +232,8 @@ class Dispatcher:
             if not isinstance(one, FanOut):
                 continue
             step = step_of(one.graph, waiting)
-            if step is None or not one.items or not step.function:
-                # The steps of sub-runs are asked about.
+            if step is None or not one.items or not step.function or one.undoes is not None:
+                # The steps of sub-runs are asked about, and each item that is undone.
                 free.append(one)
                 continue
             request = AdmissionRequest(waiting=waiting, workflow=one.graph, step=step, input={}, fan_out=one)
@@ -429,19 +436,21 @@ class Dispatcher:
         """The request with the outputs and the workflow that its step refers to."""
         step, run = request.step, request.waiting.run
         sub = None
-        if step.workflow is not None:
+        if step.workflow is not None and not is_compensation(step.name):
             sub = await self._workflow_cache.newest(run.tenant, step.workflow)
             if sub is None:
                 reason = f"there is no workflow {step.workflow!r}"
                 own = request.workflow
                 return launch_failed_admission(request.waiting, reason, now=now, limits=self._limits, workflow=own)
-        # The item of a fan-out got its input when its step began.
-        needed = outputs_needed(step) if request.waiting.task.parent is None else ()
-        owners = {str(task_id(run.run_id, name)): name for name in needed}
+        owners = output_owners(request)
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._store.executions.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
-        prepare = partial(prepare_task, request, found, sub, now=now)
+        of_item = [
+            (await self._store.executions.payloads([owner], kind)).get(owner)
+            for owner, kind in undone_item_payloads(request)
+        ]
+        prepare = partial(prepare_task, request, found, sub, now=now, of_item=of_item)
         try:
             size = data_size(request.workflow, request.waiting, found)
             return await self._compute.run_in_thread(prepare) if _takes_long(step, size) else prepare()

@@ -12,7 +12,7 @@ from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, Run, RunId, RunStatus, Task, TaskId, Tick
 from gnomon.core.runs.dag import topological_order
 from gnomon.core.runs.launch import CancelOutcome, sub_run_id
-from gnomon.core.runs.rollback import RollbackOutcome, is_compensation
+from gnomon.core.runs.rollback import RollbackOutcome, is_compensation, undone_step
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import AlreadyOver, NotFound, NotRolledBack
@@ -222,6 +222,8 @@ class StepProgress(Struct, frozen=True, kw_only=True):
     step: Step
     #: None until the step has a task.
     view: StepView | None = None
+    #: For a compensation: the step that it undoes.
+    undone: StepView | None = None
     #: The first items, and the number of all of them in each state.
     items: tuple[StepView, ...] = ()
     item_counts: Mapping[TaskState, int] = {}
@@ -238,6 +240,7 @@ def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]
         StepProgress(
             step=step,
             view=own.get(step.name),
+            undone=own.get(undone_step(step.name)) if is_compensation(step.name) else None,
             items=tuple(sorted(items.get(step.name, ()), key=lambda one: one.task.item or 0)),
             item_counts=view.item_counts.get(step.name, {}),
         )
@@ -246,14 +249,15 @@ def step_progress(view: ExecutionView, workflow: Workflow) -> list[StepProgress]
 
 
 def _compensations(workflow: Workflow, views: Mapping[str, StepView]) -> list[Step]:
-    """The compensations that have a task, in the order in which these were created."""
-    found = [one for one in workflow.all_steps if is_compensation(one.name) and one.name in views]
-    return sorted(found, key=lambda one: views[one.name].task.created_at)
+    """The compensations that have a task, of all rollbacks, in the order in which these were created."""
+    found = ((name, workflow.step(name)) for name in views if is_compensation(name))
+    steps = [replace(step, name=name) for name, step in found if step is not None]
+    return sorted(steps, key=lambda one: (views[one.name].task.created_at, -steps.index(one)))
 
 
 def sub_run_of(progress: StepProgress) -> str | None:
-    """The run that a sub-workflow step has started; None for other steps."""
-    view = progress.view
+    """The run that a sub-workflow step has started, or whose rollback it has; None for other steps."""
+    view = progress.undone or progress.view
     if progress.step.workflow is None or view is None or not view.attempts or progress.items:
         return None
     return sub_run_id(view.task)
