@@ -12,7 +12,9 @@ import pytest
 from gnomon.adapters.host import RandomIds, SystemClock
 from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.core.ids import compensation_key
 from gnomon.core.model import Result, Run, RunStatus
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.checker import check
 from support.effort import thorough
@@ -29,6 +31,16 @@ jobs:
       - {step: list, function: witness/step, input: {name: list}}
       - {step: each, function: witness/step, depends_on: [list], foreach: [1, 2, 3], input: {name: "each${item}"}}
       - {step: load, function: witness/step, depends_on: [each], pool: gpu, input: {name: load}}
+  - name: trip
+    dag:
+      - {step: flight, function: witness/step, input: {name: flight}, compensate: {function: witness/undo, input: {}}}
+      - step: hotel
+        function: witness/step
+        depends_on: [flight]
+        foreach: [1, 2]
+        input: {name: "hotel${item}"}
+        compensate: {function: witness/undo, pool: gpu}
+      - {step: pay, function: witness/gives-up, depends_on: [hotel], input: {name: pay}}
   - {name: flaky, function: witness/flaky, retry: {max_attempts: 3, initial_delay: 100ms}}
   - {name: broken, function: witness/flaky, input: {failures: 9}, retry: {max_attempts: 2, initial_delay: 100ms}}
   - name: guarded
@@ -66,6 +78,7 @@ SPENT = bulk.statement("SELECT spent, reserved FROM budget_window")
 EXPECTED = {
     # The fan-out itself is nobody's work, and so has an attempt that no worker made.
     "graph": (RunStatus.COMPLETED, [ONE, ONE, ONE, ONE, ONE, ONE], 5),
+    "trip": (RunStatus.FAILED, [[Result.GAVE_UP], *[ONE] * 8], 7),
     "flaky": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
     "broken": (RunStatus.FAILED, [[FAILED, FAILED]], 2),
     "guarded": (RunStatus.COMPLETED, [[FAILED, FAILED, Result.SUCCEEDED]], 3),
@@ -117,7 +130,9 @@ async def what_became(store: SqlStore, runs: list[Run], witness: Path) -> dict[s
     return {
         str(run.schedule_id): (
             run.status,
-            sorted((attempts[task.task_id] for task in tasks if task.run_id == run.run_id), key=len),
+            sorted(
+                (attempts[one.task_id] for one in tasks if one.run_id == run.run_id), key=lambda one: (len(one), one)
+            ),
             starts[run.run_id],
         )
         for run in runs
@@ -131,6 +146,22 @@ async def output_of(store: SqlStore, runs: list[Run], job: str) -> Any:  # noqa:
     return None if body is None else msgspec.json.decode(body)
 
 
+async def undone_with(store: SqlStore, runs: list[Run], job: str) -> tuple[list[str], bool]:
+    """The compensations of the job in their order, and whether each had the idempotency key that the store implies."""
+    [run] = [run for run in runs if run.schedule_id == job]
+    workflow = await store.jobs.workflow(run.tenant, run.workflow_id, run.workflow_version)
+    assert workflow is not None
+    tasks = [one for one in await store.history.tasks([run]) if is_compensation(one.step) and not one.open_items]
+    keys = []
+    for task in tasks:
+        step, body = workflow.step(task.step), await store.executions.payload(task.task_id, "output")
+        if step is not None and not (step.foreach and task.item is None):
+            keys.append(body == msgspec.json.encode(compensation_key(run, task, step)))
+    ran = sorted((one for one in tasks), key=lambda one: one.available_at)
+    names = [one.step if one.item is None else f"{one.step}[{one.item}]" for one in ran]
+    return names, all(keys) and len(keys) == 3
+
+
 async def pauses_between_attempts(store: SqlStore, runs: list[Run], job: str) -> list[int]:
     """The milliseconds between the end of each attempt of the job and the next attempt."""
     tasks = await store.history.tasks([run for run in runs if run.schedule_id == job])
@@ -139,7 +170,7 @@ async def pauses_between_attempts(store: SqlStore, runs: list[Run], job: str) ->
     return [after.dispatched_at - (before.ended_at or 0) for before, after in pairwise(ordered)]
 
 
-@pytest.mark.req("H-06", "H-16", "R-10", "C-12")
+@pytest.mark.req("H-06", "H-16", "R-09", "R-10", "C-12")
 @pytest.mark.guarantee("S1", "S2", "S4", "S5", "S9")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("shape", [TOPOLOGIES[0], *map(thorough, TOPOLOGIES[1:-1]), TOPOLOGIES[-1]], ids=str)
@@ -170,6 +201,13 @@ async def test_every_shape_decides_alike(
         "max_output_bytes": 256,
         "max_concurrent": 1,
     }
+    undone, keyed = await undone_with(store, runs, "trip")
+    assert [name for name in undone if name != "compensate:hotel"] == [
+        "compensate:hotel[1]",
+        "compensate:hotel[0]",
+        "compensate:flight",
+    ]
+    assert keyed
     [(spent, reserved)] = await store.transactions.read(lambda conn: bulk.fetch_rows(conn, SPENT))
     assert (spent, reserved) == (4, 0)
     assert stopped == [0, 0]

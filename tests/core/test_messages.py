@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gnomon.core.agents.spec import AgentSpec
-from gnomon.core.ids import idempotency_key
+from gnomon.core.ids import call_key, compensation_key, idempotency_key
 from gnomon.core.messages import (
     StartedReport,
     WorkerReport,
@@ -19,7 +19,7 @@ from gnomon.core.messages import (
     ended_report_of,
     task_message_of,
 )
-from gnomon.core.model import LogLine, Result, TaskId
+from gnomon.core.model import LogLine, Result, RunId, TaskId
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, SHELL, Delivery, Isolation, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError
@@ -39,6 +39,39 @@ def test_a_worker_knows_of_an_order_what_its_functions_may_know(given_: dict[str
     assert attempt_info(found, deadline_at=None) == attempt_info(sent, deadline_at=None)
     assert (found.input, found.step.timeout_ms) == (given_, timeout)
     assert idempotency_key(found.run) == idempotency_key(sent.run)
+
+
+@pytest.mark.req("R-09")
+@pytest.mark.parametrize("item", [None, 3])
+def test_a_compensation_has_the_same_key_in_every_process_and_in_every_rollback(item: int | None) -> None:
+    step = Step(name="compensate:hotel", function="cancel", capability="travel")
+    sent = dispatched_assignment(step=step)
+    sent = structs.replace(sent, task=structs.replace(sent.task, item=item))
+    found = assignment_of(decode_task_message(encode_task_message(task_message_of(sent, deadline=99), now=0)))
+    again = structs.replace(sent, task=structs.replace(sent.task, step="compensate:hotel#2", task_id=TaskId("comp-2")))
+
+    key = attempt_info(sent, deadline_at=None).idempotency_key
+    assert len(key) == 64
+    assert key != idempotency_key(sent.run)
+    assert {attempt_info(one, deadline_at=None).idempotency_key for one in (found, again)} == {key}
+    assert call_key(sent.run, sent.task, sent.step) == key
+
+
+@pytest.mark.req("R-09")
+def test_compensations_of_other_steps_items_topics_and_capabilities_have_other_keys() -> None:
+    step = Step(name="compensate:hotel", function="cancel", capability="travel")
+    base = structs.replace(dispatched_assignment(step=step).task, item=1)
+    run = dispatched_assignment().run
+    others = [
+        (run, base, step),
+        (structs.replace(run, workflow_id="other"), base, step),
+        (run, structs.replace(base, item=2), step),
+        (run, structs.replace(base, run_id=RunId("run_2")), step),
+        (run, structs.replace(base, step="compensate:car"), structs.replace(step, name="compensate:car")),
+        (run, base, structs.replace(step, function="refund")),
+        (run, base, structs.replace(step, capability="money")),
+    ]
+    assert len({compensation_key(*one) for one in others}) == len(others)
 
 
 @pytest.mark.req("H-13")

@@ -226,6 +226,6 @@ def test_options_of_a_job_are_those_that_the_reader_of_jobs_accepts(functions: F
 
 
 def test_every_field_that_the_reader_of_jobs_accepts_has_an_option() -> None:
-    said_otherwise = {"name", "function", *COMMAND_FIELDS, "http", "agent", "schedule", "dag", "rollback_on"}
+    said_otherwise = {"name", "function", *COMMAND_FIELDS, "http", "agent", "schedule", "dag"}
 
     assert set(JOB_FIELDS) - said_otherwise == set(JobOptions.__annotations__)

@@ -12,7 +12,7 @@ from gnomon.core.runs.workflow import RetryPolicy as CoreRetry
 from gnomon.core.triggers import OnDemand, OnEvent
 from gnomon.errors import FieldError, UsageError
 from gnomon.runners.registry import Functions, Retry
-from gnomon.runners.workflow_builder import Workflows, index, item, step
+from gnomon.runners.workflow_builder import StepHandle, Workflows, index, item, step
 
 
 class WorkflowRegistry:
@@ -39,9 +39,75 @@ def load_rows(rows: list[int]) -> int:
     return len(rows)
 
 
+def delete(date: str, path: str) -> str:
+    return date + path
+
+
 @pytest.fixture
 def setup() -> WorkflowRegistry:
     return WorkflowRegistry()
+
+
+@pytest.mark.req("R-09")
+def test_a_step_says_how_it_is_undone(setup: WorkflowRegistry) -> None:
+    cancel = setup.functions.function("etl/delete")(delete)
+
+    @setup.workflow(rollback_on=["failed"])
+    def undone(date: str = "today") -> None:
+        found = step(setup.extract, date=date)
+        found.compensate(cancel, date=date, path=found.output["path"], retry=Retry(max_attempts=7), timeout="5s")
+        files = step(command="./upload.sh", foreach=["a", "b"], name="upload", after=[found])
+        files.compensate(command="./remove.sh", env={"NAME": item, "PATH_OF": files.output["path"]})
+        step(setup.load_rows, rows=[1], after=[files])
+
+    first, second, last = setup.steps()
+    assert first.compensate is not None
+    assert (first.compensate.function, first.compensate.input) == (
+        "etl/delete",
+        {"date": "${input.date}", "path": "${steps.extract.output.path}"},
+    )
+    assert (first.compensate.retry, first.compensate.timeout_ms) == (CoreRetry(max_attempts=7), 5000)
+    assert second.compensate is not None
+    assert (second.compensate.command, second.compensate.foreach) == ("./remove.sh", ["a", "b"])
+    assert (second.depends_on, last.compensate) == (("extract",), None)
+    assert setup.job().workflow.rollback_on == ("failed",)
+
+
+@pytest.mark.req("R-09")
+def test_a_compensation_that_cannot_be_is_refused(setup: WorkflowRegistry) -> None:
+    handles: list[StepHandle] = []
+
+    @setup.workflow(name="other")
+    def other() -> None:
+        handles.append(step(setup.extract, date="x"))
+
+    def of_another_workflow() -> None:
+        handles[0].compensate("undo")
+        step(setup.load_rows, rows=[1])
+
+    def twice() -> None:
+        found = step(setup.load_rows, rows=[1])
+        found.compensate("undo")
+        found.compensate("undo")
+
+    def with_nothing() -> None:
+        step(setup.load_rows, rows=[1]).compensate()
+
+    def by_a_workflow() -> None:
+        step(setup.load_rows, rows=[1]).compensate(other)
+
+    for definition, reason in (
+        (of_another_workflow, "is no step of the workflow"),
+        (twice, "a second time"),
+        (with_nothing, "give a function, a command or an http call"),
+    ):
+        with pytest.raises(FieldError, match=reason):
+            setup.workflow(definition)
+    setup.workflow(by_a_workflow)
+    with pytest.raises(FieldError, match=r"compensate\.workflow"):
+        setup.job()
+    with pytest.raises(UsageError, match="outside of a workflow"):
+        handles[0].compensate("undo")
 
 
 @pytest.mark.req("H-07")

@@ -45,6 +45,13 @@ def one_step(ctx: gnomon.Context, name: str) -> str:
     return name
 
 
+@gnomon.function("witness/undo")
+def undo(ctx: gnomon.Context) -> str:
+    """A compensation, which returns its idempotency key."""
+    _append_line("start", ctx, ctx.task_id)
+    return ctx.idempotency_key
+
+
 @gnomon.function("witness/gives-up")
 def gives_up(ctx: gnomon.Context, name: str) -> None:
     """A step that fails for good."""

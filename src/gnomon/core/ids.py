@@ -3,9 +3,9 @@
 from functools import lru_cache
 from hashlib import sha256
 
-from gnomon.core.model import Run, RunId, RunSource, ScheduleUid, TaskId
-from gnomon.core.runs.rollback import is_compensation
-from gnomon.core.runs.workflow import ONLY_STEP
+from gnomon.core.model import Run, RunId, RunSource, ScheduleUid, Task, TaskId
+from gnomon.core.runs.rollback import is_compensation, undone_step
+from gnomon.core.runs.workflow import ONLY_STEP, Step
 
 SHARDS = 256
 
@@ -24,14 +24,27 @@ def idempotency_key(run: Run) -> str:
     return run.idempotency_key or run.run_id
 
 
-def call_key(run: Run, task: TaskId) -> str:
+def attempt_key(run: Run, task: Task, step: Step) -> str:
+    """The idempotency key that a function gets: that of its run; a compensation has one of its own."""
+    return compensation_key(run, task, step) if is_compensation(step.name) else idempotency_key(run)
+
+
+def compensation_key(run: Run, task: Task, step: Step) -> str:
+    """The idempotency key of a compensation: the same in every attempt and in every rollback of the run."""
+    parts = run.workflow_id, undone_task_id(task), step.topic, step.capability, undone_step(step.name)
+    return sha256("|".join(parts).encode()).hexdigest()
+
+
+def call_key(run: Run, task: Task, step: Step) -> str:
     """The idempotency key of an HTTP call: that of the run if it has only this task, else one of the task itself.
 
     It consists of ASCII characters. The key of a run may hold any text that its caller chose.
     """
+    if is_compensation(step.name):
+        return compensation_key(run, task, step)
     key = idempotency_key(run)
-    if task != task_id(run.run_id, ONLY_STEP):
-        key = sha256(f"{key}:{task}".encode()).hexdigest()
+    if task.task_id != task_id(run.run_id, ONLY_STEP):
+        key = sha256(f"{key}:{task.task_id}".encode()).hexdigest()
     return key if key.isascii() and key.isprintable() else sha256(key.encode()).hexdigest()
 
 
@@ -60,6 +73,17 @@ def task_id(run: RunId, step: str) -> TaskId:
         found = sha256(f"{run}:{step}".encode()).hexdigest()
         return TaskId(f"comp-{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:32]}")
     return TaskId(f"task_{run[4:]}{_digest(step)}")
+
+
+def item_id(parent: TaskId, number: int) -> TaskId:
+    """The id of the task of an item."""
+    return TaskId(f"{parent}.{number:06}")
+
+
+def undone_task_id(compensation: Task) -> TaskId:
+    """The id of the task that a compensation undoes."""
+    of_step = task_id(compensation.run_id, undone_step(compensation.step))
+    return of_step if compensation.item is None else item_id(of_step, compensation.item)
 
 
 @lru_cache(maxsize=4096)

@@ -14,12 +14,13 @@ from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending, checked_spending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.commands.sandbox import SandboxMode
-from gnomon.core.ids import idempotency_key
+from gnomon.core.ids import attempt_key
 from gnomon.core.instants import instant_of
 from gnomon.core.leases import checked_key
 from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, Workflow
 from gnomon.core.subjects import check_sender
@@ -211,7 +212,7 @@ def task_message_of(
         fence=task.fence,
         tenant=task.tenant,
         deadline=deadline,
-        idempotency_key=idempotency_key(run),
+        idempotency_key=attempt_key(run, task, step),
         delivery=held.workflow.delivery,
         isolation=step.isolation,
         command=step.command,
@@ -257,6 +258,7 @@ def assignment_of(message: TaskMessage) -> Assignment:
         approved=message.approved,
         history=_history_of(message),
         day_cost_left=message.day_cost_left,
+        key=message.idempotency_key if is_compensation(message.step) else None,
     )
 
 

@@ -78,6 +78,8 @@ METRICS: Mapping[str, Metric] = {
         _counter("saga_compensation_dispatched", "Compensations that were given to a worker."),
         _counter("saga_compensation_failed", "Compensations that failed for good."),
         _counter("saga_unmarshal_error", "Compensations that are not the recorded ones."),
+        _histogram("saga_rollback_duration_seconds", "From the first compensation to the last end.", buckets=_COARSE),
+        _gauge("saga_active", "Executions that are being rolled back.", absent=True),
         _histogram("execution_duration_seconds", "From the start of an execution to its end.", "job", buckets=_COARSE),
         _gauge("jobs_registered", "Registered jobs.", absent=True),
         _gauge("next_fire_seconds", "Seconds until the next fire; negative if it is overdue.", "job", absent=True),

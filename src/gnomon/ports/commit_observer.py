@@ -37,8 +37,11 @@ class RunObserver(Protocol):
         """These runs have ended."""
         ...
 
-    def rolled_back(self, runs: int, unreadable: int) -> None:
-        """So many runs are rolled back from now on, and so many compensations are not the recorded ones."""
+    def rolled_back(self, runs: int, unreadable: int, ended_ms: Sequence[int]) -> None:
+        """So many runs are rolled back from now on, so many compensations are not the recorded ones.
+
+        `ended_ms` is how long each of the rollbacks has taken that have ended.
+        """
 
     def approvals_changed(self, approvals: Sequence[Approval]) -> None:
         """These approvals were asked for, voted on or ended."""

@@ -221,6 +221,8 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     unresolved: int
     #: Announcements that are to be sent.
     unannounced: int = 0
+    #: Runs that are being rolled back.
+    rolling_back: int = 0
     #: The first jobs by name.
     job_stats: tuple[JobStats, ...] = ()
 

@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat
 
 from msgspec import Struct
 
-from gnomon.core.ids import idempotency_key
+from gnomon.core.ids import attempt_key
 from gnomon.core.instants import instant_of
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import FieldError
@@ -98,7 +98,7 @@ def attempt_info(assignment: Assignment, *, deadline_at: int | None) -> AttemptI
         planned_at=run.planned_at,
         attempt=assignment.attempt,
         fence=task.fence,
-        idempotency_key=idempotency_key(run),
+        idempotency_key=assignment.key or attempt_key(run, task, assignment.step),
         source=run.source,
         user_id=run.user_id,
         deadline_at=deadline_at,
@@ -167,7 +167,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a run, and for no other run."""
+        """The same for every attempt of a run, and for no other run; a compensation has another one."""
         return self._facts.idempotency_key
 
     @property

@@ -78,7 +78,7 @@ class HttpCallRunner:
         filled, in_rest = secrets.resolve(rest, tenant=attempt.tenant, job=attempt.job)
         found |= in_rest
         assignment = attempt.assignment
-        key = call_key(assignment.run, assignment.task.task_id)
+        key = assignment.key or call_key(assignment.run, assignment.task, assignment.step)
         try:
             return http_call(own, filled, key=key, read_secret=read_secret)
         finally:

@@ -71,6 +71,7 @@ class JobOptions(TypedDict, total=False):
     retry: Retry | Mapping[str, Any]
     lock: bool
     dead_letter: bool
+    rollback_on: Sequence[str]
     delivery: str
     isolation: str
     sandbox: str

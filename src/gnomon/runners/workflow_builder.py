@@ -85,6 +85,28 @@ class StepHandle:
             raise FieldError("name", self.name, "has a dot, so no reference can name it")
         return Reference(f"steps.{self.name}.output")
 
+    def compensate(
+        self,
+        function: Callable[..., Any] | str | None = None,
+        /,
+        *,
+        command: str | None = None,
+        http: Mapping[str, Any] | None = None,
+        timeout: Span | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
+        isolation: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - its name in jobs files
+        **arguments: Any,  # noqa: ANN401 - any argument of the function
+    ) -> None:
+        """Declare how the step is undone if its run is rolled back: by a function, a command or a call.
+
+        Arguments are given as to `step`. They may take the output of this step, and of those before it.
+        """
+        builder = _current_builder()
+        fields: dict[str, Any] = {"timeout": timeout, "retry": retry, "isolation": isolation}
+        action = builder.action(function, command=command, http=http)
+        builder.add_compensation(self.name, action, fields, {**(input or {}), **arguments})
+
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
@@ -186,18 +208,23 @@ class _Builder:
     ) -> StepHandle:
         """Add a step that depends on the steps in `after` and on those whose outputs it takes."""
         name = self._free_name(name, action)
-        action = {field: _with_references(f"{name}.{field}", value) for field, value in action.items()}
-        written = {
-            field: _with_references(f"{name}.{field}", value) for field, value in fields.items() if value is not None
-        }
-        if "command" in action:
-            written |= {field: _with_references(f"{name}.{field}", value) for field, value in arguments.items()}
-        elif arguments:
-            written["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", arguments))
+        written = _written(name, action, fields, arguments)
         needs = [one.name if isinstance(one, StepHandle) else one for one in after]
-        needs += [path[1] for path in _paths(written | action) if path[0] == "steps" and len(path) > 1]
-        self.steps[name] = {"step": name, **action, "depends_on": list(dict.fromkeys(needs)), **written}
+        needs += [path[1] for path in _paths(written) if path[0] == "steps" and len(path) > 1]
+        self.steps[name] = {"step": name, "depends_on": list(dict.fromkeys(needs)), **written}
         return StepHandle(name)
+
+    def add_compensation(
+        self, name: str, action: Mapping[str, Any], fields: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> None:
+        """Add the compensation of a step. It depends on nothing: it starts only if the run is rolled back."""
+        if name not in self.steps:
+            raise FieldError("compensate", name, "is no step of the workflow that is being built")
+        if "compensate" in self.steps[name]:
+            raise FieldError(f"{name}.compensate", None, "is declared a second time")
+        if not action:
+            raise FieldError(f"{name}.compensate", None, "is missing: give a function, a command or an http call")
+        self.steps[name]["compensate"] = _written(f"{name}.compensate", action, fields, arguments)
 
     def _free_name(self, name: str | None, action: Mapping[str, Any]) -> str:
         if name is None:
@@ -212,6 +239,19 @@ class _Builder:
         if name in self.steps:
             raise FieldError("name", name, "is the name of an earlier step: give this one another with name=")
         return name
+
+
+def _written(
+    name: str, action: Mapping[str, Any], fields: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a step or compensation as they are written in a jobs file."""
+    said = {**action, **{field: value for field, value in fields.items() if value is not None}}
+    written = {field: _with_references(f"{name}.{field}", value) for field, value in said.items()}
+    if "command" in action:
+        return written | {field: _with_references(f"{name}.{field}", value) for field, value in arguments.items()}
+    if arguments:
+        written["input"] = read_input(f"{name}.input", _with_references(f"{name}.input", arguments))
+    return written
 
 
 def _with_references(field: str, value: Any) -> Any:  # noqa: ANN401 - any JSON with references in it

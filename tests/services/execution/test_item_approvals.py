@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.approvals.model import Approval, Vote, VoteKind
+from gnomon.core.ids import item_id
 from gnomon.core.model import Result, Run, Task
-from gnomon.core.runs.launch import item_id
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import RetryPolicy, Workflow
 from support.policy_harness import PolicyHarness, function

@@ -240,6 +240,20 @@ async def test_a_run_being_rolled_back_counts_for_its_schedule(backend: HarnessF
     assert await active_runs(play) == 0
 
 
+@pytest.mark.req("R-19")
+async def test_the_runs_that_are_being_rolled_back_are_counted(backend: HarnessFactory) -> None:
+    play = await booked(backend)
+    counts = [await rolling_back(play)]
+    await play.end("pay", Result.GAVE_UP)
+    counts.append(await rolling_back(play))
+    await undone(play)
+    assert [*counts, await rolling_back(play)] == [0, 1, 0]
+
+
+async def rolling_back(play: ScriptedGraphRun) -> int:
+    return (await play.harness.store.stats.read(NOON, overdue_before=NOON, max_jobs=0)).rolling_back
+
+
 async def active_runs(play: ScriptedGraphRun) -> int:
     assert play.run.schedule_id is not None
     schedule = await play.harness.store.schedules.find("default", play.run.schedule_id)
@@ -293,6 +307,7 @@ async def test_rollbacks_and_compensations_are_counted(tmp_path: Path) -> None:
     play = await booked(HarnessFactory(store.observed(observers=[meter]), clock))
     await play.end("pay", Result.GAVE_UP)
     await play.end("compensate:car", Result.FAILED)
+    clock.advance(1500)
     await undone(play)
     await rolled_back(play)
     await undone(play)
@@ -305,6 +320,8 @@ async def test_rollbacks_and_compensations_are_counted(tmp_path: Path) -> None:
         "saga_compensation_failed": 1,
         "saga_unmarshal_error": 0,
     }
+    assert sum(meter.histograms["saga_rollback_duration_seconds"][()].counts) == 2
+    assert meter.histograms["saga_rollback_duration_seconds"][()].sum == 1.5
     await store.close()
 
 

@@ -23,7 +23,7 @@ from gnomon.core.approvals.model import Approval, ApprovalStatus
 from gnomon.core.audit import resolved_entry
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
-from gnomon.core.ids import run_id, task_id
+from gnomon.core.ids import run_id, task_id, undone_task_id
 from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import run_record, schedule_after, superseded_run, tick_record, unchanged
 from gnomon.core.model import (
@@ -62,7 +62,6 @@ from gnomon.core.runs.launch import (
     advance_queue,
     decide_launch,
     first_tasks,
-    item_id,
     sub_run_id,
     sub_run_ids,
 )
@@ -399,11 +398,10 @@ class MemoryRules:
     def undo_next_run(self, compensation: Task, graph: Workflow, now: int, *, after: RunId | None = None) -> None:
         """Roll back the next run that the compensation undoes; end the compensation if there is none."""
         state = self._state
-        of_step = task_id(compensation.run_id, undone_step(compensation.step))
-        undone = of_step if compensation.item is None else item_id(of_step, compensation.item)
-        run = self._next_run_to_undo(state.tasks[undone], now, after=after)
+        undone = state.tasks[undone_task_id(compensation)]
+        run = self._next_run_to_undo(undone, now, after=after)
         if run is None:
-            runs = [state.runs[name] for name in sub_run_ids(state.tasks[undone]) if name in state.runs]
+            runs = [state.runs[name] for name in sub_run_ids(undone) if name in state.runs]
             self.end_engine_task(compensation, graph, undone_runs_outcome(runs), now)
         elif run.rollback is RollbackStatus.RUNNING:
             state.runs[run.run_id] = replace(run, parent_task=compensation.task_id)

@@ -6,6 +6,7 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.ledger.marks import is_mark_ahead
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, ScheduleUid, Task
+from gnomon.core.runs.rollback import RollbackStatus
 from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.maintenance import NEWEST_RUNS, JobStats, MarksAhead, StoreStats
@@ -52,6 +53,7 @@ class MemoryStoreStats:
             shards=len(holders),
             holders=len(set(holders)),
             unannounced=sum(not one.over for one in state.announcements.values()),
+            rolling_back=sum(one.rollback is RollbackStatus.RUNNING for one in state.runs.values()),
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
             job_stats=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
         )

@@ -15,7 +15,7 @@ from gnomon.adapters.sql.rows import RUN, TASK, column_list, load_workflow, run_
 from gnomon.core.ids import task_id
 from gnomon.core.model import ENGINE, Run, RunId, Task, TaskId
 from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back, rolled_back
-from gnomon.core.runs.launch import item_id, keyed_run_id, sub_run_ids
+from gnomon.core.runs.launch import keyed_run_id, sub_run_ids
 from gnomon.core.runs.rollback import UNDOABLE, RollbackStatus, UndoFact, undo_fact, undone_step
 from gnomon.core.runs.workflow import COMPENSATION, Step, Workflow
 
@@ -189,9 +189,3 @@ def next_run_to_undo(
         if found is not None:
             return RunToUndo(begun, found)
     return None
-
-
-def undone_task_id(compensation: Task) -> TaskId:
-    """The id of the task that a compensation undoes."""
-    of_step = task_id(compensation.run_id, undone_step(compensation.step))
-    return of_step if compensation.item is None else item_id(of_step, compensation.item)

@@ -46,7 +46,6 @@ from gnomon.adapters.sql.advances import (
     next_run_to_undo,
     runs_of,
     runs_that_gave_up,
-    undone_task_id,
 )
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.completion import (
@@ -59,6 +58,7 @@ from gnomon.adapters.sql.completion import (
 from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.transitions import insert_tasks
+from gnomon.core.ids import undone_task_id
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.runs.admission import Admission
 from gnomon.core.runs.advance import RunAdvance
@@ -247,8 +247,9 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
     )
     begun = sum(after.rollback is RollbackStatus.RUNNING for _, after in moved)
     unreadable = sum(len(after.unreadable) for _, after in moved)
-    if begun or unreadable:
-        notify_runs(conn, lambda observer: observer.rolled_back(begun, unreadable))
+    ended_ms = [after.rollback_ms for _, after in moved if after.rollback_ms is not None]
+    if begun or unreadable or ended_ms:
+        notify_runs(conn, lambda observer: observer.rolled_back(begun, unreadable, ended_ms))
     for of, after in moved:
         if after.rollback is RollbackStatus.COMPLETE and after.rollback_number > 1:
             names = dead_letters.of_compensations(conn, of.run.run_id)
@@ -268,7 +269,7 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
 def begin_rollback(conn: sa.Connection, begun: AdvancingRun, after: RunAdvance) -> list[EndedRun]:
     """Write that a run which has ended is rolled back; return it if that is the end of it again."""
     bulk.execute_many(conn, _REOPEN, [_reopened_row(begun.run)])
-    notify_runs(conn, lambda observer: observer.rolled_back(1, 0))
+    notify_runs(conn, lambda observer: observer.rolled_back(1, 0, ()))
     return write_advances(conn, [(begun, after)])
 
 

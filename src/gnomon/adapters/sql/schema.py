@@ -25,6 +25,7 @@ OPEN = "ended_at IS NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
+ROLLING_BACK = "rollback = 'running'"
 TO_ANNOUNCE = "state = 'pending'"
 TO_ANNOUNCE_AGAIN = f"{TO_ANNOUNCE} AND tries > 0"
 OF_TICK = "run_id IS NULL"
@@ -191,6 +192,7 @@ run = sa.Table(
     partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
     partial_index("run_to_stop", "run_id", where=TO_STOP),
+    partial_index("run_rolling_back", "run_id", where=ROLLING_BACK),
     partial_index("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
     # In the order in which runs are listed, of a tenant and of one of its jobs.
     sa.Index("run_listed", "tenant", "created_at", "run_id"),

@@ -58,6 +58,7 @@ _COUNT_LAPSED = (
     .where(sa.text(f"attempt.{schema.OPEN}"), schema.attempt.c.lease_until <= sa.bindparam("now"))
     .group_by(schema.task.c.state)
 )
+_COUNT_ROLLING_BACK = _count_rows(schema.run, schema.ROLLING_BACK)
 _COUNT_TO_ANNOUNCE = _count_rows(schema.announcement, schema.TO_ANNOUNCE)
 _WORKERS = sa.select(sa.func.count()).where(schema.worker.c.seen_until > sa.bindparam("now"))
 _SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).where(
@@ -159,6 +160,7 @@ def read_stats(
         shards=shards,
         holders=holders,
         unresolved=conn.scalar(_UNRESOLVED) or 0,
+        rolling_back=conn.scalar(_COUNT_ROLLING_BACK) or 0,
         unannounced=0 if conn.scalar(_TO_ANNOUNCE) is None else conn.scalar(_COUNT_TO_ANNOUNCE) or 0,
         job_stats=tuple(_job_stats(conn, row) for row in conn.execute(_JOB_STATS, {"limit": max_jobs}))
         if max_jobs

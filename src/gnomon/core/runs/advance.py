@@ -15,6 +15,7 @@ from gnomon.core.runs.rollback import (
     RollbackCause,
     RollbackStatus,
     UndoFact,
+    compensation_name,
     is_compensation,
     undone_step,
 )
@@ -42,6 +43,8 @@ class RunAdvance(Struct, frozen=True, kw_only=True):
     rollback: RollbackStatus | None = None
     rollback_cause: RollbackCause | None = None
     rollback_number: int = 0
+    #: How long the rollback has taken that ends now.
+    rollback_ms: int | None = None
     #: The step about which a fact is missing: the decision has to be made again with it. Nothing else is decided.
     asks: str | None = None
 
@@ -117,6 +120,7 @@ def advance_run(
         note = SkippedStep(name, _NOT_THE_RECORDED_ONE, upstream_failed=True)
         unreadable.append(skipped_task(run, note, now=now))
     cause = after.rollback_cause or run.rollback_cause
+    number = run.rollback_number or int(cause is not None)
     return RunAdvance(
         made=(
             *unreadable,
@@ -131,8 +135,19 @@ def advance_run(
         error=after.error,
         rollback=after.rollback_status or (RollbackStatus.RUNNING if after.rollback_cause is not None else None),
         rollback_cause=cause,
-        rollback_number=run.rollback_number or int(cause is not None),
+        rollback_number=number,
+        rollback_ms=None if after.rollback_status is None else _rollback_ms(tasks, number, now),
     )
+
+
+def _rollback_ms(tasks: Sequence[Task], number: int, now: int) -> int:
+    """How long the rollback of that number has taken, by the creation of its first compensation."""
+    created = [
+        task.created_at
+        for task in tasks
+        if is_compensation(task.step) and task.step == compensation_name(undone_step(task.step), number)
+    ]
+    return max(0, now - min(created, default=now))
 
 
 def _progress(

@@ -8,8 +8,8 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.ids import task_id
-from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule, Spec, Task, TaskId
+from gnomon.core.ids import item_id, task_id
+from gnomon.core.model import Overlap, Run, RunId, RunSource, RunStatus, Schedule, Spec, Task
 from gnomon.core.runs.deadlines import NO_DEADLINES, run_deadline, task_deadline
 from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
@@ -157,11 +157,6 @@ def next_tasks(run: Run, steps: Sequence[str], graph: Workflow, *, held: bool, n
         )
         for task in made
     )
-
-
-def item_id(parent: TaskId, number: int) -> TaskId:
-    """The id of the task of an item."""
-    return TaskId(f"{parent}.{number:06}")
 
 
 def item_tasks(parent: Task, numbers: Sequence[int], *, limit: int | None, now: int) -> tuple[Task, ...]:

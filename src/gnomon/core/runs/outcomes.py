@@ -86,6 +86,8 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     history: bytes | None = None
     #: How much of `agents.max_cost_per_day` an agent may spend, in millionths; None for any cost.
     day_cost_left: int | None = None
+    #: The idempotency key of a compensation, which its message says; None: it follows from what is held here.
+    key: str | None = None
 
     @property
     def attempt(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gnomon.core.ids import task_id
+from gnomon.core.ids import task_id, undone_task_id
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import Run, RunStatus, TaskId
 from gnomon.core.payloads import is_sealed
@@ -32,7 +32,7 @@ from gnomon.core.runs.expressions import (
     segments,
 )
 from gnomon.core.runs.http_urls import fill_url
-from gnomon.core.runs.launch import LaunchRequest, item_id, next_tasks, sub_run_id
+from gnomon.core.runs.launch import LaunchRequest, next_tasks, sub_run_id
 from gnomon.core.runs.outcomes import Assignment, TaskCompletion
 from gnomon.core.runs.prompts import framed_prompt
 from gnomon.core.runs.rollback import is_compensation, undone_step
@@ -76,7 +76,7 @@ def output_owners(request: AdmissionRequest) -> dict[TaskId, str]:
     owners = {task_id(task.run_id, name): name for name in needed}
     undone = undone_step(step.name)
     if task.item is not None and owners.pop(task_id(task.run_id, undone), None) is not None:
-        owners[item_id(task_id(task.run_id, undone), task.item)] = undone
+        owners[undone_task_id(task)] = undone
     return owners
 
 

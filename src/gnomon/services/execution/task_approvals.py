@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from gnomon.core.approvals.decide import item_ruling_with_approvals, rule_content, ruling_with_approvals
 from gnomon.core.approvals.model import Approval, ApprovalStatus
+from gnomon.core.ids import item_id
 from gnomon.core.model import TaskId
 from gnomon.core.policy.gate_decision import ruled_decision
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, GateDecision, GateVerdict, ReadyTask
-from gnomon.core.runs.launch import item_id
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.policy import TaskPolicy
 

@@ -140,7 +140,7 @@ class CommitChanges:
     def dead_lettered(self, jobs: Sequence[str]) -> None:
         """See ActivityObserver.dead_lettered."""
 
-    def rolled_back(self, runs: int, unreadable: int) -> None:
+    def rolled_back(self, runs: int, unreadable: int, ended_ms: Sequence[int]) -> None:
         """See RunObserver.rolled_back."""
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:

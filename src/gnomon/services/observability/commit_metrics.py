@@ -161,12 +161,14 @@ class CommitMetrics(ABC):
             if status is RunStatus.FAILED and (error or "").startswith(_NOTHING_TO_LAUNCH):
                 self.add("runs_failed_launch")
 
-    def rolled_back(self, runs: int, unreadable: int) -> None:
+    def rolled_back(self, runs: int, unreadable: int, ended_ms: Sequence[int]) -> None:
         """See RunObserver.rolled_back."""
         if runs:
             self.add("saga_rollback_triggered", count=runs)
         if unreadable:
             self.add("saga_unmarshal_error", count=unreadable)
+        for ms in ended_ms:
+            self.observe("saga_rollback_duration_seconds", ms)
 
     def graph_runs_ended(self, runs: Sequence[Run]) -> None:
         """See ActivityObserver.graph_runs_ended."""

@@ -433,6 +433,7 @@ class MetricsSnapshot:
             "workers_alive": {(): stats.workers},
             "dead_letters_unresolved": {(): stats.unresolved},
             "announcements_pending": {(): stats.unannounced},
+            "saga_active": {(): stats.rolling_back},
         }
 
 
