@@ -188,6 +188,37 @@ def test_another_fail_mode_is_refused(word: str) -> None:
         parse_policy(f"input_policy: {{fail_mode: {word}}}")
 
 
+# ---- budgets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-02")
+@pytest.mark.parametrize("answer", ["allow", "require_approval"])
+async def test_budgets_of_the_policy_in_the_store_count_beside_the_kernel(answer: str) -> None:
+    file = "{default_decision: deny, budgets: [{id: hourly, limit: 2, per: 1h, by: [tenant]}]}"
+    said = settings(GNOMON_POLICY__KERNEL_CACHE="1m")
+    policy, _, _ = await policy_of(said, answer=PolicyCheckResponse(decision=answer, rule_id="r"), file=file)
+
+    first = await policy.rule(request_to_admit())
+    again = policy.rule_now(request_to_admit("task_2")) or await policy.rule(request_to_admit("task_2"))
+
+    for ruling in (first, again):
+        assert ruling is not None
+        assert [(one.budget, one.scope, one.limit) for one in ruling.budgets] == [("hourly", "tenant default", 2)]
+
+
+@pytest.mark.req("R-02", "R-13")
+async def test_budgets_count_while_the_kernel_is_away_and_not_for_denied_tasks() -> None:
+    file = "{budgets: [{id: hourly, limit: 2, per: 1h}], input_policy: {fail_mode: open}}"
+    runs, _, _ = await policy_of(settings(), file=file)
+    denied, _, _ = await policy_of(settings(), answer=PolicyCheckResponse(decision="deny"), file=file)
+
+    permitted, refused = await runs.rule(request_to_admit()), await denied.rule(request_to_admit())
+
+    assert permitted is not None
+    assert refused is not None
+    assert (len(permitted.budgets), len(refused.budgets)) == (1, 0)
+
+
 # ---- the other settings ------------------------------------------------------------------------------
 
 

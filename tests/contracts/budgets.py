@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, NOON, minutely
+from gnomon.core.approvals.model import Approval, ApprovalStatus, Vote, VoteKind
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
 from gnomon.core.policy.budgets import BudgetUse, OverBudget
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
@@ -21,8 +23,9 @@ from support.task_steps import LEASE, admission, completion_of
 
 ALLOWED = Ruling(decision=PolicyDecision.ALLOW, rule="rest", version=3, digest=b"\x01" * 32)
 TWO = BudgetUse(budget="two-an-hour", scope="job pay", meter="tasks", limit=2, per_ms=HOUR, amount=1)
+ASKING = replace(TWO, over=OverBudget.REQUIRE_APPROVAL, digest="content", approval=ApprovalTerms(groups=("treasury",)))
 MAILS = BudgetUse(budget="mails", scope="", meter="mails", limit=10, per_ms=HOUR, amount=6)
-SCHEDULED, PENDING = TaskState.SCHEDULED, TaskState.PENDING
+SCHEDULED, PENDING, APPROVAL_REQUIRED = TaskState.SCHEDULED, TaskState.PENDING, TaskState.APPROVAL_REQUIRED
 
 
 class BudgetContract:
@@ -97,6 +100,61 @@ class BudgetContract:
         [run] = [one for one in [await store.executions.find_run(tasks[2].run_id)] if one]
         assert run.status.value == "failed"
         assert run.error == "denied by budget two-an-hour of policy 3 (2 tasks per 1h are spent or reserved (job pay))"
+
+    @pytest.mark.req("R-03")
+    async def test_over_it_people_are_asked_if_the_budget_says_so_and_let_one_task_exceed_it(
+        self, store: Store
+    ) -> None:
+        tasks = await launched(store, 4)
+        asked = (await admit(store, tasks[:3], ASKING))[tasks[2].task_id]
+        approval = await voted(store, tasks[2], VoteKind.APPROVE)
+
+        done = await admit(store, tasks[2:], ASKING, now=NOON + 2)
+
+        assert (asked.state, approval.reason) == (APPROVAL_REQUIRED, "2 tasks per 1h are spent or reserved (job pay)")
+        assert approval.request is not None
+        assert (approval.request.rule, approval.request.terms.groups) == ("budget two-an-hour", ("treasury",))
+        assert {task_id: one.state for task_id, one in done.items()} == {
+            tasks[2].task_id: SCHEDULED,
+            tasks[3].task_id: APPROVAL_REQUIRED,
+        }
+        first, last = await rulings_of(store, tasks[2].run_id)
+        assert (first.decision, first.rule, first.ruled_by) == ("require_approval", "two-an-hour", "budgets")
+        assert (last.decision, last.rule, last.ruled_by) == ("allow", "rest", "policy")
+        assert last.reason == "approved by bob, beyond budget two-an-hour"
+
+    async def test_a_rejection_ends_a_task_that_would_exceed_a_budget(self, store: Store) -> None:
+        tasks = await launched(store, 3)
+        await admit(store, tasks, ASKING)
+        await voted(store, tasks[2], VoteKind.REJECT)
+
+        [task] = [one for one in await tasks_of(store, tasks) if one.task_id == tasks[2].task_id]
+        [letter] = await store.dead_letters.page("default")
+        assert (task.state, letter.reason) == (TaskState.DENIED, "approval_rejected")
+
+    async def test_votes_for_another_request_let_no_task_exceed_a_budget(self, store: Store) -> None:
+        tasks = await launched(store, 3)
+        await admit(store, tasks, ASKING)
+        await voted(store, tasks[2], VoteKind.APPROVE)
+
+        other = await admit(store, tasks[2:], ASKING, now=NOON + 2, digest=b"\x02" * 32)
+        assert other[tasks[2].task_id].state is APPROVAL_REQUIRED
+
+    async def test_an_approved_task_exceeds_the_budget_that_asked_and_no_other(self, store: Store) -> None:
+        tasks = await launched(store, 3)
+        narrow = replace(TWO, budget="three-a-day", limit=2, per_ms=24 * HOUR)
+        await admit(store, tasks, ASKING, narrow)
+        await voted(store, tasks[2], VoteKind.APPROVE)
+
+        done = await admit(store, tasks[2:], ASKING, narrow, now=NOON + 2)
+        assert (done[tasks[2].task_id].state, done[tasks[2].task_id].available_at) == (PENDING, NOON + 12 * HOUR)
+
+    async def test_in_the_next_window_nobody_is_asked(self, store: Store) -> None:
+        tasks = await launched(store, 3)
+        await admit(store, tasks[:2], ASKING)
+
+        done = await admit(store, tasks[2:], ASKING, now=NOON + HOUR)
+        assert done[tasks[2].task_id].state is SCHEDULED
 
     async def test_of_other_meters_the_part_that_was_not_spent_comes_back(self, store: Store) -> None:
         tasks = await launched(store, 3)
@@ -215,10 +273,29 @@ async def launched(store: Store, count: int) -> list[Task]:
     return [found[run.run_id] for run in runs]
 
 
-async def admit(store: Store, tasks: Sequence[Task], *uses: BudgetUse, now: int = NOON) -> Mapping[TaskId, Admission]:
+async def admit(
+    store: Store, tasks: Sequence[Task], *uses: BudgetUse, now: int = NOON, digest: bytes = ALLOWED.digest
+) -> Mapping[TaskId, Admission]:
     """Admit the tasks, as a policy would whose budgets they use."""
-    ruling = replace(ALLOWED, budgets=uses, retry_after_ms=5_000)
-    return await store.tasks.admit([admission(task, ruling=ruling, available_at=now) for task in tasks], now=now)
+    ruling = replace(ALLOWED, budgets=uses, retry_after_ms=5_000, digest=digest)
+    made = []
+    for task in tasks:
+        run = await store.executions.find_run(task.run_id)
+        assert run is not None
+        made.append(admission(task, ruling=ruling, available_at=now, waiting=ReadyTask(task=task, run=run)))
+    return await store.tasks.admit(made, now=now)
+
+
+async def voted(store: Store, task: Task, kind: VoteKind) -> Approval:
+    """Let bob vote on the approval for which the task waits."""
+    [waiting] = [one for one in await store.approvals.of_task(task.task_id) if one.status is ApprovalStatus.WAITING]
+    vote = Vote(voter="bob", kind=kind, at=NOON + 1)
+    return await store.approvals.vote("default", waiting.approval_id, vote, digest=waiting.digest)
+
+
+async def tasks_of(store: Store, tasks: Sequence[Task]) -> Sequence[Task]:
+    runs = [run for task in tasks if (run := await store.executions.find_run(task.run_id)) is not None]
+    return await store.history.tasks(runs)
 
 
 async def take(store: Store, *, now: int = NOON, begin: bool = True, limit: int = 100) -> Sequence[ReadyTask]:

@@ -18,6 +18,7 @@ from gnomon.ports.policy import PolicyKernel
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.services.execution.kernel_policy import KernelLimits, KernelPolicy
+from gnomon.services.execution.local_budgets import LocalBudgets
 from gnomon.services.execution.shared_breaker import SharedBreaker
 from gnomon.services.execution.stored_policy import StoredPolicy
 
@@ -54,7 +55,11 @@ def build_kernel_policy(
     stored: StoredPolicy,
     kernel: PolicyKernel,
 ) -> KernelPolicy:
-    """The policy that asks the kernel. `stored` says what happens while it cannot be asked, if the settings do not."""
+    """The policy that asks the kernel.
+
+    The budgets of `stored` count beside it, and it says what happens while the kernel cannot be asked, unless the
+    settings do.
+    """
     limits = BreakerLimits(
         failures=settings.kernel_failures,
         open_ms=settings.kernel_open_ms,
@@ -73,6 +78,7 @@ def build_kernel_policy(
             throttle_ms=settings.throttle_ms,
         ),
         fails_open=partial(_fails_open, settings.fail_mode, stored),
+        budgets=LocalBudgets(stored, clock),
     )
 
 

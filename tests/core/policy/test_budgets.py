@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
+from gnomon.core.approvals.terms import DEFAULT_TERMS, ApprovalTerms
 from gnomon.core.instants import ms_of
 from gnomon.core.policy.budgets import (
     BudgetKey,
@@ -97,6 +98,8 @@ def test_the_fields_of_a_budget_are_read() -> None:
         meter="actions",
     )
     assert read(meter="mails", reserve=3).reserve == 3
+    assert read(over="require_approval").approval == DEFAULT_TERMS
+    assert read(over="require_approval", approval={"quorum": 2}).approval == ApprovalTerms(quorum=2)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,9 @@ def test_the_fields_of_a_budget_are_read() -> None:
         ({"by": ["tenant", "tenant"]}, "by[1]"),
         ({"by": ["planet"]}, "by[0]"),
         ({"over": "ask"}, "over"),
+        ({"approval": {"quorum": 2}}, "approval"),
+        ({"over": "require_approval", "approval": {"voters": ["bob"], "quorum": 2}}, "approval.quorum"),
+        ({"over": "require_approval", "approval": {"votes": 2}}, "approval.votes"),
         ({"meter": "Mails"}, "meter"),
         ({"reserve": 1}, "reserve"),
         ({"meter": "mails", "reserve": 21}, "reserve"),

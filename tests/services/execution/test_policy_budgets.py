@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, NOON
+from gnomon.core.approvals.model import Vote, VoteKind
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.states import WaitReason
 from gnomon.core.runs.workflow import RetryPolicy
@@ -52,6 +53,68 @@ async def test_a_denial_by_a_budget_ends_the_task_with_a_dead_letter() -> None:
     [letter] = await harness.store.dead_letters.page("default")
     assert sorted(states) == ["DENIED", "RUNNING", "RUNNING"]
     assert letter.reason == "safety_denied"
+
+
+@pytest.mark.req("R-03")
+async def test_people_let_a_task_exceed_a_budget_and_why_says_so() -> None:
+    harness = PolicyHarness()
+    await harness.apply(HOURLY % ", over: require_approval, approval: {quorum: 2, self: true}")
+    job = await harness.job(function())
+    runs = [await harness.run(job, str(number)) for number in range(3)]
+    await harness.run_until_idle()
+    [waits] = [run for run in runs if (await harness.task(run)).state == "APPROVAL_REQUIRED"]
+    explainer = Explainer(harness.store, harness.clock)
+    asked = " ".join(one.sentence for one in (await explainer.last(job.schedule_id, 3)).explanations)
+    for voter in ("bob", "eve"):
+        [approval] = await harness.store.approvals.of_task((await harness.task(waits)).task_id)
+        vote = Vote(voter=voter, kind=VoteKind.APPROVE, at=harness.clock.now())
+        await harness.store.approvals.vote("default", approval.approval_id, vote, digest=approval.digest)
+    await harness.run_until_idle()
+
+    assert "Budget hourly of policy 1 has asked for an approval of it since 12:00" in asked
+    assert (await harness.task(waits)).state == "RUNNING"
+    answer = " ".join(one.sentence for one in (await explainer.last(job.schedule_id, 3)).explanations)
+    assert "approved by bob and eve, beyond budget hourly" in answer
+
+
+async def test_a_retry_of_an_approved_task_is_not_asked_about_again() -> None:
+    harness = PolicyHarness()
+    await harness.apply(HOURLY % ", over: require_approval")
+    job = await harness.job(function(retry=RetryPolicy(max_attempts=5, initial_delay_ms=10, jitter=0)))
+    run = await harness.run(job)
+    states = []
+    for _ in range(5):
+        await harness.run_until_idle()
+        task = await harness.task(run)
+        states.append(task.state)
+        if task.state == "APPROVAL_REQUIRED":
+            [approval] = await harness.store.approvals.of_task(task.task_id)
+            vote = Vote(voter="bob", kind=VoteKind.APPROVE, at=harness.clock.now())
+            await harness.store.approvals.vote("default", approval.approval_id, vote, digest=approval.digest)
+        harness.runner.end_all(Result.FAILED)
+        await harness.run_until_idle()
+        harness.clock.advance(1_000)
+
+    assert states == ["RUNNING", "RUNNING", "APPROVAL_REQUIRED", "RUNNING", "RUNNING"]
+
+
+async def test_a_task_that_was_put_off_before_may_be_approved_beyond_a_budget() -> None:
+    harness = PolicyHarness()
+    await harness.apply(HOURLY % "")
+    job = await harness.job(function())
+    runs = [await harness.run(job, str(number)) for number in range(3)]
+    await harness.run_until_idle()
+    await harness.apply(HOURLY % ", over: require_approval")
+    harness.clock.advance(HOUR - 1)
+    await harness.run_until_idle()
+    extra = [await harness.run(job, str(number)) for number in range(3, 6)]
+    harness.clock.advance(1)
+    await harness.run_until_idle()
+
+    waiting = [task for run in (*runs, *extra) if (task := await harness.task(run)).state == "APPROVAL_REQUIRED"]
+    assert len(waiting) == 2
+    for task in waiting:
+        assert [one.status for one in await harness.store.approvals.of_task(task.task_id)] == ["waiting"]
 
 
 async def test_a_budget_of_actions_counts_commands_and_no_functions() -> None:

@@ -217,13 +217,14 @@ class MemoryRules:
     # ---- budgets of the policy ---------------------------------------------------------------
 
     def reserve_budgets(self, task: Task, one: Admission, now: int) -> Admission:
-        """Reserve what the task uses; if a budget has not enough left, it waits or is denied."""
+        """Reserve what the task uses; if a budget has not enough left, it waits, asks or is denied."""
         if not budget_uses([one]):
             return one
         state = self._state
         # A task that was recalled, and is admitted again, reserves once.
         self._settle_budgets((task.task_id, task.fence + 1), None, ran=False)
-        [ruled], windows, made = within_policy_budgets([one], state.budget_windows, now=now)
+        earlier = {task.task_id: self.approvals_of(task.task_id)}
+        [ruled], windows, made = within_policy_budgets([one], state.budget_windows, now=now, approvals=earlier)
         state.budget_windows.update(windows)
         if made:
             state.reservations[task.task_id, task.fence + 1] = made[task.task_id]

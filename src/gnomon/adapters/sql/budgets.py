@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.placement import lock_tenant
 from gnomon.core.model import DAY_MS, TaskId
 from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, Reservation, settle, spent_of
-from gnomon.core.runs.admission import Admission, budget_uses, within_policy_budgets
+from gnomon.core.runs.admission import Admission, asks_over_budget, budget_uses, within_policy_budgets
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.tasks import AttemptRef
 
@@ -61,7 +61,7 @@ def _lock(names: Iterable[str], conn: sa.Connection) -> None:
 def reserve_budgets(
     conn: sa.Connection, admitted: Mapping[TaskId, Admission], fences: Mapping[str, int], now: int
 ) -> dict[TaskId, Admission]:
-    """Reserve what the admitted tasks use; those for which a budget has not enough left wait or are denied."""
+    """Reserve what the admitted tasks use; those for which a budget has not enough left wait, ask or are denied."""
     uses = budget_uses(admitted.values())
     if not uses:
         return dict(admitted)
@@ -69,6 +69,11 @@ def reserve_budgets(
     give_back_unspent(conn, [one.task_id for one in admitted.values() if budget_uses([one])])
     known = _locked_windows(conn, uses, now)
     ruled, windows, made = within_policy_budgets(list(admitted.values()), known, now=now)
+    asking = asks_over_budget(ruled)
+    if asking:
+        # Those that were approved need not ask again.
+        earlier = approvals.of_tasks(conn, asking)
+        ruled, windows, made = within_policy_budgets(list(admitted.values()), known, now=now, approvals=earlier)
     _write_windows(conn, known, windows)
     rows = [
         (task_id, fences[task_id] + 1, one.window_id, one.meter, one.amount)

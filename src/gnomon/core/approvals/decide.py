@@ -226,6 +226,13 @@ def _permission(ruling: Ruling, approval: Approval) -> Ruling:
     return replace(ruling, decision=decision, ruled_by=by, reason=reason, approval=None)
 
 
+def exceeding_budget(ruling: Ruling, approval: Approval, budget: str) -> Ruling:
+    """The permission of a task that people let exceed a budget."""
+    granted = _permission(ruling, approval).reason
+    reason = "; ".join(part for part in (ruling.reason, f"{granted}, beyond budget {budget}") if part)
+    return replace(ruling, reason=reason, beyond_budget=True)
+
+
 def _names(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

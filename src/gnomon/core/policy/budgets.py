@@ -7,12 +7,13 @@ exceeds the limit of a window, whichever servers admit tasks at the same time.
 Windows follow each other without gaps, in UTC. A reservation belongs to the window in which it was made.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.durations import duration_text
 
 #: The meter that counts attempts, and the one that counts actions of commands and agents. Others count what functions
@@ -31,6 +32,8 @@ class OverBudget(StrEnum):
 
     THROTTLE = "throttle"
     DENY = "deny"
+    #: People decide whether it may exceed the budget.
+    REQUIRE_APPROVAL = "require_approval"
 
 
 class BudgetKey(StrEnum):
@@ -59,6 +62,9 @@ class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
     over: OverBudget = OverBudget.THROTTLE
     #: How long to wait while others hold reservations that they may give back.
     retry_ms: int = 5_000
+    #: The digest of the content of the budget, and who may let a task exceed it, if it asks people.
+    digest: str = ""
+    approval: ApprovalTerms | None = None
 
     def window_at(self, now: int) -> int:
         """When the window of that moment has begun."""
@@ -116,13 +122,18 @@ def window_start(now: int, per_ms: int) -> int:
     return now - (now - offset) % per_ms
 
 
-def reserve(uses: Sequence[BudgetUse], known: Mapping[str, BudgetWindow], *, now: int) -> BudgetAnswer:
-    """Reserve what a task uses of all of its budgets, or nothing if one of them has not enough left."""
+def reserve(
+    uses: Sequence[BudgetUse], known: Mapping[str, BudgetWindow], *, now: int, beyond: Collection[str] = ()
+) -> BudgetAnswer:
+    """Reserve what a task uses of all of its budgets, or nothing if one of them has not enough left.
+
+    The task may exceed the budgets named in `beyond`.
+    """
     windows, made = dict(known), []
     for use in uses:
         name = use.window_id(now)
         window = windows.get(name, UNUSED_WINDOW)
-        if window.spent + window.reserved + use.amount > use.limit:
+        if use.budget not in beyond and window.spent + window.reserved + use.amount > use.limit:
             return BudgetAnswer(dict(known), shortage=_shortage(use, window, now))
         windows[name] = replace(window, reserved=window.reserved + use.amount)
         made.append(Reservation(name, use.meter, use.amount))

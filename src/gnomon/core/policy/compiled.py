@@ -190,6 +190,7 @@ class _CompiledBudget:
 
     def __init__(self, budget: Budget, throttle_ms: int) -> None:
         self._budget, self._throttle_ms = budget, throttle_ms
+        self._digest = budget.digest if budget.over is OverBudget.REQUIRE_APPROVAL else ""
         self._matches_step = _step_tests(budget.match, with_tools=False)
         self._tests = _open_tests(budget.match, None)
 
@@ -206,9 +207,11 @@ class _CompiledBudget:
             limit=one.limit,
             per_ms=one.per_ms,
             amount=amount,
-            # A task whose part exceeds the limit would wait in vain.
-            over=one.over if amount <= one.limit else OverBudget.DENY,
+            # A task whose part exceeds the limit would wait in vain for the next window.
+            over=one.over if amount <= one.limit or one.over is OverBudget.REQUIRE_APPROVAL else OverBudget.DENY,
             retry_ms=self._throttle_ms,
+            digest=self._digest,
+            approval=one.approval,
         )
         return _StepBudget(use, one.by, self._tests)
 

@@ -113,6 +113,13 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     over: OverBudget = OverBudget.THROTTLE
     #: How much an attempt may spend of a meter that functions report; None: the whole limit.
     reserve: int | None = None
+    #: For `over: require_approval`: who may vote, and how many have to.
+    approval: ApprovalTerms | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of its content."""
+        return sha256(_CANONICAL.encode(self)).hexdigest()
 
 
 class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):

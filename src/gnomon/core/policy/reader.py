@@ -34,7 +34,7 @@ _WORD_FIELDS = ("capabilities", "risk_tags", "requires")
 MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors", "sources", "secrets", "window")
 WINDOW_FIELDS = ("cron", "lasts", "timezone")
 CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolation", "network", "max_concurrent")
-BUDGET_FIELDS = ("id", "match", "limit", "per", "by", "meter", "over", "reserve")
+BUDGET_FIELDS = ("id", "match", "limit", "per", "by", "meter", "over", "reserve", "approval")
 APPROVAL_FIELDS = ("roles", "groups", "voters", "quorum", "expires", "self")
 REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
@@ -93,6 +93,7 @@ def _budget(fields: FieldReader) -> Budget:
     fields.required("per")
     limit = fields.whole("limit", 1, low=1, high=_LARGEST_LIMIT)
     meter = fields.name("meter") if "meter" in fields else TASKS
+    over = fields.choice("over", OverBudget, OverBudget.THROTTLE)
     if "reserve" in fields and meter in (TASKS, ACTIONS):
         raise fields.refused("reserve", f"means nothing for {meter}: how much a task uses is known before it starts")
     return Budget(
@@ -102,8 +103,9 @@ def _budget(fields: FieldReader) -> Budget:
         per_ms=fields.duration("per", 0, low=_SHORTEST_PER_MS, high=_LONGEST_PER_MS),
         by=_budget_keys(fields),
         meter=meter,
-        over=fields.choice("over", OverBudget, OverBudget.THROTTLE),
+        over=over,
         reserve=fields.whole("reserve", 1, low=1, high=limit) if "reserve" in fields else None,
+        approval=_approval(fields, PolicyDecision(over.value)),
     )
 
 

@@ -12,10 +12,8 @@ from gnomon.core.policy.constraints import Constraints
 
 #: The id in the rulings that follow from `default_decision`; no rule may have it.
 DEFAULT_RULE = "default"
-#: The author of a ruling: the rules of the policy, the policy of commands, or a budget of the policy.
-#: The author of a ruling: the rules of the policy, or the policy of commands.
-#: The author of a ruling: the rules of the policy, the policy of commands, the voters for a task, or a person with the
-#: right to override them.
+#: The author of a ruling: the rules of the policy, the policy of commands, the voters for a task, a person with the
+#: right to override them, or a budget of the policy.
 BY_POLICY, BY_COMMANDS, BY_APPROVAL, BY_OVERRIDE = "policy", "commands", "approval", "override"
 BY_BUDGETS = "budgets"
 #: The author of the rulings of a policy kernel, before the short name of its policy.
@@ -75,6 +73,8 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
     retry_after_ms: int = 0
     #: The budgets that the task uses, if it may run.
     budgets: tuple[BudgetUse, ...] = ()
+    #: Whether people let the task exceed one of its budgets.
+    beyond_budget: bool = False
 
     @property
     def limits(self) -> Constraints | None:
@@ -89,9 +89,13 @@ class Ruling(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def plain(self) -> bool:
         """Whether the task may run without any condition, and the policy itself says so."""
-        return self.decision is PolicyDecision.ALLOW and (
-            self.ruled_by == BY_POLICY or kernel_policy(self.ruled_by) is not None
-        )
+        by_itself = self.ruled_by == BY_POLICY or kernel_policy(self.ruled_by) is not None
+        return self.decision is PolicyDecision.ALLOW and by_itself and not self.beyond_budget
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the task may run now, or once people have approved it."""
+        return self.allows or self.decision is PolicyDecision.REQUIRE_APPROVAL
 
     @property
     def allows(self) -> bool:
@@ -263,19 +267,21 @@ def put_off_by_concurrency(ruling: Ruling, limit: int) -> Ruling:
 
 def over_budget(ruling: Ruling, shortage: BudgetShortage, *, now: int) -> Ruling:
     """The ruling about a task that its rule would let run, if a budget had enough left."""
-    denied = shortage.use.over is OverBudget.DENY
+    use = shortage.use
+    asks = use.over is OverBudget.REQUIRE_APPROVAL
     return replace(
         ruling,
-        decision=PolicyDecision.DENY if denied else PolicyDecision.THROTTLE,
-        rule=shortage.use.budget,
+        decision=PolicyDecision(use.over.value),
+        rule=use.budget,
         reason=shortage.reason,
         code=SAFETY_DENIED,
-        constraints=None,
+        # Voters see with which constraints the task would run.
+        constraints=ruling.constraints if asks else None,
         ruled_by=BY_BUDGETS,
-        rule_digest="",
+        rule_digest=use.digest,
         retry_after_ms=max(0, shortage.ask_again_at - now),
         budgets=(),
-        approval=None,
+        approval=use.approval,
     )
 
 

@@ -10,14 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.announcements.model import AnnounceRule
-from gnomon.core.approvals.decide import asked_approval, refusal_note, refused_ruling
+from gnomon.core.approvals.decide import asked_approval, exceeding_budget, refusal_note, refused_ruling
 from gnomon.core.approvals.model import APPROVAL_EXPIRED, APPROVAL_REJECTED, Approval, ApprovalStatus
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
 from gnomon.core.commands.policy import BUDGET_TEXT
 from gnomon.core.model import MINUTE_MS, Run, RunId, ScheduleUid, Task, TaskId
 from gnomon.core.named_breakers import BreakerUse
-from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, OverBudget, Reservation, reserve
+from gnomon.core.policy.budgets import BudgetAnswer, BudgetUse, BudgetWindow, OverBudget, Reservation, reserve
 from gnomon.core.policy.ruling import (
+    BY_BUDGETS,
     BY_COMMANDS,
     PolicyDecision,
     Ruling,
@@ -42,6 +43,7 @@ _SHORTEST_LATER_MS, _LONGEST_LATER_MS = 100, 7 * 24 * 60 * MINUTE_MS
 #: How many characters of a gate's reason are kept, and how many of a value that it should not have returned.
 _LONGEST_REASON, _LONGEST_SHOWN = 500, 60
 _NO_REASON = "the gate gave no reason"
+_NO_APPROVALS: Mapping[str, Sequence[Approval]] = {}
 
 
 class ReadyTask(Struct, frozen=True, kw_only=True, gc=False):
@@ -239,6 +241,8 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     approval: Approval | None = None
     #: The gate was asked again, and asks for no approval: one that still waits is void.
     voids_approval: bool = False
+    #: The task itself, if a budget of the policy may ask people about it.
+    waiting: ReadyTask | None = None
 
     @property
     def may_be_denied(self) -> bool:
@@ -346,8 +350,9 @@ def _admission_by_verdict(
             use = breaker_use(request.step, waiting.run, waiting.task.task_id, waiting.task.fence + 1)
             made = made if use is None else replace(made, breaker=use)
             if decision.ruling is not None and decision.ruling.budgets:
-                # A budget may still deny it.
-                made = replace(made, topic=request.step.topic)
+                # A budget may still deny it, or ask people.
+                asks = any(use.over is OverBudget.REQUIRE_APPROVAL for use in decision.ruling.budgets)
+                made = replace(made, topic=request.step.topic, waiting=waiting if asks else None)
         case GateVerdict.ASK:
             made = _admission(waiting, TaskState.APPROVAL_REQUIRED, now, note=decision.reason)
             if decision.ruling is not None:
@@ -513,27 +518,81 @@ def _budgets_of(one: Admission) -> tuple[BudgetUse, ...]:
 
 
 def within_policy_budgets(
-    admissions: Sequence[Admission], known: Mapping[str, BudgetWindow], *, now: int
+    admissions: Sequence[Admission],
+    known: Mapping[str, BudgetWindow],
+    *,
+    now: int,
+    approvals: Mapping[str, Sequence[Approval]] = _NO_APPROVALS,
 ) -> tuple[list[Admission], dict[str, BudgetWindow], dict[TaskId, tuple[Reservation, ...]]]:
     """The admissions in their order, the windows after them, and what each task has reserved.
 
-    Tasks for which a budget has not enough left are put off or denied, as the budget says.
+    Tasks for which a budget has not enough left are put off or denied, or ask people, as the budget says. `approvals`
+    are those of tasks that have asked before.
     """
     windows, ruled = dict(known), list[Admission]()
     made: dict[TaskId, tuple[Reservation, ...]] = {}
     for one in admissions:
-        uses = _budgets_of(one)
-        answer = reserve(uses, windows, now=now)
+        after, answer = _within_its_budgets(one, windows, approvals.get(one.task_id, ()), now)
         windows = answer.windows
-        if one.ruling is not None and answer.shortage is not None:
-            ruling = over_budget(one.ruling, answer.shortage, now=now)
-            put_off = _put_off(one, ruling, now)
-            ruled.append(put_off if ruling.decision is PolicyDecision.THROTTLE else _denied_after_all(put_off, now))
-            continue
         if answer.reservations:
             made[one.task_id] = answer.reservations
-        ruled.append(one)
+        ruled.append(after)
     return ruled, windows, made
+
+
+def _within_its_budgets(
+    one: Admission, windows: Mapping[str, BudgetWindow], approvals: Sequence[Approval], now: int
+) -> tuple[Admission, BudgetAnswer]:
+    """The admission after its budgets, and their answer."""
+    uses, beyond = _budgets_of(one), list[str]()
+    after = one
+    while True:
+        answer = reserve(uses, windows, now=now, beyond=beyond)
+        short = answer.shortage
+        if after.ruling is None or one.ruling is None or short is None:
+            return after, answer
+        ruling = over_budget(one.ruling, short, now=now)
+        if ruling.decision is not PolicyDecision.REQUIRE_APPROVAL:
+            put_off = _put_off(one, ruling, now)
+            throttled = ruling.decision is PolicyDecision.THROTTLE
+            return put_off if throttled else _denied_after_all(put_off, now), answer
+        asking = _asking(one, ruling, now)
+        granted = next((it for it in approvals if it.status is ApprovalStatus.APPROVED and _same(it, asking)), None)
+        if granted is None:
+            return asking, answer
+        beyond.append(short.use.budget)
+        after = replace(after, ruling=exceeding_budget(after.ruling, granted, short.use.budget))
+
+
+def _same(approval: Approval, asking: Admission) -> bool:
+    return asking.approval is not None and approval.digest == asking.approval.digest
+
+
+def _asking(one: Admission, ruling: Ruling, now: int) -> Admission:
+    """The admission of a task that asks people whether it may exceed a budget."""
+    assert one.waiting is not None, "a budget that may ask comes with the task"  # noqa: S101 - tells the type checker
+    asked = asked_approval(one.waiting.task, one.waiting.run, ruling, now=now)
+    if asked.request is not None:
+        # A rule of the policy may have the same name.
+        asked = replace(asked, request=replace(asked.request, rule=f"budget {ruling.rule}"))
+    put_off = _put_off(one, ruling, now)
+    return replace(
+        put_off,
+        state=TaskState.APPROVAL_REQUIRED,
+        wait_reason=WaitReason.READY,
+        available_at=now,
+        approval=asked,
+        voids_approval=False,
+    )
+
+
+def asks_over_budget(ruled: Iterable[Admission]) -> list[TaskId]:
+    """The tasks that ask people because of a budget."""
+    return [one.task_id for one in ruled if one.approval is not None and _ruled_by_budget(one)]
+
+
+def _ruled_by_budget(one: Admission) -> bool:
+    return one.ruling is not None and one.ruling.ruled_by == BY_BUDGETS
 
 
 def _denied_after_all(one: Admission, now: int) -> Admission:

@@ -31,6 +31,7 @@ from gnomon.core.runs.workflow import AlteredWorkflow
 from gnomon.errors import KernelUnavailable, RulingUnavailable
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
+from gnomon.services.execution.local_budgets import LocalBudgets
 from gnomon.services.execution.shared_breaker import SharedBreaker
 
 #: The steps whose facts are remembered, and the answers; of more, the oldest are forgotten.
@@ -84,11 +85,12 @@ class KernelPolicy(TaskPolicy):
         limits: KernelLimits,
         *,
         fails_open: Callable[[], bool],
+        budgets: LocalBudgets | None = None,
     ) -> None:
-        """`fails_open` says whether tasks run about which the kernel cannot be asked."""
+        """`fails_open` says whether tasks run about which the kernel cannot be asked; `budgets` count beside it."""
         self._kernel, self._breaker = kernel, breaker
         self._clock, self._events, self._limits = clock, events, limits
-        self._fails_open = fails_open
+        self._fails_open, self._budgets = fails_open, budgets
         self._free = asyncio.Semaphore(limits.parallel)
         self._steps: OrderedDict[_StepKey, _AskedStep] = OrderedDict()
         self._known: OrderedDict[_FactsKey, _KnownRuling] = OrderedDict()
@@ -107,16 +109,18 @@ class KernelPolicy(TaskPolicy):
             # A kernel knows only what it is told, and this is not what was registered.
             made = altered_definition_ruling(workflow.workflow_id, workflow.version, version=_NO_VERSION)
             return _with_digest(made, request, self._step(request))
-        if not self._known:
+        if not self._known or not (self._budgets is None or self._budgets.are_known):
             return None
         step = self._step(request)
         known = self._known.get(_facts_key(request, facts_of(request, step.facts, _CALLER)))
         if known is None or known.until <= self._clock.now():
             return None
-        return _with_digest(known.ruling, request, step)
+        return self._complete(known.ruling, request, step)
 
     async def rule(self, request: AdmissionRequest) -> Ruling | None:
         """See TaskPolicy.rule."""
+        if self._budgets is not None:
+            await self._budgets.read()
         # An answer may have come while the request waited for its turn.
         known = self.rule_now(request)
         if known is not None:
@@ -126,12 +130,19 @@ class KernelPolicy(TaskPolicy):
         try:
             answer = await self._answer(check_request(request, facts))
         except KernelUnavailable as error:
-            return _with_digest(self._ruling_without_kernel(request, step, str(error)), request, step)
+            return self._complete(self._ruling_without_kernel(request, step, str(error)), request, step)
         except ValueError as error:
             return _with_digest(invalid_ruling(str(error)), request, step)
         ruling = kernel_ruling(answer, request.step, throttle_ms=self._limits.throttle_ms)
         self._remember(_facts_key(request, facts), answer, ruling)
-        return _with_digest(ruling, request, step)
+        return self._complete(ruling, request, step)
+
+    def _complete(self, ruling: Ruling, request: AdmissionRequest, step: _AskedStep) -> Ruling:
+        """The ruling with the digest of what was asked, and the budgets that the task uses."""
+        made = _with_digest(ruling, request, step)
+        if self._budgets is None:
+            return made
+        return self._budgets.with_budgets(made, _step_key(request), request, step.facts)
 
     async def _answer(self, check: PolicyCheckRequest) -> PolicyCheckResponse:
         async with self._free:
