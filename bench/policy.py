@@ -196,6 +196,7 @@ async def replay(count: int) -> list[list[str]]:
                 store.schedules,
                 node.clock,
                 shadows=store.policy_shadows,
+                budget_windows=store.budget_windows,
                 parse=parse_policy,
             )
             began, after, tasks = process_time(), "", 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gnomon.core.policy.budgets import BudgetUse
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.states import TaskState
 from support.api_fixture import ApiCaller, ApiFixture
@@ -55,10 +56,36 @@ async def test_only_the_tenant_of_the_operator_sees_and_changes_the_policy(api_s
             (await other.post("/v1/jobs/report/policy", {"body": FILE})).status_code,
             (await other.get("/v1/policy")).status_code,
             (await other.get("/v1/policy/versions")).status_code,
+            (await other.get("/v1/policy/budgets")).status_code,
         ]
 
-    assert statuses == [403] * 6
+    assert statuses == [403] * 7
     assert await api_setup.store.policies.newest() is None
+
+
+@pytest.mark.req("R-02")
+async def test_the_rest_of_each_budget_is_listed_page_by_page(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    assert (await admin.get("/v1/policy/budgets")).json() == {"items": [], "next": None}
+    await admin.post(
+        "/v1/policy", {"body": "budgets: [{id: b, limit: 2, per: 1h, by: [job]}, {id: a, limit: 3, per: 1d}]"}
+    )
+    await admin.registered()
+    await admin.triggered()
+    [ready] = await api_setup.store.tasks.waiting(api_setup.clock.now(), limit=10)
+    use = BudgetUse(budget="b", scope="job report", meter="tasks", limit=2, per_ms=3_600_000, amount=1)
+    allowed = Ruling(decision=PolicyDecision.ALLOW, rule="r", version=1, digest=b"\x01" * 32, budgets=(use,))
+    await api_setup.store.tasks.admit(
+        [admission(ready.task, schedule_uid=ready.run.schedule_uid, ruling=allowed)], now=api_setup.clock.now()
+    )
+
+    first = (await admin.get("/v1/policy/budgets?limit=1")).json()
+    second = (await admin.get(first["next"])).json()
+    last = (await admin.get(second["next"])).json() if second["next"] else second
+
+    shown = [(one["budget"], one["scope"], one["limit"], one["reserved"], one["left"]) for one in first["items"]]
+    assert shown == [("b", "job report", 2, 1, 1)]
+    assert [one["budget"] for one in (*second["items"], *last["items"])][-1] == "a"
+    assert last["next"] is None
 
 
 @pytest.mark.req("R-02")

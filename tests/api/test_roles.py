@@ -20,8 +20,8 @@ VIEWER = {
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
     "list_breakers", "show_breaker",
-    "show_policy", "list_policy_versions", "diff_policy", "list_decisions", "answer_model", "simulate_jobs",
-    "explain_schedule",
+    "show_policy", "list_policy_versions", "list_budgets", "diff_policy", "list_decisions", "answer_model",
+    "simulate_jobs", "explain_schedule",
     "explain_policy", "replay_policy", "show_policy_shadow",
     "list_approvals", "show_approval",
 }  # fmt: skip

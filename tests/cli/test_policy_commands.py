@@ -151,3 +151,17 @@ def test_a_shadow_is_judged_by_and_promoted(prompt: CliPrompt) -> None:
     assert nothing.code != 0
     assert promoted.out == ["version 1 is in force; the shadow has ended"]
     assert prompt.run("policy", "shadow").code == 2
+
+
+@pytest.mark.req("R-02")
+def test_the_rest_of_each_budget_is_a_table(prompt: CliPrompt) -> None:
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+    assert prompt.run("policy", "budgets").out == ["no budgets"]
+    (prompt.folder / "policy.yaml").write_text("budgets: [{id: hourly, limit: 20, per: 1h, meter: mails}]")
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+
+    code, [head, row], _ = prompt.run("policy", "budgets")
+
+    assert (code, head.split()) == (0, ["budget", "for", "left", "spent", "reserved", "limit", "ends"])
+    assert row.split()[:4] == ["hourly", "20", "0", "0"]
+    assert "20 mails per 1h" in row

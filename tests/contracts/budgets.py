@@ -12,7 +12,7 @@ from contracts.store import HOUR, NOON, minutely
 from gnomon.core.approvals.model import Approval, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
-from gnomon.core.policy.budgets import BudgetUse, OverBudget
+from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, OverBudget
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import Admission, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
@@ -155,6 +155,27 @@ class BudgetContract:
 
         done = await admit(store, tasks[2:], ASKING, now=NOON + HOUR)
         assert done[tasks[2].task_id].state is SCHEDULED
+
+    async def test_the_windows_that_have_not_ended_are_listed_by_their_names(self, store: Store) -> None:
+        tasks = await launched(store, 4)
+        await admit(store, tasks[:1], TWO)
+        await admit(store, tasks[1:3], replace(TWO, scope="job refund"))
+        await admit(store, tasks[3:], replace(MAILS, per_ms=24 * HOUR))
+        windows = store.budget_windows
+
+        first = await windows.page(now=NOON, limit=2)
+        rest = await windows.page(now=NOON, after=first[-1].window_id, limit=2)
+        used = await windows.used(now=NOON)
+        later = await windows.page(now=NOON + HOUR, limit=10)
+
+        assert [(one.budget, one.scope, one.starts_at, one.ends_at, one.window) for one in (*first, *rest)] == [
+            ("mails", "", NOON - 12 * HOUR, NOON + 12 * HOUR, BudgetWindow(reserved=6)),
+            ("two-an-hour", "job pay", NOON, NOON + HOUR, BudgetWindow(reserved=1)),
+            ("two-an-hour", "job refund", NOON, NOON + HOUR, BudgetWindow(reserved=2)),
+        ]
+        assert used == {("mails", NOON - 12 * HOUR), ("two-an-hour", NOON)}
+        assert [one.budget for one in later] == ["mails"]
+        assert await windows.used(now=NOON + HOUR) == {("mails", NOON - 12 * HOUR)}
 
     async def test_of_other_meters_the_part_that_was_not_spent_comes_back(self, store: Store) -> None:
         tasks = await launched(store, 3)

@@ -326,6 +326,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "revoke_tokens": [("POST", "/v1/tokens/revoke", {"token_id": "tok_none"})],
         "show_policy": [("GET", "/v1/policy", None)],
         "list_policy_versions": [("GET", "/v1/policy/versions?limit=1000", None)],
+        "list_budgets": [("GET", "/v1/policy/budgets?limit=1000", None)],
         "explain_policy": [
             ("POST", "/v1/jobs/wide/policy", None),
             ("POST", "/v1/jobs/checked/policy", {"input": {"x": NUMBERS}}),

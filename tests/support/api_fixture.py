@@ -147,6 +147,7 @@ class ApiFixture:
                     store.schedules,
                     clock,
                     shadows=store.policy_shadows,
+                    budget_windows=store.budget_windows,
                     parse=parse_policy,
                     compute=compute,
                 ),

@@ -155,6 +155,7 @@ def _policy(common: _Common) -> PolicyService:
         store.schedules,
         common.clock,
         shadows=store.policy_shadows,
+        budget_windows=store.budget_windows,
         parse=parse_policy_text,
         compute=common.compute,
     )

@@ -167,6 +167,7 @@ class ClientMethods:
     revoke_all_tokens = SingleMethod(requests.revoke_all_tokens)
     policy = SingleMethod(requests.policy)
     policy_versions = PagedMethod(requests.policy_versions)
+    budgets = PagedMethod(requests.budgets)
     apply_policy = SingleMethod(requests.apply_policy)
     diff_policy = SingleMethod(requests.diff_policy)
     replay_policy = SingleMethod(requests.replay_policy)

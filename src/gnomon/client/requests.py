@@ -39,6 +39,7 @@ from gnomon.core.responses.jobs import (
 )
 from gnomon.core.responses.plans import JobsPlanned, SimulationResult
 from gnomon.core.responses.policy import (
+    BudgetDetail,
     JobPolicy,
     PolicyApplied,
     PolicyDetail,
@@ -584,6 +585,11 @@ def policy(version: int | None = None) -> ApiRequest[PolicyDetail]:
 def policy_versions(*, page: int = 100) -> ApiRequest[Page[PolicyVersionDetail]]:
     """The versions of the policy, newest first."""
     return _get(api_path("policy", "versions"), Page[PolicyVersionDetail], {"limit": page})
+
+
+def budgets(*, page: int = 100) -> ApiRequest[Page[BudgetDetail]]:
+    """How much is left of the budgets of the policy in their current windows: the used ones first."""
+    return _get(api_path("policy", "budgets"), Page[BudgetDetail], {"limit": page})
 
 
 def apply_policy(body: str, *, expected: int | None = None) -> ApiRequest[PolicyApplied]:

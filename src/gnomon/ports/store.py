@@ -12,6 +12,7 @@ from gnomon.ports.announcements import AnnouncementQueue, Announcements
 from gnomon.ports.approvals import Approvals, ApprovalUpkeep
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.breakers import Breakers
+from gnomon.ports.budgets import BudgetWindows
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
@@ -166,6 +167,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def policies(self) -> Policies:
         """The versions of the policy."""
+        ...
+
+    @property
+    def budget_windows(self) -> BudgetWindows:
+        """The windows of budgets of the policy."""
         ...
 
     @property

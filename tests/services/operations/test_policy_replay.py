@@ -26,6 +26,7 @@ def service(harness: PolicyHarness) -> PolicyService:
         store.schedules,
         harness.clock,
         shadows=store.policy_shadows,
+        budget_windows=store.budget_windows,
         parse=parse_policy,
         compute=ComputeQueue(),
     )

@@ -223,9 +223,11 @@ class MemoryRules:
         state = self._state
         # A task that was recalled, and is admitted again, reserves once.
         self._settle_budgets((task.task_id, task.fence + 1), None, ran=False)
-        earlier = {task.task_id: self.approvals_of(task.task_id)}
+        earlier: dict[str, Sequence[Approval]] = {task.task_id: self.approvals_of(task.task_id)}
         [ruled], windows, made = within_policy_budgets([one], state.budget_windows, now=now, approvals=earlier)
         state.budget_windows.update(windows)
+        ends = {use.window_id(now): use.window_at(now) + use.per_ms for use in budget_uses([one])}
+        state.budget_ends.update(ends)
         if made:
             state.reservations[task.task_id, task.fence + 1] = made[task.task_id]
         return ruled

@@ -146,8 +146,8 @@ class MemoryTables:
         self.tokens: dict[tuple[str, str], TokenRecord] = {}
         self.token_cutoffs: dict[str, int] = {}
         self.approvals: dict[str, Approval] = {}
-        #: The windows of budgets, and what attempts have reserved of them.
-        self.budget_windows: dict[str, BudgetWindow] = {}
+        #: The windows of budgets with their ends, and what attempts have reserved of them.
+        self.budget_windows, self.budget_ends = dict[str, BudgetWindow](), dict[str, int]()
         self.reservations: dict[AttemptRef, tuple[Reservation, ...]] = {}
         self.breakers: dict[BreakerKey, NamedBreaker] = {}
         #: By version, from 1; and the rows of rulings by task.

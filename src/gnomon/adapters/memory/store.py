@@ -11,6 +11,7 @@ from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.audit import MemoryAuditTrail
 from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.breakers import MemoryBreakers
+from gnomon.adapters.memory.budgets import MemoryBudgetWindows
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
 from gnomon.adapters.memory.policies import MemoryPolicies, MemoryPolicyShadows, MemoryRulings
@@ -60,6 +61,7 @@ class MemoryStore:
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)
         self.policy_shadows = MemoryPolicyShadows(state, self.policies)
+        self.budget_windows = MemoryBudgetWindows(state)
         self.breakers = MemoryBreakers(state, shared)
         self.agent_sessions = MemoryAgentSessions(state)
         self.agent_usages = MemoryAgentUsages(state)

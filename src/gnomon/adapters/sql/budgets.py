@@ -11,7 +11,15 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import approvals, bulk, schema
 from gnomon.adapters.sql.placement import lock_tenant
 from gnomon.core.model import DAY_MS, TaskId
-from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, Reservation, settle, spent_of
+from gnomon.core.policy.budgets import (
+    BudgetUse,
+    BudgetWindow,
+    NamedWindow,
+    Reservation,
+    named_window,
+    settle,
+    spent_of,
+)
 from gnomon.core.runs.admission import Admission, asks_over_budget, budget_uses, within_policy_budgets
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.tasks import AttemptRef
@@ -28,6 +36,17 @@ _OPEN = bulk.insert_statement(
     "ON CONFLICT (window_id) DO NOTHING",
 )
 _SET = bulk.update_statement(schema.budget_window, ("spent", "reserved"), by=("window_id",))
+_PAGE = bulk.statement(
+    "SELECT window_id, ends_at, spent, reserved FROM budget_window WHERE ends_at > ? AND window_id > ?"
+    " ORDER BY window_id LIMIT ?"
+)
+#: Budget and beginning, the first two parts of a name.
+_USED = bulk.Statement(
+    "SELECT DISTINCT substr(window_id, 1, instr(window_id, '/') - 1"
+    " + instr(substr(window_id, instr(window_id, '/') + 1), '/')) FROM budget_window WHERE ends_at > ?",
+    "SELECT DISTINCT split_part(window_id, '/', 1) || '/' || split_part(window_id, '/', 2)"
+    " FROM budget_window WHERE ends_at > $1",
+)
 _FORGET = bulk.statement("DELETE FROM budget_window WHERE ends_at < ?")
 _FENCE = "(SELECT fence FROM task WHERE task.task_id = budget_reservation.task_id)"
 _OF_TASKS = "FROM budget_reservation WHERE task_id IN KEYS AND number"
@@ -37,6 +56,18 @@ _UNTAKEN = bulk.statement(f"{_FOUND} {_OF_TASKS} > {_FENCE}")
 _FORGET_UNTAKEN = bulk.statement(f"DELETE {_OF_TASKS} > {_FENCE}")
 _TAKEN = bulk.statement(f"{_FOUND} {_OF_TASKS} <= {_FENCE}")
 _FORGET_TAKEN = bulk.statement(f"DELETE {_OF_TASKS} <= {_FENCE}")
+
+
+def page(conn: sa.Connection, now: int, after: str, limit: int) -> Sequence[NamedWindow]:
+    """See BudgetWindows.page."""
+    rows = bulk.fetch_rows(conn, _PAGE, now, after, limit)
+    return [named_window(name, ends_at, BudgetWindow(*counts)) for name, ends_at, *counts in rows]
+
+
+def used(conn: sa.Connection, now: int) -> frozenset[tuple[str, int]]:
+    """See BudgetWindows.used."""
+    names = (name.split("/") for (name,) in bulk.fetch_rows(conn, _USED, now))
+    return frozenset((budget, int(starts_at)) for budget, starts_at in names)
 
 
 def lock_budgets(conn: sa.Connection, admissions: Sequence[Admission]) -> None:

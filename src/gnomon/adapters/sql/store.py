@@ -10,6 +10,7 @@ from gnomon.adapters.sql.metrics_outbox import SqlMetricsOutbox
 from gnomon.adapters.sql.migrator import cursor_key
 from gnomon.adapters.sql.one_shots import RetiringTransactions
 from gnomon.adapters.sql.repositories.breakers import SqlBreakers
+from gnomon.adapters.sql.repositories.budgets import SqlBudgetWindows
 from gnomon.adapters.sql.repositories.maintenance import (
     SqlAuditTrail,
     SqlInvariants,
@@ -88,6 +89,7 @@ class SqlStore:
         self.approvals = self.approval_upkeep = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
         self.policy_shadows = SqlPolicyShadows(transactions)
+        self.budget_windows = SqlBudgetWindows(transactions)
         self.breakers = SqlBreakers(transactions)
         self.agent_sessions = SqlAgentSessions(transactions)
         self.agent_usages = SqlAgentUsages(transactions)

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_full_page, read_cursor
+from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_full_page, make_page, read_cursor
 from gnomon.api.route import ApiCall, ApiRoute, PageQuery, Permission, Reply, RequestBody
 from gnomon.core.jobs.fields import FieldReader, printable
 from gnomon.core.policy.version import LARGEST_POLICY, PolicyVersion
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.policy import (
+    BudgetDetail,
     JobPolicy,
     PolicyApplied,
     PolicyDetail,
@@ -23,6 +24,7 @@ from gnomon.core.responses.policy import (
 from gnomon.core.responses.policy_replay import PolicyReplayed
 from gnomon.errors import Forbidden, NotFound
 from gnomon.services.operations.presenters.policy import (
+    budget_detail,
     job_policy,
     policy_applied,
     policy_detail,
@@ -57,6 +59,8 @@ DIFF_SCHEMA: dict[str, Any] = {
     "properties": {"body": _BODY},
 }
 MOST_VERSIONS = 2**31 - 1
+#: The position behind a window of a budget: its name has the values of several facts.
+CursorWindow = Annotated[str, Meta(max_length=4_000)]
 #: How many tasks of the history one request may look at.
 _MOST_REPLAYED = 10_000
 _REPLAYED = 5_000
@@ -118,6 +122,15 @@ async def list_versions(call: ApiCall) -> Reply:
         return policy_version_detail(one, newest=0 if newest is None else newest.version)
 
     return Reply(body=await make_full_page(call, shown, found, lambda one: one.version))
+
+
+async def list_budgets(call: ApiCall) -> Reply:
+    """List how much is left of the budgets of the policy in their current windows: the used ones first."""
+    refuse_tenants(call)
+    query: PageQuery = call.query
+    after = await read_cursor(call, CursorWindow)
+    found = await call.services.policy.budgets(after=after or "", limit=query.limit)
+    return Reply(body=await make_page(call, budget_detail, found.states, found.after))
 
 
 async def apply(call: ApiCall) -> Reply:
@@ -229,6 +242,19 @@ _DECIDED: dict[str, Any] = {
         }
     ],
 }
+_BUDGET: dict[str, Any] = {
+    "budget": "transfers-per-hour",
+    "scope": "tenant default, job pay",
+    "meter": "tasks",
+    "limit": 20,
+    "per": "1h",
+    "over": "throttle",
+    "starts_at": "2026-03-02T14:00:00Z",
+    "ends_at": "2026-03-02T15:00:00Z",
+    "spent": 12,
+    "reserved": 3,
+    "left": 5,
+}
 _REPLAYED_EXAMPLE: dict[str, Any] = {
     "tasks": 31,
     "unchanged": 30,
@@ -274,6 +300,17 @@ ROUTES = (
         query=PageQuery,
         success={200: "A page of versions."},
         example={"items": [VERSION_EXAMPLE], "next": None},
+    ),
+    ApiRoute(
+        method="GET",
+        path="/v1/policy/budgets",
+        name="list_budgets",
+        permission=Permission.READ,
+        handle=list_budgets,
+        answer=Page[BudgetDetail],
+        query=PageQuery,
+        success={200: "A page of budgets."},
+        example={"items": [_BUDGET], "next": None},
     ),
     ApiRoute(
         method="POST",

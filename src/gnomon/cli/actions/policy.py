@@ -13,7 +13,14 @@ from gnomon.cli.target import Target, echo, list_all, page_size, send, with_gate
 from gnomon.client import requests
 from gnomon.core.policy.cases import CaseResult
 from gnomon.core.policy.ruling import BY_COMMANDS
-from gnomon.core.responses.policy import PolicyRuleChange, PolicyRuling, PolicyVersionDetail, StepRuling, TaskDecisions
+from gnomon.core.responses.policy import (
+    BudgetDetail,
+    PolicyRuleChange,
+    PolicyRuling,
+    PolicyVersionDetail,
+    StepRuling,
+    TaskDecisions,
+)
 
 _DIGEST_SHOWN = 12
 
@@ -121,6 +128,22 @@ def list_versions(limit: int, target: Target, form: Format) -> None:
     found = with_gateway(target, work)
     none = "no policy: every task is allowed; gnomon policy apply -f FILE puts one in force"
     print_list(found, form, ["version", "applied", "by", "sha256", ""], _version_row, none)
+
+
+def list_budgets(limit: int, target: Target, form: Format) -> None:
+    """Print how much is left of each budget."""
+
+    async def work(gateway: Gateway) -> list[BudgetDetail]:
+        return await list_all(gateway, requests.budgets(page=page_size(limit)), limit)
+
+    columns = ["budget", "for", "left", "spent", "reserved", "limit", "ends"]
+    print_list(with_gateway(target, work), form, columns, _budget_row, none="no budgets")
+
+
+def _budget_row(one: BudgetDetail) -> list[str]:
+    counts = (str(count) for count in (one.left, one.spent, one.reserved))
+    limit = f"{one.limit} {one.meter} per {one.per}"
+    return [one.budget, one.scope or "", *counts, limit, format_instant(one.ends_at)]
 
 
 def _version_row(one: PolicyVersionDetail) -> list[str]:

@@ -147,6 +147,21 @@ def list_policy(
     list_versions(limit, Target(database, config), output)
 
 
+@policy.command("budgets")
+def list_budgets(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number of budgets.")] = 100,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show how much is left of the budgets of the policy, the used ones first."""
+    from gnomon.cli.actions.policy import list_budgets as work
+    from gnomon.cli.target import Target
+
+    work(limit, Target(database, config), output)
+
+
 @policy.command("show")
 def show_policy(
     version: Annotated[

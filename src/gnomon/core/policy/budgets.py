@@ -82,6 +82,27 @@ class BudgetWindow(Struct, frozen=True):
     reserved: int = 0
 
 
+class NamedWindow(Struct, frozen=True):
+    """A window with its budget, and the values by which that is divided."""
+
+    budget: str
+    starts_at: int
+    scope: str
+    ends_at: int
+    window: BudgetWindow
+
+    @property
+    def window_id(self) -> str:
+        """Its name, as `BudgetUse.window_id` makes it."""
+        return f"{self.budget}/{self.starts_at}/{self.scope}"
+
+
+def named_window(window_id: str, ends_at: int, window: BudgetWindow) -> NamedWindow:
+    """The window of that name. No budget has a slash in its id."""
+    budget, starts_at, scope = window_id.split("/", 2)
+    return NamedWindow(budget, int(starts_at), scope, ends_at, window)
+
+
 #: A window in which nothing has happened.
 UNUSED_WINDOW = BudgetWindow()
 

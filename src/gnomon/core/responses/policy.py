@@ -102,3 +102,23 @@ class JobPolicy(Response, frozen=True, kw_only=True):
     #: The version of the policy; 0 for a file that is not in force, None if there is no policy.
     version: int | None
     steps: list[StepRuling]
+
+
+class BudgetDetail(Response, frozen=True, kw_only=True):
+    """A budget of the policy in its current window: for all of its tasks, or for those of one scope."""
+
+    budget: str
+    #: The values by which the budget is divided; None if it is not, or if no task has used it in this window.
+    scope: str | None
+    meter: str
+    limit: int
+    per: str
+    #: The decision about a task for which not enough is left.
+    over: str
+    starts_at: datetime
+    ends_at: datetime
+    spent: int
+    #: The part that attempts may still spend, or give back.
+    reserved: int
+    #: Negative if people let tasks exceed the budget, or if a new policy has lowered the limit.
+    left: int

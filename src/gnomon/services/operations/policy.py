@@ -13,11 +13,13 @@ from gnomon.core.policy.shadow import PolicyShadow, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion, body_digest
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import FieldError, NotFound
+from gnomon.ports.budgets import BudgetWindows
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs, Schedules
 from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.budgets import BudgetPage, BudgetReader
 from gnomon.services.operations.policy_replay import HistoryReplay, ReplayPart
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class PolicyService:
         clock: Clock,
         *,
         shadows: PolicyShadows,
+        budget_windows: BudgetWindows,
         parse: "Callable[[str], PolicyDocument]",
         compute: ComputeQueue | None = None,
     ) -> None:
@@ -73,6 +76,7 @@ class PolicyService:
         self._executions, self._clock = executions, clock
         self._jobs, self._schedules = jobs, schedules
         self._parse = parse
+        self._budgets = BudgetReader(budget_windows, clock)
         self._compute = compute or ComputeQueue()
         self._history = HistoryReplay(rulings, executions, jobs, self._compute)
         self._replays: OrderedDict[str, PolicyReplay] = OrderedDict()
@@ -119,6 +123,13 @@ class PolicyService:
         if current is None:
             return 0, rule_changes(None, document)
         return current.version, rule_changes(await self.check(current.body), document)
+
+    async def budgets(self, *, after: str = "", limit: int) -> BudgetPage:
+        """How much is left of the budgets of the policy in force."""
+        current = await self._policies.newest()
+        if current is None:
+            return BudgetPage((), None)
+        return await self._budgets.page((await self.check(current.body)).budgets, after=after, limit=limit)
 
     async def decisions(
         self, execution_id: str, *, after: str = "", limit: int, tenant: str = "default"

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gnomon.core.durations import duration_text
 from gnomon.core.instants import instant_of
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.responses.policy import (
+    BudgetDetail,
     JobPolicy,
     PolicyApplied,
     PolicyDetail,
@@ -17,6 +19,7 @@ from gnomon.core.responses.policy import (
     StepRuling,
     TaskDecisions,
 )
+from gnomon.services.operations.budgets import BudgetState
 from gnomon.services.operations.policy import JobRulings, ReadVersion
 from gnomon.services.operations.policy_outlook import RunOutlook
 
@@ -114,4 +117,23 @@ def step_ruling(one: "StepExplanation") -> StepRuling:
         reason=ruling.reason,
         constraints=None if ruling.constraints is None else ruling.constraints.as_data(),
         rules=rules,
+    )
+
+
+def budget_detail(state: BudgetState) -> BudgetDetail:
+    """A budget in its current window."""
+    budget, named = state.budget, state.named
+    window = named.window
+    return BudgetDetail(
+        budget=budget.budget_id,
+        scope=named.scope or None,
+        meter=budget.meter,
+        limit=budget.limit,
+        per=duration_text(budget.per_ms),
+        over=budget.over.value,
+        starts_at=instant_of(named.starts_at),
+        ends_at=instant_of(named.ends_at),
+        spent=window.spent,
+        reserved=window.reserved,
+        left=budget.limit - window.spent - window.reserved,
     )
