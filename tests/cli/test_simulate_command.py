@@ -126,3 +126,41 @@ def test_a_simulation_is_data_for_machines(prompt: CliPrompt) -> None:
 
 def test_a_zone_that_nobody_knows_is_refused(prompt: CliPrompt) -> None:
     assert prompt.run(*MARCH, "--tz", "Mars/Base").code == 2
+
+
+POLICY = """
+default_decision: allow
+rules:
+  - {id: no-backup, match: {jobs: [backup]}, decision: deny, reason: the disk is full}
+  - {id: second-person, match: {jobs: [probe]}, decision: require_approval}
+"""
+
+
+@pytest.mark.req("R-02")
+def test_the_report_says_which_jobs_a_policy_file_would_hold_back(prompt: CliPrompt) -> None:
+    (prompt.folder / "policy.yaml").write_text(POLICY)
+
+    shown, found = prompt.lines(*MARCH, "--policy", "policy.yaml"), prompt.data(*MARCH, "--policy", "policy.yaml")
+
+    assert shown[-4:] == [
+        "probe is held back by the policy file:",
+        "  main: require_approval by second-person",
+        "backup is held back by the policy file:",
+        "  main: deny by no-backup (the disk is full)",
+    ]
+    assert [(one["job"], one["steps"][0]["decision"]) for one in found["policy"]] == [
+        ("probe", "require_approval"),
+        ("backup", "deny"),
+    ]
+
+
+@pytest.mark.req("R-02")
+def test_the_report_says_which_jobs_the_policy_in_force_would_hold_back(prompt: CliPrompt) -> None:
+    (prompt.folder / "policy.yaml").write_text(POLICY)
+    prompt.run("policy", "apply", "-f", "policy.yaml")
+
+    found = prompt.data(*MARCH, "--policy-from", "gnomon.db")
+
+    assert [(one["job"], one["version"]) for one in found["policy"]] == [("probe", 1), ("backup", 1)]
+    assert prompt.data(*MARCH)["policy"] == []
+    assert prompt.run(*MARCH, "--policy-from", "gnomon.db", "--policy", "policy.yaml").code == 2

@@ -21,6 +21,7 @@ from gnomon.core.jobs.job import Job
 from gnomon.core.ledger.edits import new_schedule
 from gnomon.core.ledger.plan import schedule_after, unchanged
 from gnomon.core.model import DAY_MS, Decision, Reason, Schedule, ScheduleUid, TickKind, TickVerdict
+from gnomon.core.responses.policy import JobPolicy
 from gnomon.core.runs.workflow import Delivery
 from gnomon.core.time_expressions import Outage
 from gnomon.ports.ledger import ShardRenewal, Terms
@@ -173,6 +174,8 @@ class SimulationReport(Struct, frozen=True, kw_only=True):
     odd_days: tuple[ClockChangeImpact, ...] = ()
     #: Jobs whose assumed duration exceeds their timeout, with that timeout in milliseconds.
     ended_early: Mapping[str, int] = {}
+    #: Jobs of which the policy would deny, put off or ask about a step, or may.
+    held_jobs: tuple[JobPolicy, ...] = ()
 
 
 #: Longer than any dry run: there is no other node, so polling and renewals are not needed.

@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from gnomon.app.operations import Operations
+from gnomon.app.policy import jobs_held_by_file, jobs_held_by_policy
 from gnomon.cli.actions.jobs import read_files
 from gnomon.cli.output import (
     Format,
@@ -33,8 +35,9 @@ from gnomon.core.explain.phrases import pluralized
 from gnomon.core.instants import EPOCH, in_zone, instant_of, ms_of
 from gnomon.core.jobs.job import Job
 from gnomon.core.model import DAY_MS, Reason, RunStatus, TickKind
+from gnomon.core.responses.policy import JobPolicy, StepRuling
 from gnomon.core.time_expressions import outages
-from gnomon.errors import FieldError
+from gnomon.errors import FieldError, UsageError
 from gnomon.testing.dry_run import (
     ClockChangeImpact,
     Collision,
@@ -65,11 +68,16 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     durations: tuple[str, ...] = ()
     durations_from: str | None = None
     outages: tuple[str, ...] = ()
+    #: The policy file by which the jobs are judged, or the database with the policy.
+    policy: Path | None = None
+    policy_from: str | None = None
 
 
 def simulated(options: SimulateOptions) -> SimulationReport:
     """Simulate the jobs of the files and return the report; show a progress bar on a terminal."""
     known_zone(options.zone)
+    if options.policy is not None and options.policy_from is not None:
+        raise UsageError("--policy and --policy-from contradict each other: say one of them")
     until = options.start_at + options.days * DAY_MS
     down = outages(options.outages, zone=options.zone, after=options.start_at, until=until, field="--outage")
     jobs = read_files(options.files, options.target, now=options.start_at)
@@ -80,6 +88,7 @@ def simulated(options: SimulateOptions) -> SimulationReport:
     expected = dict.fromkeys((job.name for job in jobs), usual) | recorded | given
     allowed = dict(_timeouts(jobs, options.target.settings()))
     durations = {name: min(lasts, allowed.get(name, lasts)) for name, lasts in expected.items()}
+    held = _held_jobs(options, jobs)
     dry_run = ScheduleDryRun(jobs, start_at=options.start_at, zone=options.zone)
 
     async def run(progress: Callable[[int], None]) -> LoadReport:
@@ -94,7 +103,18 @@ def simulated(options: SimulateOptions) -> SimulationReport:
         disabled_jobs=tuple(job.name for job in jobs if not job.enabled),
         odd_days=tuple(_find_clock_changes(jobs, options.start_at, until)),
         ended_early={name: lasts for name, lasts in expected.items() if lasts > durations[name]},
+        held_jobs=tuple(held),
     )
+
+
+def _held_jobs(options: SimulateOptions, jobs: Sequence[Job]) -> list[JobPolicy]:
+    """The jobs of which the policy would hold back a step of the next run."""
+    if options.policy is not None:
+        return jobs_held_by_file(options.policy, jobs, now=options.start_at)
+    if options.policy_from is None:
+        return []
+    target = Target(options.policy_from, options.target.config)
+    return with_operations(target, lambda operations: jobs_held_by_policy(operations, jobs))
 
 
 def _parse_durations(texts: Sequence[str], jobs: Sequence[Job]) -> tuple[dict[str, int], int]:
@@ -194,6 +214,7 @@ def print_report(found: SimulationReport) -> None:
         _ended_early(found),
         _outages(found),
         _clock_change_lines(found),
+        _held_job_lines(found),
     ):
         printed = [printable(line) for line in lines]
         if printed:
@@ -318,6 +339,20 @@ def _clock_change_lines(found: SimulationReport) -> Iterable[str]:
         yield f"  {', '.join(day.jobs)}"
 
 
+def _held_job_lines(found: SimulationReport) -> Iterable[str]:
+    for job in found.held_jobs:
+        policy = f"policy {job.version}" if job.version else "the policy file"
+        yield f"{job.job} is held back by {policy}:"
+        yield from (f"  {_held_step_text(step)}" for step in job.steps)
+
+
+def _held_step_text(step: StepRuling) -> str:
+    if step.decision is None:
+        return f"{step.step}: its input decides by which rule it may run: {', '.join(step.rules)}"
+    because = f" ({step.reason})" if step.reason else ""
+    return f"{step.step}: {step.decision} by {step.rule}{because}"
+
+
 # ---- for machines --------------------------------------------------------------------------------
 
 
@@ -346,6 +381,7 @@ def as_data(found: SimulationReport) -> dict[str, Any]:
             {"at": format_iso(day.at), "timezone": day.zone, "what": day.what, "jobs": list(day.jobs)}
             for day in found.odd_days
         ],
+        "policy": [msgspec.to_builtins(job) for job in found.held_jobs],
     }
 
 

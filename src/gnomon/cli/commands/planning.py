@@ -32,6 +32,13 @@ Outages = Annotated[
         help="Period without a scheduler: 'mon 02:00-04:00', or FROM/TO as ISO 8601 instants; repeatable.",
     ),
 ]
+PolicyOption = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="Policy file by which the jobs are judged.")
+]
+PolicySource = Annotated[
+    str | None,
+    typer.Option("--policy-from", metavar="PATH|URL", help="Database with the policy by which the jobs are judged."),
+]
 
 
 def explain(
@@ -89,10 +96,12 @@ def simulate(
     durations: Durations = None,
     durations_from: Recorded = None,
     outages: Outages = None,
+    policy: PolicyOption = None,
+    policy_from: PolicySource = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Simulate the jobs in a file and report load, collisions, overlaps and clock changes."""
+    """Simulate the jobs in a file and report load, collisions, overlaps, clock changes and what a policy holds back."""
     from gnomon.cli.actions.simulate import SimulateOptions, show, simulated
     from gnomon.cli.inputs import parse_start
     from gnomon.cli.target import Target
@@ -107,6 +116,8 @@ def simulate(
         durations=tuple(durations or ()),
         durations_from=durations_from,
         outages=tuple(outages or ()),
+        policy=policy,
+        policy_from=policy_from,
     )
     show(simulated(options), output)
 

@@ -55,7 +55,7 @@ class PolicyOutlook:
         if policy is None:
             return [RunOutlook()] * len(runs)
         # In a thread: the rules of many jobs take too long to select on the event loop, which the ticker shares.
-        return await self._compute.run_in_thread(lambda: [_outlook(policy, one) for one in runs])
+        return await self._compute.run_in_thread(lambda: [outlook_by(policy, one) for one in runs])
 
     async def _current(self) -> "CompiledPolicy | None":
         number = 0 if self._by_kernel else await self._policies.newest_number()
@@ -77,7 +77,8 @@ def _compiled(parse: "Callable[[str], PolicyDocument]", body: str, number: int) 
     return CompiledPolicy(parse(body), number, throttle_ms=0)
 
 
-def _outlook(policy: "CompiledPolicy", one: ExpectedRun) -> RunOutlook:
+def outlook_by(policy: "CompiledPolicy", one: ExpectedRun) -> RunOutlook:
+    """The outlook of a run by this policy."""
     from gnomon.core.policy.explanation import AssumedRun, held_steps
 
     run = AssumedRun(tenant=one.tenant, job=one.job, at=one.at)
