@@ -9,8 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.config.settings import Settings, load
-from gnomon.ports.maintenance import MarksAhead, StoreStats
-from gnomon.services.observability.health import Finding, Severity, disk_finding, marks_finding, store_findings
+from gnomon.ports.maintenance import HeldTasks, MarksAhead, StoreStats
+from gnomon.services.observability.health import (
+    Finding,
+    Severity,
+    disk_finding,
+    held_tasks_finding,
+    marks_finding,
+    store_findings,
+)
 from support.command_line import run_command
 from support.gnomon_processes import TESTS, up
 
@@ -62,6 +69,7 @@ def test_while_a_node_runs_all_is_well(tmp_path: Path) -> None:
         "marks",
         "tasks",
         "dead letters",
+        "policy",
         "clock",
         "retention",
         "disk",
@@ -211,3 +219,28 @@ def test_an_agent_whose_model_has_lost_its_price_is_a_warning(tmp_path: Path) ->
     [found] = [one for one in json.loads(unfit.stdout) if one["about"] == "agents"]
     assert found["grade"] == "warning"
     assert "the agent of triage cannot start: agent.model: 'local:small' has no price" in json.dumps(found)
+
+
+@pytest.mark.req("Z-11")
+@pytest.mark.parametrize(
+    ("held", "finding"),
+    [
+        (HeldTasks(), Finding("policy", Severity.OK, "it holds no task back")),
+        (HeldTasks(to_approve=1), Finding("policy", Severity.OK, "1 task to be approved (gnomon approvals list)")),
+        (
+            HeldTasks(put_off=3, reason="budget b of policy 2 puts it off"),
+            Finding("policy", Severity.WARNING, "3 tasks put off: budget b of policy 2 puts it off"),
+        ),
+        (
+            HeldTasks(by_breakers=2, breakers=("stripe", "acme/mail")),
+            Finding(
+                "policy",
+                Severity.WARNING,
+                "2 tasks behind breakers; not closed: stripe, acme/mail (gnomon breakers list)",
+            ),
+        ),
+    ],
+    ids=["nothing", "approvals", "put off", "breakers"],
+)
+def test_tasks_that_are_held_back_are_named(held: HeldTasks, finding: Finding) -> None:
+    assert held_tasks_finding(held) == finding

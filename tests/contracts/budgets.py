@@ -11,12 +11,15 @@ from msgspec.structs import replace
 from contracts.store import HOUR, NOON, minutely
 from gnomon.core.approvals.model import Approval, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import ApprovalTerms
+from gnomon.core.breakers import BreakerLimits
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
+from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
 from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, OverBudget
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import Admission, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.ports.maintenance import HeldTasks
 from gnomon.ports.store import Store
 from support.rulings import rulings_of
 from support.task_steps import LEASE, admission, completion_of
@@ -155,6 +158,24 @@ class BudgetContract:
 
         done = await admit(store, tasks[2:], ASKING, now=NOON + HOUR)
         assert done[tasks[2].task_id].state is SCHEDULED
+
+    async def test_the_tasks_that_are_held_back_are_counted_with_the_breakers_that_are_not_closed(
+        self, store: Store
+    ) -> None:
+        assert await store.stats.held_tasks() == HeldTasks()
+        tasks = await launched(store, 6)
+        await admit(store, tasks[:3], TWO)
+        await admit(store, tasks[3:5], replace(ASKING, budget="asking", limit=0))
+        key = BreakerKey("default", "stripe")
+        use = BreakerUse(key=key, limits=BreakerLimits(failures=1), request="task_x/1")
+        await store.breakers.record(use, RequestOutcome.FAILED, now=NOON)
+
+        assert await store.stats.held_tasks() == HeldTasks(
+            to_approve=2,
+            put_off=1,
+            reason="budget two-an-hour of policy 3 puts it off (2 tasks per 1h are spent or reserved (job pay))",
+            breakers=("stripe",),
+        )
 
     async def test_the_windows_that_have_not_ended_are_listed_by_their_names(self, store: Store) -> None:
         tasks = await launched(store, 4)

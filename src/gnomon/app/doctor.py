@@ -19,7 +19,14 @@ from gnomon.core.health import ledger_stall_limit_ms
 from gnomon.core.jobs.origins import origin_text
 from gnomon.core.model import Schedule
 from gnomon.errors import FileError, Unavailable, UsageError
-from gnomon.services.observability.health import Finding, Severity, disk_finding, marks_finding, store_findings
+from gnomon.services.observability.health import (
+    Finding,
+    Severity,
+    disk_finding,
+    held_tasks_finding,
+    marks_finding,
+    store_findings,
+)
 
 #: How many jobs a finding counts, and how many it names.
 _MOST_ORPHANS, _NAMED = 1000, 10
@@ -71,7 +78,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         stats = await store.stats.read(now, overdue_before=overdue_before, max_jobs=0)
         jobs = Operations(store, settings).jobs
         orphans, unfit = await jobs.orphans(limit=_MOST_ORPHANS), await jobs.unfit_agents()
-        marks = await store.stats.marks_ahead()
+        marks, held = await store.stats.marks_ahead(), await store.stats.held_tasks()
     except Unavailable as error:
         return [Finding("database", Severity.ERROR, f"{shown} does not answer: {error}")]
     finally:
@@ -81,6 +88,7 @@ async def _store_findings(settings: Settings, shown: str) -> list[Finding]:
         Finding("database", Severity.OK, f"{shown} answered in {took} ms"),
         Finding("schema", Severity.OK, f"{stats.schema}; this program is of {SCHEMA}"),
         *store_findings(stats, settings, now=SystemClock().now()),
+        held_tasks_finding(held),
         *_orphan_findings(orphans),
         *_agent_findings(unfit),
         marks_finding(marks, now=stats.store_at),

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gnomon.core.invariants import OrphanedAttempt, OverdueSchedule, RunCountCheck, StuckReason
 from gnomon.core.model import RunId, Schedule, ScheduleUid
+from gnomon.core.named_breakers import NO_TENANT, BreakerKey
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.states import TaskState
 
@@ -191,6 +192,8 @@ class JobStats(Struct, frozen=True, kw_only=True):
 NEWEST_RUNS = 20
 #: So many waiting tasks are counted at most: the statistics are read every second.
 MAX_COUNTED_TASKS = 100_000
+#: So many breakers are named at most.
+MAX_NAMED_BREAKERS = 10
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
@@ -227,6 +230,24 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     job_stats: tuple[JobStats, ...] = ()
 
 
+class HeldTasks(Struct, frozen=True, kw_only=True):
+    """Tasks that the policy or a breaker holds back."""
+
+    #: Those that wait for votes, that the policy puts off, and that wait for breakers.
+    to_approve: int = 0
+    put_off: int = 0
+    by_breakers: int = 0
+    #: Why the one that is asked about next was put off.
+    reason: str = ""
+    #: The breakers that are not closed, with their tenants unless that is the default one.
+    breakers: tuple[str, ...] = ()
+
+
+def shown_breaker(key: BreakerKey) -> str:
+    """The name of a breaker, with its tenant unless that is the default one."""
+    return key.name if key.tenant in (NO_TENANT, "default") else f"{key.tenant}/{key.name}"
+
+
 class MarksAhead(Struct, frozen=True):
     """Schedules that decide nothing until the clock has passed their marks."""
 
@@ -244,6 +265,10 @@ class StoreStatsReader(Protocol):
 
     async def marks_ahead(self) -> MarksAhead:
         """The schedules whose marks are ahead of the store's clock. It reads every schedule."""
+        ...
+
+    async def held_tasks(self) -> HeldTasks:
+        """The tasks that the policy or a breaker holds back."""
         ...
 
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:

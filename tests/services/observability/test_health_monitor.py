@@ -12,7 +12,7 @@ from gnomon.config.sections import LeaderSettings, TickerSettings
 from gnomon.core.health import ComponentStatus, HealthCondition, NodeHealth
 from gnomon.core.model import RunId, ScheduleUid
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import MarksAhead, StoreStats
+from gnomon.ports.maintenance import HeldTasks, MarksAhead, StoreStats
 from gnomon.services.loop import Backoff
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.scheduling.elector import Elector
@@ -43,6 +43,9 @@ class FakeStatsReader:
         #: Set to let looks end.
         self.answers = asyncio.Event()
         self.answers.set()
+
+    async def held_tasks(self) -> HeldTasks:
+        return HeldTasks()
 
     async def marks_ahead(self) -> MarksAhead:
         return MarksAhead(0)

@@ -14,7 +14,7 @@ from gnomon.core.metrics import METRICS, MetricChanges, MetricFamily
 from gnomon.core.model import Run, RunId, RunStatus, ScheduleUid
 from gnomon.core.runs.states import TaskState
 from gnomon.errors import StoreUnavailable
-from gnomon.ports.maintenance import JobStats, MarksAhead, StoreStats
+from gnomon.ports.maintenance import HeldTasks, JobStats, MarksAhead, StoreStats
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.services.observability.metrics import MetricsRecorder, MetricsSnapshot
 from gnomon.testing.clock import VirtualClock
@@ -54,6 +54,9 @@ class FakeStatsReader:
         del now, overdue_before, max_jobs, stale_before
         self._answer()
         return replace(FOUND, stale=self.stale)
+
+    async def held_tasks(self) -> HeldTasks:
+        return HeldTasks()
 
     async def marks_ahead(self) -> MarksAhead:
         return MarksAhead(0)

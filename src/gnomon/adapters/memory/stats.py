@@ -9,7 +9,15 @@ from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, ScheduleUid, 
 from gnomon.core.runs.rollback import RollbackStatus
 from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.maintenance import NEWEST_RUNS, JobStats, MarksAhead, StoreStats
+from gnomon.ports.maintenance import (
+    MAX_NAMED_BREAKERS,
+    NEWEST_RUNS,
+    HeldTasks,
+    JobStats,
+    MarksAhead,
+    StoreStats,
+    shown_breaker,
+)
 
 
 class MemoryStoreStats:
@@ -56,6 +64,24 @@ class MemoryStoreStats:
             rolling_back=sum(one.rollback is RollbackStatus.RUNNING for one in state.runs.values()),
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
             job_stats=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
+        )
+
+    async def held_tasks(self) -> HeldTasks:
+        """See StoreStatsReader.held_tasks."""
+        tasks = self._state.tasks.live.values()
+        pending = [task for task in tasks if task.state is TaskState.PENDING]
+        put_off = sorted(
+            (task.available_at, task.task_id, task.note or "")
+            for task in pending
+            if task.wait_reason is WaitReason.POLICY
+        )
+        open_breakers = sorted(key for key, one in self._state.breakers.items() if one.breaker.open_until is not None)
+        return HeldTasks(
+            to_approve=sum(task.state is TaskState.APPROVAL_REQUIRED for task in tasks),
+            put_off=len(put_off),
+            by_breakers=sum(task.wait_reason is WaitReason.BREAKER for task in pending),
+            reason=put_off[0][2] if put_off else "",
+            breakers=tuple(shown_breaker(key) for key in open_breakers[:MAX_NAMED_BREAKERS]),
         )
 
     def _stale_tasks(self, store_at: int, stale_before: int) -> Mapping[TaskState, int]:

@@ -11,9 +11,19 @@ from gnomon.adapters.sql.migrator import schema_numbers
 from gnomon.adapters.sql.rows import load_workflow
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.model import Overlap, RunId, ScheduleUid
+from gnomon.core.named_breakers import BreakerKey
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP
-from gnomon.ports.maintenance import MAX_COUNTED_TASKS, NEWEST_RUNS, JobStats, MarksAhead, StoreStats
+from gnomon.ports.maintenance import (
+    MAX_COUNTED_TASKS,
+    MAX_NAMED_BREAKERS,
+    NEWEST_RUNS,
+    HeldTasks,
+    JobStats,
+    MarksAhead,
+    StoreStats,
+    shown_breaker,
+)
 
 _schedule, _shard = schema.schedule.c, schema.shard.c
 _JOBS = sa.select(sa.func.count()).select_from(schema.schedule).where(_schedule.deleted_at.is_(None))
@@ -45,6 +55,26 @@ def _count_rows(table: sa.Table, condition: str) -> sa.Select[int]:
 
 _COUNT_SCHEDULED, _COUNT_UNROUTABLE = (
     _count_rows(schema.task, condition) for condition in (schema.SCHEDULED, schema.UNROUTABLE)
+)
+_COUNT_TO_APPROVE, _COUNT_PUT_OFF, _COUNT_BY_BREAKERS = (
+    _count_rows(schema.task, condition)
+    for condition in (
+        schema.TO_APPROVE,
+        f"{schema.WAITS} AND wait_reason = 'policy'",
+        f"{schema.WAITS} AND wait_reason = 'breaker'",
+    )
+)
+_PUT_OFF = (
+    sa.select(schema.task.c.note)
+    .where(sa.text(f"{schema.WAITS} AND wait_reason = 'policy'"))
+    .order_by("available_at", schema.task.c.task_id)
+    .limit(1)
+)
+_NOT_CLOSED = (
+    sa.select(schema.breaker.c.tenant, schema.breaker.c.name)
+    .where(schema.breaker.c.open_until.is_not(None))
+    .order_by(schema.breaker.c.tenant, schema.breaker.c.name)
+    .limit(MAX_NAMED_BREAKERS)
 )
 #: The states in which a task can be stale.
 _STALE_STATES = (TaskState.PENDING, TaskState.SCHEDULED, TaskState.DISPATCHED, TaskState.RUNNING)
@@ -115,6 +145,10 @@ class SqlStoreStats:
         engine = self._transactions
         return await engine.read(lambda conn: marks.marks_ahead(conn, engine.now(conn)))
 
+    async def held_tasks(self) -> HeldTasks:
+        """See StoreStatsReader.held_tasks."""
+        return await self._transactions.read(_held_tasks)
+
     async def steps(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[tuple[str, str]]]:
         """See StoreStatsReader.steps."""
         found: dict[RunId, list[tuple[str, str]]] = {}
@@ -128,6 +162,16 @@ class SqlStoreStats:
         """See StoreStatsReader.last_successes."""
         rows = await self._transactions.read(lambda conn: bulk.fetch_rows(conn, _LAST_SUCCESSES, list(uids)))
         return {uid: at for uid, at in rows if at is not None}
+
+
+def _held_tasks(conn: sa.Connection) -> HeldTasks:
+    return HeldTasks(
+        to_approve=conn.scalar(_COUNT_TO_APPROVE) or 0,
+        put_off=conn.scalar(_COUNT_PUT_OFF) or 0,
+        by_breakers=conn.scalar(_COUNT_BY_BREAKERS) or 0,
+        reason=conn.scalar(_PUT_OFF) or "",
+        breakers=tuple(shown_breaker(BreakerKey(*row)) for row in conn.execute(_NOT_CLOSED)),
+    )
 
 
 def _steps(runs: Sequence[str], conn: sa.Connection) -> Sequence[Sequence[Any]]:

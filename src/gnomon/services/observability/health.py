@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
+from gnomon.core.explain.phrases import pluralized
 from gnomon.core.health import (
     NO_WORKER_MS,
     UNEXPECTED_ERROR_MS,
@@ -30,7 +31,7 @@ from gnomon.core.health import (
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import MINUTE_MS
 from gnomon.errors import Unavailable
-from gnomon.ports.maintenance import MarksAhead, StoreStats, StoreStatsReader
+from gnomon.ports.maintenance import HeldTasks, MarksAhead, StoreStats, StoreStatsReader
 from gnomon.ports.runtime import Clock
 from gnomon.services.loop import Backoff
 from gnomon.services.scheduling.elector import Elector
@@ -103,6 +104,24 @@ def marks_finding(marks: MarksAhead, *, now: int) -> Finding:
         f" {(marks.farthest_at - now) // 1000} s; a node that starts sets their marks back"
     )
     return Finding("marks", Severity.ERROR, message)
+
+
+def held_tasks_finding(held: HeldTasks) -> Finding:
+    """The finding about tasks that the policy or a breaker holds back."""
+    waits = [
+        f"{pluralized(count, 'task')} {text}"
+        for count, text in (
+            (held.to_approve, "to be approved (gnomon approvals list)"),
+            (held.put_off, f"put off: {held.reason}" if held.reason else "put off"),
+            (held.by_breakers, "behind breakers"),
+        )
+        if count
+    ]
+    if held.breakers:
+        waits.append(f"not closed: {', '.join(held.breakers)} (gnomon breakers list)")
+    # Votes are missing by intention; a service that keeps failing is not.
+    grade = Severity.WARNING if held.breakers or held.put_off else Severity.OK
+    return Finding("policy", grade, "; ".join(waits) or "it holds no task back")
 
 
 def _tasks_finding(stats: StoreStats, now: int) -> Finding:
