@@ -19,6 +19,7 @@ import msgspec
 from cluster_setup import cluster, launch_runs, register, until_over
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.app.node import Node
+from gnomon.core.approvals.model import ApprovalStatus
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import Run, RunId, RunSource, RunStatus, Task, TaskId
@@ -28,11 +29,13 @@ from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
+from gnomon.ports.approvals import ApprovalFilter
 from gnomon.services.execution.policy_gate import PolicyGate
 from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.services.operations.policy import PolicyService
+from gnomon.services.operations.presenters.approvals import approval_summary
 from gnomon.testing.clock import VirtualClock
-from node_setup import NullEvents, job_service_of, node_on
+from node_setup import NullEvents, job_service_of, node_on, quantiles
 from report import table, write_section
 from resource_usage import processor_seconds
 
@@ -325,6 +328,69 @@ def kernel(file: Path) -> Iterator[str]:
         process.stdout.close()
 
 
+# ---- approvals ---------------------------------------------------------------------------------------
+
+#: How many approvals a page of the list has, and how long an idle node is watched.
+_PAGE, _IDLE_SECONDS = 100, 10.0
+ASKING = "rules: [{id: ask, match: {topics: ['no*']}, decision: require_approval}]"
+
+
+async def approvals(count: int) -> list[list[str]]:
+    """The list of so many waiting approvals, and a node that does nothing while they wait, beside one without any."""
+    rows = [["an idle node without approvals", f"{await _idle_share(0):.2%} of a processor"]]
+    pages: list[float] = []
+    rows.append(
+        [f"an idle node with {count} waiting approvals", f"{await _idle_share(count, pages):.2%} of a processor"]
+    )
+    return [[f"a page of {_PAGE} of {count} waiting approvals", quantiles(pages)], *rows]
+
+
+async def _idle_share(count: int, pages: list[float] | None = None) -> float:
+    """The processor time of an idle node as a share of the time; the milliseconds of each page of approvals."""
+    async with node_on("SQLite") as node:
+        await _prepare(node, ASKING)
+        stop = asyncio.Event()
+        running = asyncio.create_task(node.run(stop))
+        names = await register(node, "note")
+        wanted = ApprovalFilter(tenant="default", status=ApprovalStatus.WAITING)
+        await launch_runs(node, names, count, mark="ask")
+        while count and (await node.store.stats.held_tasks()).to_approve < count:
+            await asyncio.sleep(0.2)
+        before: str | None = None
+        for _ in range(count // _PAGE):
+            began = perf_counter()
+            found = await node.store.approvals.page(wanted, before=before, limit=_PAGE)
+            shown = msgspec.json.encode([approval_summary(one) for one in found])
+            if pages is not None:
+                pages.append((perf_counter() - began) * 1000)
+            assert len(found) == _PAGE
+            assert shown
+            before = found[-1].approval_id
+        await asyncio.sleep(1)
+        spent, began = process_time(), perf_counter()
+        await asyncio.sleep(_IDLE_SECONDS)
+        share = (process_time() - spent) / (perf_counter() - began)
+        stop.set()
+        await running
+    return share
+
+
+# ---- imports -----------------------------------------------------------------------------------------
+
+_LOADED = """
+import sys
+import gnomon.app.node, gnomon.app.operations, gnomon.app.server, gnomon.api.routes
+rules = ("compiled", "document", "facts", "reader", "step_rules")
+print(sum(name in sys.modules for name in ("grpc", *(f"gnomon.core.policy.{one}" for one in rules))))
+"""
+
+
+def imports() -> list[list[str]]:
+    """How many modules that only a policy or a kernel needs a process without them has loaded."""
+    found = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)  # noqa: S603
+    return [["modules of rules and kernels in a server without a policy", found.stdout.strip()]]
+
+
 _THROUGHPUT = (
     "Throughput of no-op runs, under 10 rules beside two series without a policy, repeated until these agreed within "
     "{agreed:.0%}, at most {tries} times. The processor time is that of all processes but the database."
@@ -335,6 +401,7 @@ async def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=6_000, help="runs of a series")
     options.add_argument("--tasks", type=int, default=100_000, help="tasks of the history that is replayed")
+    options.add_argument("--approvals", type=int, default=10_000, help="approvals that wait")
     options.add_argument("--tries", type=int, default=3, help="how often a series is repeated until it is quiet")
     chosen = options.parse_args()
     body = policy_text(10, LAST_RULES["alone"])
@@ -347,6 +414,8 @@ async def main() -> None:
         ),
         table(["a kernel over gRPC, SQLite", "runs a second", ""], await kernels(chosen.count)),
         table(["replay of the history on SQLite", "processor time"], await replay(chosen.tasks)),
+        table(["approvals on SQLite", ""], await approvals(chosen.approvals)),
+        table(["imports", "modules"], imports()),
     ]
     write_section("The policy of tasks", "\n\n".join(parts))
 
