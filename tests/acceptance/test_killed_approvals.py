@@ -231,7 +231,7 @@ class Voters:
 @pytest.mark.thorough
 @pytest.mark.parametrize("kernel", [False, True], ids=["rules", "kernel"])
 @pytest.mark.parametrize("shape", ["sqlite", "postgresql", "postgresql-nats"])
-async def test_whatever_is_killed_or_frozen_while_people_vote_nothing_is_lost_or_doubled(
+async def test_kill_9_and_freezes_while_people_vote_lose_and_double_nothing(
     shape: str, url: str, nats: Nats | None, store: SqlStore, witness: Path, tmp_path: Path, *, kernel: bool
 ) -> None:
     rng = random.Random(f"{shape} {kernel}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.store import NOON
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.app.kernel import build_kernel_policy, connect_kernel
@@ -316,3 +317,77 @@ def test_the_kernel_has_less_time_than_the_gate() -> None:
         settings(GNOMON_POLICY__KERNEL_TIMEOUT="6s")
 
     assert settings(GNOMON_POLICY__KERNEL_TIMEOUT="6s", GNOMON_EXECUTION__GATE_TIMEOUT="7s").policy.kernel
+
+
+# ---- its token -----------------------------------------------------------------------------------
+
+RIGHT = "right-token"
+
+
+@pytest.mark.req("R-14", "R-20")
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+async def test_a_kernel_with_a_token_answers_only_those_who_send_it(transport: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("right-token\n")
+    file.chmod(0o600)
+    said = {"": "UNAUTHENTICATED|401", "wrong": "UNAUTHENTICATED|401", f"file:{file}": "", "right-token": ""}
+    async with served(transport, Answers("default_decision: allow"), token=RIGHT) as port:
+        for token, refused in said.items():
+            configured = settings(f"{transport}://127.0.0.1:{port}", GNOMON_POLICY__KERNEL_TOKEN=token)
+            kernel = connect_kernel(configured.policy)
+            if refused:
+                with pytest.raises(KernelUnavailable, match=refused):
+                    await kernel.check(QUESTION)
+            else:
+                assert (await kernel.check(QUESTION)).decision == "allow"
+            await kernel.close()
+            assert "right-token" not in repr(configured)
+
+
+def test_a_token_is_sent_only_over_tls_or_within_this_machine() -> None:
+    token = {"GNOMON_POLICY__KERNEL_TOKEN": "secret-token"}
+
+    for url in ("grpc://policy.example.com:50051", "http://policy.example.com"):
+        with pytest.raises(FieldError, match=r"policy\.kernel_token.*without TLS") as refused:
+            settings(url, GNOMON_POLICY__KERNEL_INSECURE="true", **token)
+        assert "secret-token" not in str(refused.value)
+    assert (
+        settings("grpcs://policy.example.com:50051", **token).policy.kernel_token
+        == token["GNOMON_POLICY__KERNEL_TOKEN"]
+    )
+
+
+@pytest.mark.parametrize("said", ["two words", "füchsin", "line\nbreak"])
+def test_a_token_that_cannot_be_sent_is_refused_at_the_start(said: str) -> None:
+    with pytest.raises(FieldError, match="printable ASCII") as refused:
+        connect_kernel(settings(GNOMON_POLICY__KERNEL_TOKEN=said).policy)
+
+    assert said not in str(refused.value)
+
+
+def test_a_file_with_a_token_that_everybody_may_read_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("right-token")
+    file.chmod(0o644)
+
+    with pytest.raises(FieldError, match="everybody may read it"):
+        connect_kernel(settings(GNOMON_POLICY__KERNEL_TOKEN=f"file:{file}").policy)
+
+
+def test_a_replaced_file_is_the_token_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, elapsed = tmp_path / "token", [0.0]
+    monkeypatch.setattr("gnomon.adapters.kernel.bearer_token.time.monotonic", lambda: elapsed[0])
+    file.write_text("first")
+    file.chmod(0o600)
+    token = BearerToken("token", f"file:{file}")
+
+    file.write_text("second")
+    elapsed[0] = 1.0
+    assert token.header == "Bearer first"
+    elapsed[0] = 6.0
+    assert token.header == "Bearer second"
+    file.unlink()
+    elapsed[0] = 12.0
+    assert token.header == "Bearer second"
+    assert token.admits("Bearer second")
+    assert not token.admits("Bearer sec\udcffnd")

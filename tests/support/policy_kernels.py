@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.grpc_client import GrpcKernel
 from gnomon.adapters.kernel.grpc_server import GrpcKernelServer
 from gnomon.adapters.kernel.http_client import HttpKernel
@@ -84,10 +85,11 @@ async def served(
     *,
     certificate: ServerCertificate | None = None,
     port: int = 0,
+    token: str = "",
 ) -> AsyncIterator[int]:
     """The port of a server that gives these answers."""
     made = GrpcKernelServer if transport == "grpc" else HttpKernelServer
-    server = made(answer, certificate)
+    server = made(answer, certificate, BearerToken("token", token) if token else None)
     try:
         yield await server.listen(ServerAddress("127.0.0.1", port))
     finally:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from gnomon.adapters.files import read_text
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.grpc_client import GrpcKernel
 from gnomon.adapters.kernel.http_client import HttpKernel
 from gnomon.app.extras import check_extra
@@ -28,13 +29,16 @@ KERNEL_BREAKER = BreakerKey("default", "policy:kernel")
 
 
 def connect_kernel(settings: TaskPolicySettings) -> PolicyKernel:
-    """The client of the kernel that the settings name; UsageError if its package or its certificates are missing."""
+    """The client of the kernel that the settings name; UsageError without its package, certificates or token."""
     address = kernel_address(settings.kernel)
     ca = None if not settings.kernel_tls_ca else _certificates(Path(settings.kernel_tls_ca))
+    token = BearerToken("policy.kernel_token", settings.kernel_token) if settings.kernel_token else None
     if address.transport == "grpc":
         check_extra("policy.kernel", "grpc", "grpc")
-        return GrpcKernel(address.target, timeout_ms=settings.kernel_timeout_ms, tls=address.tls, ca=ca)
-    return HttpKernel(address.target, timeout_ms=settings.kernel_timeout_ms, parallel=settings.kernel_parallel, ca=ca)
+        return GrpcKernel(address.target, timeout_ms=settings.kernel_timeout_ms, tls=address.tls, ca=ca, token=token)
+    return HttpKernel(
+        address.target, timeout_ms=settings.kernel_timeout_ms, parallel=settings.kernel_parallel, ca=ca, token=token
+    )
 
 
 def _certificates(file: Path) -> bytes:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gnomon.adapters.files import file_digest, read_text
 from gnomon.adapters.host import SystemClock
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.grpc_server import GrpcKernelServer
 from gnomon.adapters.kernel.http_server import HttpKernelServer
 from gnomon.adapters.kernel.server_address import ServerAddress, ServerCertificate, read_address
@@ -40,6 +41,8 @@ class PolicyServerOptions(Struct, frozen=True, kw_only=True):
     #: The certificate and its key; both or none.
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    #: The file with the token that callers must send; None: everybody may ask.
+    token_file: Path | None = None
     #: Listen without TLS on other addresses than loopback.
     insecure: bool = False
     throttle_ms: int = 5_000
@@ -89,12 +92,13 @@ async def serve_policy(
     """Answer questions until `stop` is set. `ready` is called with each transport and its port."""
     addresses = _addresses(options)
     certificate = _certificate(options)
+    token = None if options.token_file is None else BearerToken("--token-file", f"file:{options.token_file}")
     policy = ServedPolicy(options.file, events, throttle_ms=options.throttle_ms)
     servers: list[GrpcKernelServer | HttpKernelServer] = []
     try:
         for transport, address in addresses.items():
             made = GrpcKernelServer if transport == "grpc" else HttpKernelServer
-            server = made(policy.answer, certificate)
+            server = made(policy.answer, certificate, token)
             servers.append(server)
             ready(transport, await server.listen(address))
         await run_loop(component_names.POLICY, policy.step, stop=stop, events=events)

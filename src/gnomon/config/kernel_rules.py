@@ -36,6 +36,9 @@ def check_kernel(policy: TaskPolicySettings, execution: ExecutionSettings) -> No
         raise FieldError("policy.kernel", policy.kernel, "has no TLS, which policy.kernel_tls_required demands")
     if policy.kernel_tls_ca:
         raise FieldError("policy.kernel_tls_ca", policy.kernel_tls_ca, "means nothing: policy.kernel has no TLS")
+    if policy.kernel_token and not is_loopback(_split(policy.kernel).hostname or ""):
+        reason = "would be sent over the network without TLS: use grpcs:// or https:// in policy.kernel"
+        raise FieldError("policy.kernel_token", "[hidden]", reason)
     if not policy.kernel_insecure and not is_loopback(_split(policy.kernel).hostname or ""):
         reason = "would send inputs over the network without TLS: use grpcs:// or https://, or policy.kernel_insecure"
         raise FieldError("policy.kernel", policy.kernel, reason)

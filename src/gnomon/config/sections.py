@@ -225,7 +225,7 @@ class ReconcilerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     settled_ms: int = MINUTE_MS
 
 
-class TaskPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskPolicySettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy of tasks."""
 
     #: How often to look for a version that another process has put in force.
@@ -241,6 +241,8 @@ class TaskPolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     kernel_cache_ms: int = 0
     #: How long a task waits about which it gave no answer.
     kernel_retry_ms: int = 5_000
+    #: The token that it wants, as it is or as `file:PATH`; empty: it wants none.
+    kernel_token: str = ""
     #: A file with the certificates that may sign its one; empty: those that the system trusts.
     kernel_tls_ca: str = ""
     #: Refuse a kernel without TLS, wherever it is; or accept one that is not on this machine.

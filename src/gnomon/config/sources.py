@@ -11,7 +11,7 @@ from gnomon.errors import FieldError
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 #: Keys whose values are passwords, or URLs that may hold one.
 _CREDENTIALS = frozenset(
-    ("url", "iam_url", "password", "keys", "secret_access_key", "session_token", "token", "secret")
+    ("url", "iam_url", "password", "keys", "secret_access_key", "session_token", "kernel_token", "token", "secret")
 )
 
 

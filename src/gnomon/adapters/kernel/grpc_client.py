@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.wire_format import decode, encode
 from gnomon.adapters.kernel.wire_messages import CHECK_METHOD, CHECK_REQUEST, CHECK_RESPONSE
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
@@ -21,9 +22,12 @@ _FIRST_RECONNECT_MS, _LONGEST_RECONNECT_MS = 100, 1_000
 class GrpcKernel(PolicyKernel):
     """A kernel at an address. The connection is opened with the first question."""
 
-    def __init__(self, target: str, *, timeout_ms: int, tls: bool, ca: bytes | None) -> None:
+    def __init__(
+        self, target: str, *, timeout_ms: int, tls: bool, ca: bytes | None, token: BearerToken | None = None
+    ) -> None:
         """`ca`: the certificates that may sign the kernel's one, in PEM; None for those of the library."""
         self._target, self._timeout_ms, self._tls, self._ca = target, timeout_ms, tls, ca
+        self._token = token
         self._channel: grpc.aio.Channel | None = None
         self._check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] | None = None
 
@@ -32,8 +36,9 @@ class GrpcKernel(PolicyKernel):
         import grpc
 
         asked = encode(CHECK_REQUEST, request)
+        metadata = None if self._token is None else (("authorization", self._token.header),)
         try:
-            said = await self._method()(asked, timeout=self._timeout_ms / 1000)
+            said = await self._method()(asked, timeout=self._timeout_ms / 1000, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise KernelUnavailable(self._failure(error)) from None
         answer = decode(CHECK_RESPONSE, said)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.server_address import GRACE_SECONDS, ServerAddress, ServerCertificate
 from gnomon.adapters.kernel.wire_format import decode, encode
 from gnomon.adapters.kernel.wire_messages import (
@@ -28,9 +29,13 @@ class GrpcKernelServer:
     """Serves the answers of one function."""
 
     def __init__(
-        self, answer: Callable[[PolicyCheckRequest], PolicyCheckResponse], certificate: ServerCertificate | None
+        self,
+        answer: Callable[[PolicyCheckRequest], PolicyCheckResponse],
+        certificate: ServerCertificate | None,
+        token: BearerToken | None = None,
     ) -> None:
-        self._answer, self._certificate = answer, certificate
+        """`token` is what callers must send; None: everybody may ask."""
+        self._answer, self._certificate, self._token = answer, certificate, token
         self._server: grpc.aio.Server | None = None
         self._serving = False
 
@@ -67,6 +72,8 @@ class GrpcKernelServer:
     async def _check(self, asked: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         import grpc
 
+        if self._token is not None and not self._token.admits(_authorization(context)):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "its token is not the one of this kernel")
         try:
             request = decode(CHECK_REQUEST, asked)
         except ValueError as error:
@@ -77,6 +84,12 @@ class GrpcKernelServer:
     async def _health(self, asked: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         del asked, context
         return encode(HEALTH_RESPONSE, HealthStatus("serving" if self._serving else "not serving"))
+
+
+def _authorization(context: "grpc.aio.ServicerContext[bytes, bytes]") -> str:
+    """The header of that name; empty without one."""
+    found = dict(context.invocation_metadata() or ()).get("authorization", "")
+    return found if isinstance(found, str) else ""
 
 
 def _methods(service: str, method: str, handler: _Handler) -> "grpc.GenericRpcHandler":

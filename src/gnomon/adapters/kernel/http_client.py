@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 from gnomon.errors import KernelUnavailable
 from gnomon.ports.policy import PolicyKernel
@@ -23,9 +24,12 @@ _DECODER = msgspec.json.Decoder(PolicyCheckResponse)
 class HttpKernel(PolicyKernel):
     """A kernel at a URL. Connections are opened with the first question, and kept."""
 
-    def __init__(self, url: str, *, timeout_ms: int, parallel: int, ca: bytes | None) -> None:
+    def __init__(
+        self, url: str, *, timeout_ms: int, parallel: int, ca: bytes | None, token: BearerToken | None = None
+    ) -> None:
         """`ca`: the certificates that may sign the kernel's one, in PEM; None for those of the system."""
         self._url, self._timeout_ms, self._parallel, self._ca = url, timeout_ms, parallel, ca
+        self._token = token
         self._session: aiohttp.ClientSession | None = None
 
     async def check(self, request: PolicyCheckRequest) -> PolicyCheckResponse:
@@ -33,7 +37,8 @@ class HttpKernel(PolicyKernel):
         import aiohttp
 
         try:
-            async with self._opened().post(self._url, data=_ENCODER.encode(request), allow_redirects=False) as answer:
+            asked, headers = _ENCODER.encode(request), self._headers()
+            async with self._opened().post(self._url, data=asked, headers=headers, allow_redirects=False) as answer:
                 if answer.status != _OK:
                     raise KernelUnavailable(f"the policy kernel has answered with the status {answer.status}")
                 said = await _body(answer)
@@ -46,6 +51,9 @@ class HttpKernel(PolicyKernel):
             return _DECODER.decode(said)
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from None
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self._token is None else {"Authorization": self._token.header}
 
     def _opened(self) -> "aiohttp.ClientSession":
         import aiohttp

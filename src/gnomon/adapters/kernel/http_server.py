@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.server_address import GRACE_SECONDS, ServerAddress, ServerCertificate
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 from gnomon.errors import UsageError
@@ -24,9 +25,13 @@ class HttpKernelServer:
     """Serves the answers of one function."""
 
     def __init__(
-        self, answer: Callable[[PolicyCheckRequest], PolicyCheckResponse], certificate: ServerCertificate | None
+        self,
+        answer: Callable[[PolicyCheckRequest], PolicyCheckResponse],
+        certificate: ServerCertificate | None,
+        token: BearerToken | None = None,
     ) -> None:
-        self._answer, self._certificate = answer, certificate
+        """`token` is what callers must send; None: everybody may ask."""
+        self._answer, self._certificate, self._token = answer, certificate, token
         self._runner: web.AppRunner | None = None
         self._serving = False
 
@@ -64,6 +69,9 @@ class HttpKernelServer:
     async def _check(self, request: "web.Request") -> "web.Response":
         from aiohttp import web
 
+        if self._token is not None and not self._token.admits(request.headers.get("Authorization", "")):
+            body = {"error": "its token is not the one of this kernel"}
+            return web.json_response(body, status=401, headers={"WWW-Authenticate": "Bearer"})
         try:
             asked = _DECODER.decode(await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

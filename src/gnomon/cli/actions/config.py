@@ -16,7 +16,7 @@ from gnomon.core.durations import duration_text
 from gnomon.errors import FieldError
 
 #: Settings whose values are never printed, except the name of the file that holds one.
-_SECRET = ("password", "secret_access_key", "session_token")
+_SECRET = ("password", "secret_access_key", "session_token", "kernel_token")
 #: Keys of payloads: those in files are shown by the name of the file.
 _KEYS = "payload.keys"
 _USUAL = "default"

@@ -191,6 +191,9 @@ def serve_policy(
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate with its chain, in PEM.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Key of the certificate.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="File with the token that callers must send.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen without TLS on addresses that other machines can reach.")
     ] = False,
@@ -199,7 +202,17 @@ def serve_policy(
     from gnomon.app.policy_server import PolicyServerOptions
     from gnomon.cli.actions.policy_server import serve
 
-    serve(PolicyServerOptions(file=file, grpc=grpc, http=http, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure))
+    serve(
+        PolicyServerOptions(
+            file=file,
+            grpc=grpc,
+            http=http,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token_file=token_file,
+            insecure=insecure,
+        )
+    )
 
 
 shadow = typer.Typer(cls=CommandGroup, name="shadow", invoke_without_command=True)
