@@ -5,6 +5,7 @@ With GNOMON_FUZZ they are new in every run, and there are more of them; `make fu
 Tests that need more examples than others take a multiple of the number in the Hypothesis profile.
 """
 
+import gc
 import os
 
 from hypothesis import settings
@@ -20,3 +21,14 @@ os.environ["TZ"] = "UTC"
 settings.register_profile("gnomon", derandomize=True, deadline=None, max_examples=50 if EFFORT == 1 else 100 * EFFORT)
 settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples=2000 * EFFORT)
 settings.load_profile("fuzz" if "GNOMON_FUZZ" in os.environ else "gnomon")
+
+
+#: How many objects are made between two collections of garbage; usually 700, of which tests make that many each.
+_GC_THRESHOLD = 10_000
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection: thousands of tests would be visited again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)

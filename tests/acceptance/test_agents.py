@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import gnomon
+from support.effort import thorough
 from support.fleet_topologies import Topology, running_topology
 from support.gnomon_processes import GnomonProcess, up
 from support.model_servers import openai_calls, openai_text, tool_results
@@ -120,7 +121,7 @@ def read_tokens_counted(server: GnomonProcess) -> float:
     return sum(found.values())
 
 
-@pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)
+@pytest.mark.parametrize("shape", [thorough(Topology()), Topology(nats=True)], ids=str)
 async def test_agents_run_on_the_workers_of_a_fleet(
     tmp_path: Path, url: str, model: ScriptedServer, shape: Topology
 ) -> None:
@@ -150,7 +151,7 @@ async def test_agents_run_on_the_workers_of_a_fleet(
     assert [(one.session, one.turns) for one in sessions] == [("triage", 1)]
 
 
-@pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)
+@pytest.mark.parametrize("shape", [thorough(Topology()), Topology(nats=True)], ids=str)
 async def test_a_killed_worker_leaves_no_agent_running_and_loses_no_usage(
     tmp_path: Path, url: str, model: ScriptedServer, shape: Topology
 ) -> None:

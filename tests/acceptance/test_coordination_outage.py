@@ -135,7 +135,7 @@ async def frozen(fleet: CoordinatedNodes) -> None:
     [
         (Nats, killed),
         (Redis, frozen),
-        (Redis, wiped),
+        thorough(Redis, wiped),
         thorough(Nats, frozen),
         thorough(Nats, wiped),
         thorough(Redis, killed),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import gnomon
+from support.effort import thorough
 from support.fleet_topologies import Topology, running_topology
 from support.gnomon_processes import up
 from support.scripted_server import ScriptedReply, ScriptedServer, json_reply, scripted_server
@@ -80,7 +81,7 @@ async def test_calls_need_nothing_but_a_file(tmp_path: Path, called: ScriptedSer
     check_requests(called)
 
 
-@pytest.mark.parametrize("shape", [Topology(), Topology(nats=True)], ids=str)
+@pytest.mark.parametrize("shape", [thorough(Topology()), Topology(nats=True)], ids=str)
 async def test_calls_are_made_by_the_workers_of_a_fleet(url: str, called: ScriptedServer, shape: Topology) -> None:
     script(called)
 

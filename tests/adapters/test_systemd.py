@@ -16,7 +16,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
     name = str(tmp_path / "notify") if request.param == "path" else f"@gnomon-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(name.replace("@", "\0", 1) if request.param == "abstract" else name)
-        line.settimeout(5)
+        line.settimeout(30)
         yield line, name
 
 

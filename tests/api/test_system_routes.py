@@ -239,7 +239,7 @@ async def following(api_setup: ApiFixture, token: str) -> AsyncIterator["asyncio
     assert [await heard.get(), await heard.get()] == ["200", ": listening\n\n"]
     yield heard
     left.set()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 async def test_the_stream_shows_changes_of_the_own_tenant_only(api_setup: ApiFixture) -> None:

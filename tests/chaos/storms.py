@@ -68,8 +68,9 @@ async def stopped(fleet: ChaosFleet, role: Role) -> None:
 
 
 def _one(fleet: ChaosFleet, role: Role) -> LoggedProcess:
-    """The oldest process of this role that runs."""
-    return next(one for one in (fleet.servers if role == "server" else fleet.workers) if one.runs)
+    """The oldest process of this role that runs. On a file, the one that schedules: the others stand by."""
+    running = [one for one in (fleet.servers if role == "server" else fleet.workers) if one.runs]
+    return next((one for one in running if "scheduling on" in one.log.read_text()), running[0])
 
 
 async def _replace(fleet: ChaosFleet, role: Role) -> None:
@@ -239,7 +240,8 @@ class Storm:
         ports = [port for proc in self.fleet.servers if proc.runs for port in _PORT.findall(proc.log.read_text())[:1]]
         if not ports:
             return None
-        url = f"http://127.0.0.1:{ports[-1]}/v1/jobs/{KEYED}/trigger"
+        # Any of them: one that stands by hands no task to a dispatcher.
+        url = f"http://127.0.0.1:{random.Random(key).choice(ports)}/v1/jobs/{KEYED}/trigger"
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,

@@ -279,13 +279,13 @@ async def test_the_scheduler_may_use_no_other_subjects(nats: Nats, subject: str)
 async def test_the_scheduler_can_keep_leases_and_hear_hints(nats: Nats) -> None:
     refused = Recorder()
     client = await connect(settings_of(nats, "scheduler"), refused, name="scheduler")
-    js = client.jetstream(timeout=2)
+    js = client.jetstream(timeout=20)
     await js.create_key_value(bucket="gnomon_leases", history=1, limit_marker_ttl=1.0)
     put = await js.publish("$KV.gnomon_leases.leader", b"me", msg_ttl=2)
     assert (await js.get_msg("KV_gnomon_leases", subject="$KV.gnomon_leases.leader")).seq == put.seq
     hints = await client.subscribe("mq.scheduler.hint.*")
     await client.publish("mq.scheduler.hint.tasks", b"")
-    assert (await hints.next_msg(timeout=2)).subject == "mq.scheduler.hint.tasks"
+    assert (await hints.next_msg(timeout=20)).subject == "mq.scheduler.hint.tasks"
     await client.close()
 
     assert "nats_error" not in refused.names()
@@ -308,7 +308,7 @@ async def test_an_answer_goes_to_an_inbox_and_nowhere_else(nats: Nats, admin: Cl
         await side.answer(heartbeats=heard, grants=asked)
         await one.flush()
         await other.publish(subjects.heartbeat_subject("w"), b"wicked", reply="mq.scheduled.report")
-        await other.request(subjects.grant_subject("w"), b"", timeout=2)
+        await other.request(subjects.grant_subject("w"), b"", timeout=20)
         await answered.wait()
         await side.close()
 

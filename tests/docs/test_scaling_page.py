@@ -23,6 +23,8 @@ PAGE = (ROOT / "docs" / "scaling.md").read_text()
 STEPS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 #: Each file that the page shows begins with its name.
 FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+#: The steps that the step after each repeats with one more service.
+LATER_STEPS = (2, 4)
 STAY = ("up", "server", "worker")
 ENVIRONMENT = {
     "GNOMON_SERVER__PORT": "0",
@@ -89,7 +91,13 @@ def said(command: list[str], folder: Path) -> str:
 
 
 @pytest.mark.req("H-16")
-@pytest.mark.parametrize("step", STEPS, ids=range(1, len(STEPS) + 1))
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, id=str(number), marks=pytest.mark.thorough if number in LATER_STEPS else ())
+        for number, step in enumerate(STEPS, 1)
+    ],
+)
 def test_the_commands_of_a_step_work_one_after_another(step: str, addresses: Mapping[str, str], tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(ours(text, addresses))

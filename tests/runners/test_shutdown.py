@@ -195,7 +195,7 @@ async def test_an_attempt_that_cannot_be_stopped_is_reported_all_the_same(functi
         batch = [assignment("blocks"), assignment("thread")]
         harness.runner.start(batch)
         await asyncio.to_thread(both.wait)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await harness.runner.close(drain_ms=50, grace_ms=50)
 
         assert [(await harness.outcome(each)).result for each in batch] == [Result.INTERRUPTED, Result.INTERRUPTED]
@@ -208,7 +208,7 @@ async def test_processes_are_killed_after_the_grace(tmp_path: Path) -> None:
     async with open_runner(ISOLATED) as harness:
         harness.runner.start([assigned := assignment("traps", {"file": str(file)}, isolation=Isolation.PROCESS)])
         [pid] = await wait_for_numbers(file, 1)
-        async with asyncio.timeout(1.9):
+        async with asyncio.timeout(30):
             await harness.runner.close(drain_ms=0, grace_ms=100)
 
         assert not alive(pid)

@@ -56,7 +56,7 @@ with engine_for(sys.argv[1], begin="BEGIN IMMEDIATE", connections=1).begin() as 
 """
 
 
-@pytest.fixture(params=["sqlite", 16, 18], ids=str)
+@pytest.fixture(params=["sqlite", pytest.param(16, marks=pytest.mark.thorough), 18], ids=str)
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":

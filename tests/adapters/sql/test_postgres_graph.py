@@ -99,7 +99,7 @@ async def at_once(url: str, asked: Sequence[Awaitable[Any]]) -> None:
 
 async def blocked(url: str, count: int) -> None:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (await postgres(18).run(waiting, url=url))[0][0] < count:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.01)
 

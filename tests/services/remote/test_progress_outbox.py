@@ -18,7 +18,7 @@ async def test_the_newest_progress_of_each_attempt_waits_with_all_lines() -> Non
     outbox = ProgressOutbox(wake)
     for one in (progress(1, 0, "a", "b began"), progress(2, 1, "b"), progress(1, 0, task="task_2")):
         await outbox.keep(one)
-    await asyncio.wait_for(wake.wait(), 5)
+    await asyncio.wait_for(wake.wait(), 30)
     await asyncio.sleep(0)
 
     taken = outbox.take(besides=[(TaskId("task_2"), 1)], limit=10)
