@@ -517,6 +517,44 @@ async def test_no_other_system_call_makes_a_socket(shell: Shell, call: str, ends
         assert await printed(harness, python(program), network=False) == ends
 
 
+KEPT_SOCKET = """
+import socket, sys
+from gnomon.runners.kernel_sandbox import landlock_abi, restrict_process
+with socket.socket() as kept:
+    restrict_process({
+        "landlock_abi": landlock_abi(), "files": None, "network": False, "filter": True, "no_capabilities": False,
+    })
+    kept.connect(("127.0.0.1", int(sys.argv[1])))
+"""
+
+
+@pytest.mark.req("Z-02")
+@needs_kernel
+def test_a_socket_that_was_made_before_connects_to_nothing() -> None:
+    """The filter of system calls keeps a process from making sockets; Landlock keeps it from connecting them."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        program = [sys.executable, "-c", KEPT_SOCKET, str(listening.getsockname()[1])]
+        done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied"
+
+
+@pytest.mark.req("Z-13")
+@needs_kernel
+@needs_python
+@users
+@pytest.mark.skipif(probe_kernel().landlock_abi < 5, reason="the kernel lets every process control devices")
+async def test_a_confined_command_controls_no_device(shell: Shell, user: str) -> None:
+    """It may read some. RNDGETENTCNT is a harmless way to ask one for more than that."""
+    control = python('import fcntl; fcntl.ioctl(open("/dev/urandom"), 0x80045200, bytes(4))')
+    async with shell(user=user) as harness:
+        assert (await tried(harness, control)).result is Result.SUCCEEDED
+        refused = await tried(harness, control, sandbox=REQUIRED)
+
+    assert (refused.error or "").endswith("PermissionError: [Errno 13] Permission denied")
+
+
 @pytest.mark.req("Z-13")
 @needs_kernel
 @needs_python
