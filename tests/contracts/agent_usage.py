@@ -98,8 +98,11 @@ class AgentUsageContract:
         [day] = await store.agent_usages.by_day("default", since=0)
         assert day.attempts == 1
 
-    async def test_a_lost_attempt_ends_with_what_was_kept_of_it(self, store: Store) -> None:
-        one = replace(await self.ended(store, 1, None), result=Result.LOST, logs=())
+    @pytest.mark.parametrize("result", [Result.LOST, Result.TIMED_OUT, Result.CANCELLED])
+    async def test_an_attempt_that_its_worker_does_not_report_ends_with_what_was_kept(
+        self, store: Store, result: Result
+    ) -> None:
+        one = replace(await self.ended(store, 1, None), result=result, logs=())
         begun = progress_of(one, SPENT, 0, "read_file: allowed", "shell: has not ended")
         ended = progress_of(one, replace(SPENT, tool_calls=4), 1, "shell: allowed")
         for each in (begun, ended):

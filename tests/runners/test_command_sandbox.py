@@ -420,7 +420,7 @@ def ioprio(pid):
 
 for name, change in {
     "limits": lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
-    "priority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 1),
+    "priority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
     "input and output": ioprio,
     "processors": lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
     "scheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
-from gnomon.core.agents.progress import AgentProgress
+from gnomon.core.agents.progress import UNREPORTED_ENDS, AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.sessions import MOST_TURNS, StoredTurn
 from gnomon.core.announcements.decide import (
@@ -685,7 +685,7 @@ class MemoryRules:
         """The end of an attempt; if no worker has reported it, with the usage and the log that were kept of it."""
         held = one.task_id, one.fence
         lines, kept = self._state.agent_logs.pop(held, {}), self._state.agent_usage.get(held)
-        if one.usage is not None or kept is None or one.result not in (Result.LOST, Result.TIMED_OUT):
+        if one.usage is not None or kept is None or one.result not in UNREPORTED_ENDS:
             return one
         return replace(one, usage=kept.spent, logs=(*(lines[place] for place in sorted(lines)), *one.logs))
 

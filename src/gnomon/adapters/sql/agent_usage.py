@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.agents.progress import AgentProgress
+from gnomon.core.agents.progress import UNREPORTED_ENDS, AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
-from gnomon.core.model import DAY_MS, LogLine, Result
+from gnomon.core.model import DAY_MS, LogLine
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.worker_ids import may_hold
 
@@ -74,8 +74,6 @@ _BY_DAY = bulk.statement(
 _SPENT = bulk.statement(
     f"SELECT task_id, number, model, {', '.join(_SUMS)} FROM agent_usage WHERE task_id IN KEYS"  # noqa: S608 - our own names
 )
-#: The ends of attempts that no worker has reported.
-_UNREPORTED = frozenset((Result.LOST, Result.TIMED_OUT))
 
 
 def keep_progress(conn: sa.Connection, progress: AgentProgress, worker: str | None, now: int) -> bool:
@@ -97,7 +95,7 @@ def keep_progress(conn: sa.Connection, progress: AgentProgress, worker: str | No
 
 def with_kept_progress(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> Sequence[TaskCompletion]:
     """The ends of attempts, those that no worker has reported with the usage and the log that were kept of them."""
-    lost = [one.task_id for one in endings if one.usage is None and one.result in _UNREPORTED]
+    lost = [one.task_id for one in endings if one.usage is None and one.result in UNREPORTED_ENDS]
     if not lost:
         return endings
     spent = {
@@ -111,7 +109,7 @@ def with_kept_progress(conn: sa.Connection, endings: Sequence[TaskCompletion]) -
         lines.setdefault((task, number), []).append(LogLine(at, level, text))
     return [
         replace(one, usage=spent[held], logs=(*lines.get(held, ()), *one.logs))
-        if one.usage is None and one.result in _UNREPORTED and (held := (one.task_id, one.fence)) in spent
+        if one.usage is None and one.result in UNREPORTED_ENDS and (held := (one.task_id, one.fence)) in spent
         else one
         for one in endings
     ]

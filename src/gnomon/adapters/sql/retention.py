@@ -310,6 +310,7 @@ _OF_TASKS = [
         bulk.statement(f"DELETE FROM {table} WHERE {key} IN KEYS")  # noqa: S608 - our own names, here and below
         for table, key in (
             ("task_log", "task_id"),
+            ("agent_log", "task_id"),
             ("ruling", "task_id"),
             ("approval", "task_id"),
             ("attempt", "task_id"),

@@ -4,8 +4,10 @@ from msgspec import Struct
 
 from gnomon.core.agents.rules import AgentSpending, checked_spending
 from gnomon.core.instants import FOREVER
-from gnomon.core.model import LogLine, TaskId
+from gnomon.core.model import LogLine, Result, TaskId
 
+#: The ends of attempts that their workers may not have reported: these have the usage and the log that were kept.
+UNREPORTED_ENDS = frozenset((Result.LOST, Result.TIMED_OUT, Result.CANCELLED))
 #: A worker keeps no lines beyond this place in the log of an attempt, nor more of them at once.
 _LAST_PLACE, _MOST_LINES = 10_000, 1_000
 _LONGEST_LINE, _LONGEST_LEVEL = 2_000, 50
