@@ -14,7 +14,7 @@ from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.breakers import BreakerLimits
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
 from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
-from gnomon.core.policy.budgets import BudgetUse, BudgetWindow, OverBudget
+from gnomon.core.policy.budgets import BudgetKey, BudgetUse, BudgetWindow, OverBudget, scope_text
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import Admission, ReadyTask
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
@@ -57,6 +57,12 @@ class BudgetContract:
         second = await admit(store, tasks[2:], other)
 
         assert {one.state for one in (*first.values(), *second.values())} == {SCHEDULED}
+
+    async def test_the_longest_scope_is_a_key(self, store: Store) -> None:
+        [task] = await launched(store, 1)
+        scope = scope_text([(BudgetKey.ACTOR, "".join(map(chr, range(0x4E00, 0x5200))))])
+
+        assert (await admit(store, [task], replace(TWO, scope=scope)))[task.task_id].state is SCHEDULED
 
     async def test_a_task_that_uses_two_budgets_reserves_both_or_none(self, store: Store) -> None:
         tasks = await launched(store, 4)

@@ -17,6 +17,7 @@ from gnomon.core.policy.budgets import (
     OverBudget,
     Reservation,
     reserve,
+    scope_text,
     settle,
     spent_of,
     window_start,
@@ -73,6 +74,24 @@ def test_expenses_and_reservations_never_exceed_the_limit(acts: list[tuple[int, 
             windows, held = answer.windows, [*held, *answer.reservations]
         assert all(one.spent + one.reserved <= 7 for one in windows.values())
         assert sum(one.amount for one in held) == sum(one.reserved for one in windows.values())
+
+
+TEXTS = st.text(st.sampled_from('ab",\\ é'), max_size=4)
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_other_values_are_another_scope(topic: str, actor: str, other_topic: str, other_actor: str) -> None:
+    one = scope_text([(BudgetKey.TOPIC, topic), (BudgetKey.ACTOR, actor)])
+    other = scope_text([(BudgetKey.TOPIC, other_topic), (BudgetKey.ACTOR, other_actor)])
+
+    assert (one == other) is ((topic, actor) == (other_topic, other_actor))
+
+
+def test_a_scope_is_short_enough_for_a_key_and_still_another_one_for_each_value() -> None:
+    scopes = {scope_text([(BudgetKey.ACTOR, "é" * 5_000 + str(number))]) for number in range(50)}
+
+    assert len(scopes) == 50
+    assert max(len(one.encode()) for one in scopes) < 1_000
 
 
 def test_without_a_report_everything_counts_as_spent() -> None:

@@ -9,7 +9,9 @@ Windows follow each other without gaps, in UTC. A reservation belongs to the win
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from hashlib import sha256
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -46,6 +48,22 @@ class BudgetKey(StrEnum):
     FUNCTION = "function"
     CAPABILITY = "capability"
     ACTOR = "actor"
+
+
+#: Longer scopes are shortened: a key in PostgreSQL has at most some 2,700 bytes.
+_LONGEST_SCOPE = 300
+
+
+def scope_text(values: Iterable[tuple[BudgetKey, str]]) -> str:
+    """The values by which a budget is divided as one text, another one for each combination of values."""
+    text = ", ".join(f"{key} {_quoted(value)}" for key, value in values)
+    if len(text) <= _LONGEST_SCOPE:
+        return text
+    return f"{text[:_LONGEST_SCOPE]}… {sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _quoted(value: str) -> str:
+    return msgspec.json.encode(value).decode() if "," in value or '"' in value else value
 
 
 class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gnomon.core.cron.cron import Cron
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import RunSource
-from gnomon.core.policy.budgets import ACTIONS, COST_MICROS, TASKS, TOKENS, BudgetKey, BudgetUse, OverBudget
+from gnomon.core.policy.budgets import ACTIONS, COST_MICROS, TASKS, TOKENS, BudgetKey, BudgetUse, OverBudget, scope_text
 from gnomon.core.policy.constraints import unenforceable
 from gnomon.core.policy.document import Budget, PolicyDocument, RuleMatch, RuleWindow, TaskRule
 from gnomon.core.policy.facts import FactName, NeededFacts, RequestFacts, StepFacts
@@ -253,15 +253,15 @@ class StepBudgets:
     def uses(self, facts: RequestFacts, now: int) -> tuple[BudgetUse, ...]:
         """The uses of these budgets by a task."""
         return tuple(
-            replace(one.use, scope=_scope_text(one.by, facts)) if one.by else one.use
+            replace(one.use, scope=scope_text((key, _value_of(key, facts)) for key in one.by)) if one.by else one.use
             for one in self._budgets
             if all(test.holds(facts, now) for test in one.tests)
         )
 
 
-def _scope_text(by: Iterable[BudgetKey], facts: RequestFacts) -> str:
-    step = facts.step
-    return ", ".join(f"{key} {facts.actor if key is BudgetKey.ACTOR else getattr(step, key)}" for key in by)
+def _value_of(key: BudgetKey, facts: RequestFacts) -> str:
+    value: str = facts.actor if key is BudgetKey.ACTOR else getattr(facts.step, key)
+    return value
 
 
 class _StepRule:
