@@ -1,5 +1,7 @@
 """The topics of steps, which metrics have as labels: read once from the definition of each."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -86,3 +88,25 @@ async def test_of_more_definitions_than_are_kept_each_is_found() -> None:
 
     assert len(found) == 1_200
     assert set(found.values()) == {"payments"}
+
+
+async def test_a_definition_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics, store = await topics_of(ORDER, replace(ORDER, workflow_id="broken"))
+    read, read_many = store.jobs.workflow, store.jobs.newest_workflows
+
+    async def one(tenant: str, name: str, version: int | None = None) -> Workflow | None:
+        if name == "broken":
+            raise ValueError("no definition")
+        return await read(tenant, name, version)
+
+    async def many(tenant: str, names: Sequence[str]) -> Sequence[Workflow]:
+        if "broken" in names:
+            raise ValueError("no definition")
+        return await read_many(tenant, names)
+
+    monkeypatch.setattr(store.jobs, "workflow", one)
+    monkeypatch.setattr(store.jobs, "newest_workflows", many)
+
+    found = await topics.find([step("pay"), step("pay", workflow="broken")])
+
+    assert found == {step("pay"): "payments", step("pay", workflow="broken"): ""}

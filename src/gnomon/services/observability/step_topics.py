@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 from gnomon.core.metrics import CountedStep
 from gnomon.core.runs.workflow import Workflow
+from gnomon.errors import Unavailable
 from gnomon.ports.schedules import Jobs
-from gnomon.services.execution.workflow_cache import WorkflowCache
+from gnomon.services.execution.workflow_cache import WorkflowCache, WorkflowKey
 
 #: How many topics are remembered; when there are more, all are forgotten.
 _MOST_TOPICS = 20_000
@@ -30,9 +31,28 @@ class StepTopics:
         missing = sorted(step for step in steps if step not in found)
         for start in range(0, len(missing), _BATCH):
             some = missing[start : start + _BATCH]
-            workflows = await self._workflows.get_many({step[:3] for step in some})
+            workflows = await self._read({step[:3] for step in some})
             for step in some:
                 found[step] = self._remembered(step, workflows.get(step[:3]))
+        return found
+
+    async def _read(self, keys: Collection[WorkflowKey]) -> Mapping[WorkflowKey, Workflow]:
+        """The definitions that exist and can be read."""
+        try:
+            return await self._workflows.get_many(keys)
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one definition that cannot be read must not hide all metrics
+            found = {}
+        for key in keys:
+            try:
+                workflow = await self._workflows.get(key)
+            except Unavailable:
+                raise
+            except Exception:  # noqa: BLE001, S112 - the dispatcher reports it
+                continue
+            if workflow is not None:
+                found[key] = workflow
         return found
 
     def _remembered(self, counted: CountedStep, workflow: Workflow | None) -> str:
