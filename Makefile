@@ -56,6 +56,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/api.py
 	$(BIN)/python bench/commands.py
 	$(BIN)/python bench/policy.py
+	$(BIN)/python bench/output.py
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/declarative.py

@@ -441,6 +441,16 @@ class ApprovalClosed(Refused):
         self.name, self.status = name, status
 
 
+class HeldOutputDecided(Refused):
+    """The output was released or discarded before. Nothing was done."""
+
+    code = "output_decided"
+
+    def __init__(self, task: str, status: str) -> None:
+        super().__init__(f"the output of {truncate(repr(task), 80)} is {status}: it is held back no more")
+        self.task, self.status = task, status
+
+
 class VotedAlready(Refused):
     """The same person has voted on the approval before. Nothing was done."""
 

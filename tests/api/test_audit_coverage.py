@@ -45,6 +45,8 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     ),
     "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
     "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
+    "release_held_output": ("/v1/quarantine/{held}/release", {"reason": "an example"}, ["release output {held}"]),
+    "discard_held_output": ("/v1/quarantine/{held}/discard", {}, ["discard output {held}"]),
     "approve_task": (
         "/v1/approvals/{approval}/approve",
         {"digest": "{digest}"},
@@ -69,7 +71,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     ),
     "cancel_execution": ("/v1/executions/{execution}/cancel", None, ["cancel execution {execution}"]),
     "submit_task": ("/v1/tasks", {"function": "f"}, ["deploy workflow {task}", "trigger workflow {task}"]),
-    "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}"]),
+    "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}", f"replay {_JOB}"]),
     "replay_dead_letter": ("/v1/dead-letters/{letter}/replay", None, [f"replay {_JOB}"]),
     "resolve_dead_letter": ("/v1/dead-letters/{letter}", {"resolved": True}, ["resolve dead_letter {letter}"]),
     "retry_announcement": (
@@ -118,6 +120,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
         "execution": execution,
         "booking": await _booked(api_setup, admin),
         "approval": asked.approval_id,
+        "held": await api_setup.hold_back_output(await admin.triggered()),
         "digest": asked.digest,
         "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],

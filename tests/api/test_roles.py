@@ -35,6 +35,7 @@ OPERATOR = VIEWER | {
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
+    "list_held_outputs", "show_held_output", "release_held_output", "discard_held_output",
     "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job", "apply_policy",
     "start_policy_shadow", "stop_policy_shadow", "promote_policy_shadow",
 }  # fmt: skip

@@ -25,7 +25,7 @@ OWN = {
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
     "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
-    "list_sessions", "list_breakers", "list_approvals",
+    "list_sessions", "list_breakers", "list_approvals", "list_held_outputs",
 }  # fmt: skip
 
 
@@ -44,6 +44,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await api_setup.open_breaker("report")
     return {
         "session": "triage",
+        "held": await api_setup.hold_back_output(await admin.triggered()),
         "approval": (await api_setup.ask_for_approval(await admin.triggered())).approval_id,
         "execution": execution,
         "announcement": await api_setup.given_up_announcement(),
@@ -56,7 +57,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
 def path_of(route: ApiRoute, known: dict[str, str]) -> str:
     thing = {
         "executions": "execution", "dead-letters": "letter", "backfills": "backfill", "events": "event",
-        "announcements": "announcement", "sessions": "session", "approvals": "approval",
+        "announcements": "announcement", "sessions": "session", "approvals": "approval", "quarantine": "held",
     }  # fmt: skip
     name = known.get(thing.get(route.path.split("/")[2], ""), "report")
     return route.path.replace("{name}", "report").replace("{id}", name).replace("{step}", "main")
@@ -65,7 +66,16 @@ def path_of(route: ApiRoute, known: dict[str, str]) -> str:
 async def everything(api_setup: ApiFixture) -> list[Any]:
     """Everything that the owner sees, in order of time."""
     async with api_setup.caller("admin") as owner:
-        names = ("jobs", "executions", "dead-letters", "backfills", "announcements", "breakers", "approvals")
+        names = (
+            "jobs",
+            "executions",
+            "dead-letters",
+            "backfills",
+            "announcements",
+            "breakers",
+            "approvals",
+            "quarantine",
+        )
         return [(await owner.get(f"/v1/{name}")).json() for name in names]
 
 

@@ -15,6 +15,7 @@ from contracts.budgets import BudgetContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
+from contracts.output_rulings import HeldOutputContract, OutputRulingContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
@@ -42,6 +43,8 @@ class TestMemoryStore(
     ApprovalContract,
     TaskApprovalContract,
     PolicyContract,
+    OutputRulingContract,
+    HeldOutputContract,
     BreakerContract,
     BudgetContract,
     AgentSessionContract,

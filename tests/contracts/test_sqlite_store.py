@@ -17,6 +17,7 @@ from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
+from contracts.output_rulings import HeldOutputContract, OutputRulingContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
@@ -45,6 +46,8 @@ class TestSqliteStore(
     ApprovalContract,
     TaskApprovalContract,
     PolicyContract,
+    OutputRulingContract,
+    HeldOutputContract,
     BreakerContract,
     BudgetContract,
     AgentSessionContract,

@@ -13,7 +13,8 @@ from gnomon.config.settings import load
 from gnomon.core.policy.budgets import BudgetKey
 from gnomon.core.policy.cases import TASK_FIELDS as CASE_TASK_FIELDS
 from gnomon.core.policy.kernel_messages import PolicyCheckResponse, kernel_ruling
-from gnomon.core.policy.reader import BUDGET_FIELDS, CONSTRAINT_FIELDS, MATCH_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
+from gnomon.core.policy.match_reader import MATCH_FIELDS
+from gnomon.core.policy.reader import BUDGET_FIELDS, CONSTRAINT_FIELDS, REMEDIATION_FIELDS, RULE_FIELDS
 from gnomon.core.policy.ruling import PolicyDecision
 from gnomon.core.runs.workflow import Step
 from gnomon.errors import FileError

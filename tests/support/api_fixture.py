@@ -28,6 +28,7 @@ from gnomon.core.health import ComponentHealth, HealthCondition, NodeHealth
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DAY_MS, Result, RunId, TaskId
 from gnomon.core.named_breakers import BreakerKey, BreakerUse, RequestOutcome
+from gnomon.core.output_policy.ruling import OutputCheck, OutputDecision, OutputRuling
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
@@ -54,6 +55,7 @@ from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.policy_outlook import PolicyOutlook
+from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -130,6 +132,7 @@ class ApiFixture:
                 approvals=ApprovalService(
                     store.approvals, store.executions, store.jobs, clock, break_glass=["on-call"]
                 ),
+                quarantine=QuarantineService(store.held_outputs, clock),
                 agent_sessions=AgentSessionService(store.agent_sessions, clock),
                 agent_usage=AgentUsageService(store.agent_usages, clock),
                 tasks=TaskService(store.jobs, launcher, clock, compute),
@@ -223,6 +226,18 @@ class ApiFixture:
         await self.store.attempts.report(
             [completion_of(taken, result, now=self.clock.now(), definition=kept, **reported)]
         )
+
+    async def hold_back_output(self, execution: str) -> str:
+        """Hold back the output of the only task of the execution; return its id."""
+        ruling = OutputRuling(
+            decision=OutputDecision.QUARANTINE, rule="keys", version=1, content_digest="5f" * 32, size=6
+        )
+        check = OutputCheck(topic="reports.make", ruling=ruling, held=b'"held"')
+        await self.finish_execution(execution, quarantine="output_quarantined: no keys (rule keys)", check=check)
+        run = await self.store.executions.find_run(RunId(execution))
+        assert run is not None
+        [task] = await self.store.history.tasks([run])
+        return task.task_id
 
     async def ask_for_approval(self, execution: str, **changes: Any) -> Approval:  # noqa: ANN401 - fields of the terms
         """Have the only task of the execution wait for the vote of one member of finance, on these terms."""

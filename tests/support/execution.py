@@ -14,6 +14,7 @@ from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
+from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
@@ -131,6 +132,7 @@ class ExecutionHarness:
         shared: bool = False,
         alone: bool = False,
         measure_load: Callable[[], HostLoad] = HostLoad,
+        output_policy: OutputPolicy | None = None,
     ) -> Worker:
         """A worker; if `shared`, in the process of the dispatcher."""
         write_and_admit = self.dispatcher.write_and_admit if shared else None
@@ -146,6 +148,7 @@ class ExecutionHarness:
             wake=self._wake_worker,
             measure_load=measure_load,
             dispatch=LocalDispatch(wake=lambda: self.woken.append("worker"), write_and_admit=write_and_admit),
+            output_policy=output_policy,
             alone=alone,
         )
 

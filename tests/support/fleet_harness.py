@@ -10,6 +10,8 @@ from gnomon.core.model import Attempt, Result, Run, RunStatus, TaskId
 from gnomon.core.runs.workflow import Delivery
 from gnomon.ports.coordination import Deduplicator
 from gnomon.ports.execution import Gate
+from gnomon.ports.output_policy import OutputPolicy
+from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
 from gnomon.services.execution.local_dispatch import LocalDispatch, NoTaker
 from gnomon.services.remote.remote_worker import RemoteWorker
@@ -43,8 +45,11 @@ class FleetHarness(ExecutionHarness):
         flags: Mapping[str, object] | None = None,
         gate: Gate | None = None,
         clock: VirtualClock | None = None,
+        store: Store | None = None,
+        output_policy: OutputPolicy | None = None,
     ) -> None:
-        super().__init__(flags=flags, gate=gate, clock=clock)
+        super().__init__(flags=flags, gate=gate, clock=clock, store=store)
+        self._output_policy = output_policy
         self.flags = dict(flags or {})
         self.bus = MemoryBroker(self.clock.now, ack_wait_ms=self.settings.worker.lease_ms)
         #: The loads that remote workers measure, by worker.
@@ -79,6 +84,7 @@ class FleetHarness(ExecutionHarness):
             dispatch=LocalDispatch(wake=lambda: self.woken.append("consumer")),
             on_started=lambda _: None,
             on_workers_changed=lambda: None,
+            output_policy=self._output_policy,
         )
         self.taker.connect(NotifiedPublisher(publisher))
         return publisher, consumer

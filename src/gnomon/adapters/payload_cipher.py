@@ -86,9 +86,9 @@ def _refusal() -> UsageError:
     return UsageError("the payloads of this database are encrypted: set payload.keys to write one")
 
 
-def build_cipher(keys: Sequence[str]) -> PayloadCipher | None:
+def build_cipher(keys: Sequence[str], *, field: str = "payload.keys") -> PayloadCipher | None:
     """The cipher with these keys, each as Base64 or as `file:PATH`; None without any. FieldError never shows a key."""
-    return AesGcmCipher([_key(f"payload.keys[{index}]", one) for index, one in enumerate(keys)]) if keys else None
+    return AesGcmCipher([_key(f"{field}[{index}]", one) for index, one in enumerate(keys)]) if keys else None
 
 
 def _key(field: str, text: str) -> bytes:

@@ -36,6 +36,7 @@ from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
 from gnomon.services.operations.policy import PolicyService
+from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
@@ -77,6 +78,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     #: The policy of tasks.
     policy: PolicyService
     approvals: ApprovalService
+    quarantine: QuarantineService
     dry_runner: DryRunner
     issued_tokens: TokenService
     workers: Workers

@@ -18,6 +18,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.messaging import ReportInbox
+from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
@@ -70,6 +71,8 @@ class NodeContext(Struct, frozen=True, kw_only=True):
     gate: Gate
     policy: StoredPolicy
     shadow: ShadowPolicy
+    #: None: outputs are not checked.
+    output_policy: OutputPolicy | None
     coordination: Coordination
     wake_ups: WakeUps
 
@@ -236,7 +239,7 @@ class LocalExecution(ExecutionServices):
                 wake=wake_ups.work,
                 on_start=on_started,
                 verbs=StoreVerbs(context.store, settings, context.clock, changed=self._check_all_soon),
-                progress=StoreProgress(context.store, context.clock),
+                progress=StoreProgress(context.store, context.clock, context.output_policy),
             ),
             context.gate,
             context.clock,
@@ -246,6 +249,7 @@ class LocalExecution(ExecutionServices):
             wake=wake_ups.work.set,
             measure_load=self._load_sampler.load,
             dispatch=self.local_dispatch,
+            output_policy=context.output_policy,
             alone=alone,
         )
         self._taker.connect(self.worker)

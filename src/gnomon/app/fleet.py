@@ -107,6 +107,7 @@ class NatsDispatch:
             dispatch=dispatch.local_dispatch,
             on_started=self._on_started,
             on_workers_changed=dispatch.workers_changed,
+            output_policy=context.output_policy,
             cipher=cipher,
         )
         return publisher, consumer

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnomon.adapters.host import RandomIds
+from gnomon.adapters.payload_cipher import build_cipher
 from gnomon.app.policy import parse_policy_text
 from gnomon.app.runner import workspace_folder
 from gnomon.config.agents import agent_catalog
@@ -15,6 +16,8 @@ from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
+from gnomon.ports.output_policy import OutputPolicy
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore, Store
@@ -86,6 +89,29 @@ def build_stored_policy(settings: Settings, store: Store, events: Events) -> Sto
         compile_version=partial(_compile_version, throttle_ms=settings.policy.throttle_ms),
         refresh_seconds=settings.policy.refresh_ms / 1000,
     )
+
+
+def build_output_policy(settings: Settings, store: Store, clock: Clock, stored: StoredPolicy) -> OutputPolicy | None:
+    """The policy that checks outputs; None if the settings have none. Its patterns are loaded only then."""
+    own = settings.output_policy
+    if not own.enabled:
+        return None
+    from gnomon.services.execution.output_check import StoredOutputPolicy
+
+    return StoredOutputPolicy(
+        stored,
+        store.output_rulings,
+        clock,
+        inline_bytes=own.inline_bytes,
+        holds_unchecked=own.fail_mode == "closed",
+        cipher=held_output_cipher(settings),
+    )
+
+
+def held_output_cipher(settings: Settings) -> PayloadCipher | None:
+    """The cipher of outputs that are held back: one of their own if it has keys, else that of all payloads."""
+    own = settings.output_policy.keys
+    return build_cipher(own, field="output_policy.keys") if own else build_cipher(settings.payload.keys)
 
 
 def build_shadow_policy(store: Store, clock: Clock, events: Events) -> ShadowPolicy:

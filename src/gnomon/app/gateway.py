@@ -91,6 +91,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         model_actions=operations.model_actions,
         policy=operations.policy,
         approvals=operations.approvals,
+        quarantine=operations.quarantine,
         dry_runner=DryRunProcesses(),
         issued_tokens=operations.tokens,
         workers=store.workers,

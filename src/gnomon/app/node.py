@@ -12,7 +12,14 @@ from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
-from gnomon.app.gate import build_gate, build_shadow_policy, build_stored_policy, build_task_policy, open_kernel
+from gnomon.app.gate import (
+    build_gate,
+    build_output_policy,
+    build_shadow_policy,
+    build_stored_policy,
+    build_task_policy,
+    open_kernel,
+)
 from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
 from gnomon.app.observability import EventObservers, Observability, SchedulerParts
 from gnomon.app.scheduling import SchedulingServices
@@ -87,6 +94,7 @@ class Node:
             gate=gate or build_gate(settings, store, clock, task_policy, shadow),
             policy=policy,
             shadow=shadow,
+            output_policy=build_output_policy(settings, store, clock, policy),
             coordination=self.coordination,
             wake_ups=self._wake_ups,
         )

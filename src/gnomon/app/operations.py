@@ -6,7 +6,7 @@ from typing import NamedTuple, Self, TypedDict
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.gate import build_command_policy, build_model_actions
+from gnomon.app.gate import build_command_policy, build_model_actions, held_output_cipher
 from gnomon.app.maintenance import build_cleaner
 from gnomon.app.policy import parse_policy_text
 from gnomon.app.settings import catchup_limit, schedule_defaults
@@ -40,6 +40,7 @@ from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.policy_outlook import PolicyOutlook
+from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
@@ -66,6 +67,7 @@ class Operations:
         self.policy = _policy(common)
         self.policy_outlook = _policy_outlook(common)
         self.approvals = _approvals(common)
+        self.quarantine = QuarantineService(store.held_outputs, clock, cipher=held_output_cipher(settings))
         self.breakers = BreakerService(store.breakers, clock)
         # ---- definitions
         checks = _definition_checks(common, self.command_policy)

@@ -1,7 +1,7 @@
 """A process that only executes: `gnomon worker` on a store."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -15,13 +15,14 @@ from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.agent_progress import StoreProgress
 from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.coordination import ClockSynchronizer
-from gnomon.app.gate import build_gate
+from gnomon.app.gate import build_gate, build_output_policy, build_stored_policy
 from gnomon.app.maintenance import build_pinger
 from gnomon.app.observability import EventObservers, Observability, observed
 from gnomon.app.runner import build_runner, import_modules
 from gnomon.app.stores import ConnectedStore
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
+from gnomon.errors import Unavailable
 from gnomon.ports.coordination import HintTopic
 from gnomon.ports.runtime import Events
 from gnomon.runners.registry import FUNCTIONS, Functions
@@ -68,6 +69,9 @@ class WorkerProcess:
         name = RandomIds().new("worker", clock.now())
         #: Workers follow the clock of the store: other processes compare their times with these.
         self._clock_sync = ClockSynchronizer(clock, store, self.events, worker=name)
+        #: The rules about outputs, which the worker checks before it stores them; None: it checks none.
+        self._policy = build_stored_policy(settings, store, self.events) if settings.output_policy.enabled else None
+        output_policy = None if self._policy is None else build_output_policy(settings, store, clock, self._policy)
         self.worker = Worker(
             store,
             WorkflowCache(store.jobs),
@@ -79,7 +83,7 @@ class WorkerProcess:
                 on_start=self._pinger.started,
                 # The schedulers find what models change by themselves.
                 verbs=StoreVerbs(store, settings, clock, changed=lambda: None),
-                progress=StoreProgress(store, clock),
+                progress=StoreProgress(store, clock, output_policy),
             ),
             build_gate(settings, store, clock),
             clock,
@@ -90,6 +94,7 @@ class WorkerProcess:
             measure_load=self._load_sampler.load,
             # The dispatchers of other processes find ready tasks by themselves.
             dispatch=LocalDispatch(wake=lambda: None),
+            output_policy=output_policy,
         )
         self.observability = Observability(
             store, settings, clock, observers, backoffs=lambda: {component_names.WORKER: self.worker.backoff}
@@ -108,6 +113,9 @@ class WorkerProcess:
         if self._opened.hints is not None:
             await self._opened.hints.listen(self.heard)
         await self._clock_sync.step()
+        with suppress(Unavailable):  # until it is known, outputs wait
+            if self._policy is not None:
+                await self._policy.refresh()
         try:
             await asyncio.gather(
                 run_loop(component_names.WORKER, self.worker.step, stop=stop, wake=self.wake, events=self.events),
@@ -117,10 +125,16 @@ class WorkerProcess:
                     component_names.PINGER, self._pinger.step, stop=stop, wake=self._pinger.wake, events=self.events
                 ),
                 self._watch(stop),
+                *self._policy_loops(stop),
             )
         finally:
             await self.worker.drain()
             await self._pinger.drain()
+
+    def _policy_loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+        if self._policy is None:
+            return []
+        return [run_loop(component_names.POLICY, self._policy.step, stop=stop, events=self.events)]
 
     def heard(self, topic: HintTopic) -> None:
         """Look soon at what another process has hinted at."""

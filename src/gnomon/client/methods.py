@@ -135,6 +135,10 @@ class ClientMethods:
     breaker = SingleMethod(requests.breaker)
     reset_breaker = SingleMethod(requests.reset_breaker)
 
+    held_outputs = PagedMethod(requests.held_outputs)
+    held_output = SingleMethod(requests.held_output)
+    release_held_output = SingleMethod(requests.release_held_output)
+    discard_held_output = SingleMethod(requests.discard_held_output)
     approvals = PagedMethod(requests.approvals)
     approval = SingleMethod(requests.approval)
     approve_task = SingleMethod(requests.approve_task)

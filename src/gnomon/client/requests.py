@@ -49,6 +49,7 @@ from gnomon.core.responses.policy import (
 )
 from gnomon.core.responses.policy_replay import PolicyReplayed
 from gnomon.core.responses.policy_shadow import PolicyShadowDetail, PolicyShadowReport
+from gnomon.core.responses.quarantine import HeldOutputDetail, HeldOutputSummary
 from gnomon.core.responses.schedules import (
     ScheduleDetail,
     ScheduleExplained,
@@ -439,6 +440,30 @@ def override_approval(approval_id: str, *, digest: str, reason: str) -> ApiReque
 def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRequest[ApprovalDetail]:
     body = _set_fields(digest=digest, reason=reason)
     return _post(api_path("approvals", approval_id, vote), ApprovalDetail, body)
+
+
+# ---- outputs that are held back --------------------------------------------------------------------
+
+
+def held_outputs(*, status: str | None = None, page: int = 100) -> ApiRequest[Page[HeldOutputSummary]]:
+    """Outputs that are or were held back, newest first, without their contents."""
+    return _get(api_path("quarantine"), Page[HeldOutputSummary], {"status": status, "limit": page})
+
+
+def held_output(task_id: str) -> ApiRequest[HeldOutputDetail]:
+    """An output that is held back, with its content; the audit trail records the look."""
+    return _get(api_path("quarantine", task_id), HeldOutputDetail)
+
+
+def release_held_output(task_id: str, *, reason: str) -> ApiRequest[HeldOutputDetail]:
+    """Store an output as that of its task, and let the execution go on."""
+    return _post(api_path("quarantine", task_id, "release"), HeldOutputDetail, {"reason": reason})
+
+
+def discard_held_output(task_id: str, *, reason: str | None = None) -> ApiRequest[HeldOutputDetail]:
+    """Delete an output that is held back."""
+    body = {} if reason is None else {"reason": reason}
+    return _post(api_path("quarantine", task_id, "discard"), HeldOutputDetail, body)
 
 
 # ---- dead letters --------------------------------------------------------------------------------

@@ -259,6 +259,18 @@ class TaskPolicySettings(RedactedSettings, frozen=True, kw_only=True, forbid_unk
     break_glass: tuple[str, ...] = ()
 
 
+class OutputPolicySettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy of outputs: what is held back, and what is redacted, before anything can read it."""
+
+    enabled: bool = False
+    #: The content of larger outputs is not checked before they are stored.
+    inline_bytes: int = 65_536
+    #: Whether an output is stored (open) or held back (closed) if nothing could check it in time.
+    fail_mode: Literal["open", "closed"] = "open"
+    #: Keys for outputs that are held back, as in payload.keys; without one, those are used.
+    keys: tuple[str, ...] = ()
+
+
 class CleanerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cleaner, which archives and deletes old history."""
 

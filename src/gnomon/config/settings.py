@@ -39,6 +39,7 @@ from gnomon.config.sections import (
     LeaderSettings,
     MetricsSettings,
     NatsSettings,
+    OutputPolicySettings,
     PayloadSettings,
     ReconcilerSettings,
     RedisSettings,
@@ -85,6 +86,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cron: CronSettings = CronSettings()
     reconciler: ReconcilerSettings = ReconcilerSettings()
     policy: TaskPolicySettings = TaskPolicySettings()
+    output_policy: OutputPolicySettings = OutputPolicySettings()
     cleaner: CleanerSettings = CleanerSettings()
     s3: S3Settings = S3Settings()
     alive: WatchdogSettings = WatchdogSettings()
@@ -123,6 +125,8 @@ _KEY_ALIASES = {
     "SAFETY_KERNEL_TLS_REQUIRED": ("policy", "kernel_tls_required"),
     "SAFETY_KERNEL_INSECURE": ("policy", "kernel_insecure"),
     "POLICY_CHECK_FAIL_MODE": ("policy", "fail_mode"),
+    "OUTPUT_POLICY_ENABLED": ("output_policy", "enabled"),
+    "OUTPUT_POLICY_FAIL_MODE": ("output_policy", "fail_mode"),
     # The names that all programs for object storage know.
     "AWS_ENDPOINT_URL_S3": ("s3", "endpoint"),
     "AWS_REGION": ("s3", "region"),
@@ -218,6 +222,7 @@ _BOUNDS = {
     "policy.kernel_open_ms": (10, 24 * 60 * MINUTE_MS),
     "policy.kernel_probes": (1, 1000),
     "policy.kernel_successes": (1, 1000),
+    "output_policy.inline_bytes": (0, 1 << 20),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),

@@ -23,6 +23,7 @@ from gnomon.core.instants import instant_of
 from gnomon.core.model import ENGINE, MINUTE_MS, Run, Schedule, Spec
 from gnomon.core.model_names import actor_and_owner, owner_of
 from gnomon.core.named_breakers import NamedBreaker
+from gnomon.core.output_policy.ruling import HeldDecision, StoredOutputRuling
 from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.core.runs.backfill import Backfill
@@ -77,6 +78,12 @@ class Action(StrEnum):
     ACCEPT = "accept"
     #: A request was refused for lack of permission.
     REFUSE = "refuse"
+    #: The policy of outputs holds back an output.
+    HOLD_BACK = "hold_back"
+    #: An operator has looked at an output that is held back, has released it, or has deleted it.
+    LOOK = "look"
+    RELEASE = "release"
+    DISCARD = "discard"
     #: A server was started that does not verify tokens.
     START_UNVERIFIED = "start_unverified"
 
@@ -315,6 +322,46 @@ def resolved_entry(dead_letter_id: str, tenant: str, by: str, actor: str, now: i
         before=digest({"resolved": False}),
         after=digest({"resolved": True}),
         details=_details(by=by if by != actor else None),
+    )
+
+
+def output_held_entry(ruling: StoredOutputRuling) -> AuditEntry:
+    """The entry of an output that is held back."""
+    return AuditEntry(
+        at=ruling.ruled_at,
+        actor=ENGINE,
+        tenant=ruling.tenant,
+        action=Action.HOLD_BACK.value,
+        kind="output",
+        name=ruling.task_id,
+        after=ruling.content_digest,
+        details=_details(
+            job=ruling.job,
+            execution=ruling.run_id,
+            step=ruling.step,
+            rule=ruling.rule,
+            version=ruling.version,
+            phase=ruling.phase.value,
+            reason=ruling.reason or None,
+        ),
+    )
+
+
+def held_output_entry(action: Action, held: StoredOutputRuling, decided: HeldDecision) -> AuditEntry:
+    """The entry of a look at an output that is held back, of its release, or of its deletion."""
+    changes = action is not Action.LOOK
+    return AuditEntry(
+        at=decided.at,
+        actor=decided.actor,
+        tenant=held.tenant,
+        action=action.value,
+        kind="output",
+        name=held.task_id,
+        before=digest({"status": "held"}) if changes else None,
+        after=digest({"status": action.value}) if changes else None,
+        details=_details(
+            job=held.job, execution=held.run_id, content=held.content_digest, reason=decided.reason or None
+        ),
     )
 
 

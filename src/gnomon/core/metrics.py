@@ -109,6 +109,11 @@ METRICS: Mapping[str, Metric] = {
         _counter("safety_denied", "Tasks that the policy of tasks has denied, by topic.", "topic"),
         _counter("safety_unavailable", "Questions to the policy kernel without an answer, by topic.", "topic"),
         _counter("input_fail_open", "Tasks that ran because the policy kernel could not be asked, by topic.", "topic"),
+        _counter("output_policy_checked", "Outputs that were checked, by topic.", "topic"),
+        _counter("output_policy_quarantined", "Outputs that are held back, by topic.", "topic"),
+        _counter("output_policy_redacted", "Outputs that were redacted, by topic.", "topic"),
+        _counter("output_policy_skipped", "Outputs that nothing could check in time, by topic.", "topic"),
+        _histogram("output_check_latency_seconds", "Duration of checks of outputs.", "topic", "phase", buckets=_FINE),
         _counter("commands_denied", "Tasks that the policy of commands has denied, by the rule.", "rule"),
         _counter("policy_shadow_rulings", "Rulings of the shadow of the policy, by result.", "result"),
         _histogram(

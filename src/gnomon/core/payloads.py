@@ -34,6 +34,11 @@ def dead_letter_context(dead_letter_id: str) -> str:
     return f"dead_letter {dead_letter_id}"
 
 
+def held_output_context(task_id: str) -> str:
+    """The context of the output of a task that is held back."""
+    return f"held_output {task_id}"
+
+
 def event_context(event_id: str) -> str:
     """The context of the body of an event."""
     return f"event {event_id}"

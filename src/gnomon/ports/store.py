@@ -16,6 +16,7 @@ from gnomon.ports.budgets import BudgetWindows
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
+from gnomon.ports.output_policy import HeldOutputs, OutputRulings
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
@@ -172,6 +173,16 @@ class Store(ExecutionStore, Protocol):
     @property
     def budget_windows(self) -> BudgetWindows:
         """The windows of budgets of the policy."""
+        ...
+
+    @property
+    def output_rulings(self) -> OutputRulings:
+        """The rulings on outputs."""
+        ...
+
+    @property
+    def held_outputs(self) -> HeldOutputs:
+        """Outputs that are held back."""
         ...
 
     @property

@@ -31,7 +31,7 @@ def check_dead_letters(evidence: HistoryIndex) -> Iterator[Violation]:
 
 def _wanted(case: TaskHistory) -> bool:
     """Whether the task must have a dead letter."""
-    if case.task.state is TaskState.DENIED or case.by_deadline:
+    if case.task.state in (TaskState.DENIED, TaskState.OUTPUT_QUARANTINED) or case.by_deadline:
         return True
     if case.task.state not in (TaskState.FAILED, TaskState.TIMEOUT):
         return False
@@ -171,6 +171,7 @@ LEGAL_EDGES = frozenset(
         _S.DISPATCHED: (_S.RUNNING, _S.PENDING, _S.DENIED, *_FAILURES),
         _S.RUNNING: (_S.SUCCEEDED, _S.OUTPUT_QUARANTINED, _S.PENDING, _S.DENIED, *_FAILURES),
         _S.SUCCEEDED: (_S.OUTPUT_QUARANTINED,),
+        _S.OUTPUT_QUARANTINED: (_S.SUCCEEDED,),
     }.items()
     for after in exits
 )

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
+from gnomon.core.output_policy.ruling import OutputDecision
 from gnomon.core.policy.diff import RuleChange, RuleChangeKind, rule_changes
-from gnomon.core.policy.document import Budget, PolicyDocument, TaskRule
+from gnomon.core.policy.document import Budget, OutputRule, PolicyDocument, TaskRule
 from gnomon.core.policy.ruling import PolicyDecision
 
 ALLOW, DENY = PolicyDecision.ALLOW, PolicyDecision.DENY
@@ -58,3 +59,21 @@ def test_only_the_rule_whose_place_changed_has_moved() -> None:
         ["a", "d"],
         ["b", "c"],
     )
+
+
+def test_rules_about_outputs_are_compared_with_their_order() -> None:
+    keys = OutputRule(rule_id="keys", decision=OutputDecision.QUARANTINE)
+    mail = OutputRule(rule_id="mail", decision=OutputDecision.REDACT)
+    before = PolicyDocument(output_rules=(keys, mail))
+    after = PolicyDocument(
+        output_rules=(mail, replace(keys, reason="no keys"), OutputRule(rule_id="x", decision=OutputDecision.ALLOW))
+    )
+
+    found = {one.rule: one for one in rule_changes(before, after)}
+
+    changed = found["output rule keys"]
+    assert (changed.kind, changed.before, changed.fields) == (RuleChangeKind.CHANGED, "quarantine", ("reason",))
+    assert found["output rule x"].kind is RuleChangeKind.ADDED
+    assert {one.kind for one in rule_changes(after, PolicyDocument())} == {RuleChangeKind.REMOVED}
+    swapped = PolicyDocument(output_rules=(mail, keys))
+    assert [one.kind for one in rule_changes(before, swapped)] == [RuleChangeKind.MOVED]

@@ -75,7 +75,7 @@ def test_only_its_worker_denies_a_task_that_it_took_and_started_in_one_commit() 
 @pytest.mark.parametrize("before", sorted(TERMINAL))
 @pytest.mark.parametrize("after", list(TaskState))
 def test_a_task_that_is_over_stays_over(before: TaskState, after: TaskState) -> None:
-    if (before, after) == (S.SUCCEEDED, S.OUTPUT_QUARANTINED):
+    if {before, after} == {S.SUCCEEDED, S.OUTPUT_QUARANTINED}:
         check_transition("task_1", before, after)
         return
     with pytest.raises(IllegalTransition) as refused:

@@ -183,6 +183,11 @@ class MemoryRetention:
             for task in tasks
             for one in state.rulings.get(task.task_id, ())
         ]
+        found += [
+            ArchiveRecord("output_ruling", {**to_json_fields(one), "body": None}, at)
+            for (name, _), one in state.output_rulings.items()
+            if name in {task.task_id for task in tasks}
+        ]
         asked = [one for task in tasks for one in self._rules.approvals_of(task.task_id)]
         found += [ArchiveRecord("approval", _approval_row(one), at) for one in asked]
         found += [
@@ -384,6 +389,8 @@ class MemoryRetention:
         _drop(state.attempts, [held for held in state.attempts if held[0] in going])
         _drop(state.logs, going)
         _drop(state.rulings, going)
+        _drop(state.output_rulings, [held for held in state.output_rulings if held[0] in going])
+        _drop(state.held_outputs, [held for held in state.held_outputs if held[0] in going])
         _drop(
             state.approvals,
             [name for name, one in state.approvals.items() if one.request and one.request.task_id in going],

@@ -20,7 +20,7 @@ from gnomon.core.announcements.decide import (
 from gnomon.core.announcements.model import Announcement, AnnounceRule
 from gnomon.core.approvals.decide import BY_POLICY_CHANGE, BY_TASK_END, ENDED_NOTE, UNASKED_NOTE, ask, voided
 from gnomon.core.approvals.model import Approval, ApprovalStatus
-from gnomon.core.audit import resolved_entry
+from gnomon.core.audit import output_held_entry, resolved_entry
 from gnomon.core.breakers import BreakerState
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_after
 from gnomon.core.ids import run_id, task_id, undone_task_id
@@ -42,6 +42,7 @@ from gnomon.core.model import (
     TickVerdict,
 )
 from gnomon.core.named_breakers import NamedBreaker, change_between
+from gnomon.core.output_policy.records import output_record
 from gnomon.core.policy.budgets import settle, spent_of
 from gnomon.core.policy.ruling import Ruling, rule_of, stored_ruling
 from gnomon.core.runs.admission import (
@@ -53,7 +54,7 @@ from gnomon.core.runs.admission import (
     within_action_limits,
     within_policy_budgets,
 )
-from gnomon.core.runs.advance import RunAdvance, advance_run, rolled_back
+from gnomon.core.runs.advance import RunAdvance, advance_run, never_run, released, rolled_back
 from gnomon.core.runs.dag import ItemTotals, items_outcome, run_outcome, undone_runs_outcome
 from gnomon.core.runs.deadlines import OverdueEnd, first_spans
 from gnomon.core.runs.launch import (
@@ -307,6 +308,26 @@ class MemoryRules:
             return None
         after = self._advance_of(begun, graph, gave_up=False, now=now)
         return after if after.made else None
+
+    def go_on_after_release(self, task: Task, now: int) -> bool:
+        """Let the run of a task go on whose output was released; return whether it does."""
+        state, before = self._state, self._state.runs[task.run_id]
+        run, graph = released(before, task), self.workflow_of(before)
+        if run is None:
+            return False
+        state.runs[run.run_id] = run
+        schedule = state.schedules.get(run.schedule_uid) if run.schedule_uid else None
+        if before.over and schedule is not None:
+            state.schedules[schedule.uid] = replace(schedule, active_runs=schedule.active_runs + 1)
+        if graph is None:
+            self.end_run(run, RunStatus.FAILED, "its workflow is gone", now)
+        elif graph.is_single_step:
+            self.end_run(run, RunStatus.COMPLETED, None, now, announce=graph.announce)
+        else:
+            for name in never_run(self.tasks_of(run.run_id)):
+                del state.tasks[name]
+            self.advance(run, graph, now)
+        return True
 
     def _advance_of(self, run: Run, graph: Workflow, *, gave_up: bool, now: int) -> RunAdvance:
         tasks = [task for task in self.tasks_of(run.run_id) if task.parent is None]
@@ -694,6 +715,15 @@ class MemoryRules:
             if body is not None:
                 self._state.payloads[one.task_id, kind] = body
 
+    def _write_output_ruling(self, one: TaskCompletion) -> None:
+        record = output_record(one)
+        if record is None:
+            return
+        self._state.output_rulings[one.task_id, one.fence] = record
+        if one.check is not None and one.check.held is not None:
+            self._state.held_outputs[one.task_id, one.fence] = one.check.held
+            self._state.write_audit([output_held_entry(record)])
+
     def end_attempt(self, one: TaskCompletion) -> bool:
         """Carry out the ending, if its attempt still counts."""
         state = self._state
@@ -730,6 +760,7 @@ class MemoryRules:
         )
         state.attempts[held] = replace(state.attempts[held], ended_at=one.ended_at, result=one.result, error=one.error)
         self._keep_payloads(one)
+        self._write_output_ruling(one)
         state.logs.setdefault(one.task_id, []).extend(one.logs)
         if one.over:
             self.after_task_end(one, one.error, one.ended_at)

@@ -12,6 +12,7 @@ from gnomon.core.audit import AuditEntry, SignedCheckpoint, StoredAuditEntry, as
 from gnomon.core.ids import SHARDS
 from gnomon.core.model import Attempt, DeadLetter, LogLine, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick
 from gnomon.core.named_breakers import BreakerKey, NamedBreaker
+from gnomon.core.output_policy.ruling import StoredOutputRuling
 from gnomon.core.policy.budgets import BudgetWindow, Reservation
 from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.policy.shadow import DifferenceKey, PolicyShadow, ShadowDifference
@@ -93,7 +94,7 @@ class UsageRow(Struct, frozen=True):
 class MemoryTables:
     """The tables of the store in memory, and its clock."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int]) -> None:  # noqa: PLR0915 - a statement for each table
         self.now = now
         self.schedules: dict[ScheduleUid, Schedule] = {}
         #: By tenant and name.
@@ -158,6 +159,11 @@ class MemoryTables:
         self.rulings: dict[TaskId, list[StoredRuling]] = {}
         #: The permission that a task itself keeps: version and rule, and the digest of what was asked.
         self.permissions: dict[TaskId, tuple[str, bytes]] = {}
+        #: By task and number of the attempt: the rulings on outputs, and what is held back.
+        self.output_rulings: dict[AttemptRef, StoredOutputRuling] = {}
+        self.held_outputs: dict[AttemptRef, bytes] = {}
+        #: By tenant and digest of the content: the tasks whose outputs were released.
+        self.output_exemptions: dict[tuple[str, str], TaskId] = {}
         #: By tenant and name of a session: the task that holds it, and since when; and its turns, by task.
         self.session_holders: dict[tuple[str, str], tuple[str, int]] = {}
         self.session_turns: dict[tuple[str, str], dict[TaskId, StoredTurn]] = {}

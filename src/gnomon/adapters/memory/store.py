@@ -14,6 +14,7 @@ from gnomon.adapters.memory.breakers import MemoryBreakers
 from gnomon.adapters.memory.budgets import MemoryBudgetWindows
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
+from gnomon.adapters.memory.output_rulings import MemoryHeldOutputs, MemoryOutputRulings
 from gnomon.adapters.memory.policies import MemoryPolicies, MemoryPolicyShadows, MemoryRulings
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns, MemoryRunTasks
@@ -66,6 +67,8 @@ class MemoryStore:
         self.agent_sessions = MemoryAgentSessions(state)
         self.agent_usages = MemoryAgentUsages(state)
         self.rulings = MemoryRulings(state, shared)
+        self.output_rulings = MemoryOutputRulings(state)
+        self.held_outputs = MemoryHeldOutputs(state, shared)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)
         self.deadlines = MemoryTaskDeadlines(state, shared)

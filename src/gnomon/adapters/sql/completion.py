@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, dead_letters, schema
+from gnomon.adapters.sql import bulk, dead_letters, output_rulings, schema
 from gnomon.adapters.sql.actions import give_back_agent_actions
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.agent_sessions import append_turns
@@ -53,6 +53,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     insert_payloads(
         conn, [(one.task_id, "compensation", one.compensation) for one in endings if one.compensation is not None]
     )
+    output_rulings.write(conn, endings)
     _keep_logs(conn, [one for one in endings if one.logs])
     write_usage(conn, endings)
     # The last action of a lost worker may not have been kept.

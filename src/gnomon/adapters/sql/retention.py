@@ -217,12 +217,18 @@ def _records_of(conn: sa.Connection, trees: Sequence[RunTree]) -> Sequence[Archi
     at |= {record.row["task_id"]: record.at for record in found if record.table == "task"}
     found += records(conn, schema.announcement, "run_id", runs, at)
     found += records(conn, schema.ruling, "task_id", tasks, at)
+    found += _without_bodies(records(conn, schema.output_ruling, "task_id", tasks, at))
     asked = records(conn, schema.approval, "task_id", tasks, at)
     at |= {record.row["approval_id"]: record.at for record in asked}
     names = [record.row["approval_id"] for record in asked]
     found += asked + records(conn, schema.approval_vote, "approval_id", names, at)
     found += records(conn, schema.attempt, "task_id", tasks, at) + records(conn, schema.task_log, "task_id", tasks, at)
     return found + records(conn, schema.payload, "owner_id", [*runs, *tasks], at)
+
+
+def _without_bodies(found: Sequence[ArchiveRecord]) -> list[ArchiveRecord]:
+    """The rulings on outputs without the outputs that are held back: they are in no archive."""
+    return [ArchiveRecord(one.table, {**one.row, "body": None}, one.at) for one in found]
 
 
 # ---- everything else -----------------------------------------------------------------------------
@@ -312,6 +318,7 @@ _OF_TASKS = [
             ("task_log", "task_id"),
             ("agent_log", "task_id"),
             ("ruling", "task_id"),
+            ("output_ruling", "task_id"),
             ("approval", "task_id"),
             ("attempt", "task_id"),
             ("payload", "owner_id"),

@@ -42,6 +42,13 @@ from gnomon.core.model import (
     TickKind,
     TickStatus,
 )
+from gnomon.core.output_policy.ruling import (
+    HeldStatus,
+    OutputDecision,
+    OutputPhase,
+    ScanFinding,
+    StoredOutputRuling,
+)
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, StoredRuling
 from gnomon.core.runs.admission import ReadyTask
@@ -395,6 +402,7 @@ ATTEMPT = _columns(schema.attempt, Attempt)
 DEAD_LETTER = _columns(schema.dead_letter, DeadLetter)
 ANNOUNCEMENT = _columns(schema.announcement, Announcement)
 RULING = _columns(schema.ruling, StoredRuling)
+OUTPUT_RULING = _columns(schema.output_ruling, StoredOutputRuling)
 _TASK_ENDS = len(TASK)
 _RUN_ENDS = _TASK_ENDS + len(RUN)
 
@@ -654,6 +662,28 @@ def ruling_of(row: Row) -> StoredRuling:
     if values["constraints"] is not None:
         values["constraints"] = constraints_of(values["constraints"])
     return StoredRuling(**values)
+
+
+def output_ruling_row(one: StoredOutputRuling) -> tuple[Any, ...]:
+    """The ruling as a row of OUTPUT_RULING."""
+    values = msgspec.structs.asdict(one)
+    values |= {
+        "phase": one.phase.value,
+        "decision": one.decision.value,
+        "findings": msgspec.json.encode(one.findings).decode(),
+        "status": None if one.status is None else one.status.value,
+    }
+    return tuple(values.values())
+
+
+def output_ruling_of(row: Row) -> StoredOutputRuling:
+    """The ruling of a row of OUTPUT_RULING."""
+    values = dict(zip(StoredOutputRuling.__struct_fields__, row, strict=True))
+    values["phase"] = OutputPhase(values["phase"])
+    values["decision"] = OutputDecision(values["decision"])
+    values["findings"] = msgspec.json.decode(values["findings"], type=tuple[ScanFinding, ...])
+    values["status"] = None if values["status"] is None else HeldStatus(values["status"])
+    return StoredOutputRuling(**values)
 
 
 def dead_letter_row(letter: DeadLetter) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ TO_ANNOUNCE_AGAIN = f"{TO_ANNOUNCE} AND tries > 0"
 OF_TICK = "run_id IS NULL"
 AWAITED = "status = 'waiting'"
 OF_TASK = "task_id IS NOT NULL"
+HELD_BACK = "status IS NOT NULL"
 TO_APPROVE = "state = 'APPROVAL_REQUIRED'"
 REVOKED, STANDING = "revoked_at IS NOT NULL", "revoked_at IS NULL"
 
@@ -762,6 +763,49 @@ ruling = sa.Table(
     sa.Column("at", InstantType, nullable=False),
     sa.Column("last_at", InstantType, nullable=False),
     sa.Column("count", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: The rulings that redacted or held back an output, and the outputs that are held back.
+output_ruling = sa.Table(
+    "output_ruling",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    # The number of the attempt.
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("tenant", NameType, nullable=False),
+    sa.Column("run_id", NameType, nullable=False),
+    sa.Column("job", NameType, nullable=False),
+    sa.Column("step", NameType, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("decision", sa.Text, nullable=False),
+    sa.Column("rule", NameType, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    # As JSON: where something was found, never the text itself.
+    sa.Column("findings", sa.Text, nullable=False),
+    sa.Column("content_digest", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("ruled_at", InstantType, nullable=False),
+    # Null if nothing is held back: the output was redacted, or dropped with a failed attempt.
+    sa.Column("status", sa.Text),
+    sa.Column("decided_by", NameType),
+    sa.Column("decided_at", InstantType),
+    sa.Column("decided_why", sa.Text, nullable=False),
+    # The output that is held back, encrypted if there is a key; null once that is decided.
+    sa.Column("body", sa.LargeBinary),
+    partial_index("output_held", "tenant", "ruled_at", "task_id", where=HELD_BACK),
+)
+
+#: The contents that an operator has released.
+output_exemption = sa.Table(
+    "output_exemption",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("content_digest", sa.Text, primary_key=True),
+    sa.Column("task_id", NameType, nullable=False),
+    sa.Column("exempted_by", NameType, nullable=False),
+    sa.Column("exempted_at", InstantType, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -18,7 +18,14 @@ from gnomon.adapters.sql.repositories.maintenance import (
     SqlSingletonLeases,
     SqlTokens,
 )
-from gnomon.adapters.sql.repositories.policy import SqlApprovals, SqlPolicies, SqlPolicyShadows, SqlRulings
+from gnomon.adapters.sql.repositories.policy import (
+    SqlApprovals,
+    SqlHeldOutputs,
+    SqlOutputRulings,
+    SqlPolicies,
+    SqlPolicyShadows,
+    SqlRulings,
+)
 from gnomon.adapters.sql.repositories.runs import (
     SqlAnnouncementQueue,
     SqlAnnouncements,
@@ -94,6 +101,8 @@ class SqlStore:
         self.agent_sessions = SqlAgentSessions(transactions)
         self.agent_usages = SqlAgentUsages(transactions)
         self.rulings = SqlRulings(transactions)
+        self.output_rulings = SqlOutputRulings(transactions)
+        self.held_outputs = SqlHeldOutputs(transactions)
         self.tasks = SqlTasks(transactions)
         self.actions = SqlActionCounts(transactions)
         self.attempts = SqlAttempts(transactions)

@@ -22,6 +22,7 @@ from gnomon.cli.commands import (
     models,
     planning,
     policy,
+    quarantine,
     security,
     server,
 )
@@ -41,6 +42,7 @@ for group in (
     events.workflows,
     executions.announcements,
     approvals.approvals,
+    quarantine.quarantine,
     executions.dead_letters,
     breakers.breakers,
     agents.agents,

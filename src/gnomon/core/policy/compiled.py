@@ -165,7 +165,7 @@ class _CompiledRule:
     def __init__(self, rule: TaskRule, version: int, throttle_ms: int) -> None:
         self.rule = rule
         # A permission is about the step itself; a refusal also about the functions that its agent may call as tools.
-        self._matches_step = _step_tests(rule.match, with_tools=rule.decision not in PERMISSIONS)
+        self._matches_step = step_tests(rule.match, with_tools=rule.decision not in PERMISSIONS)
         self.tests = _open_tests(rule.match, rule.when)
         self.ruling = Ruling(
             decision=rule.decision,
@@ -191,7 +191,7 @@ class _CompiledBudget:
     def __init__(self, budget: Budget, throttle_ms: int) -> None:
         self._budget, self._throttle_ms = budget, throttle_ms
         self._digest = budget.digest if budget.over is OverBudget.REQUIRE_APPROVAL else ""
-        self._matches_step = _step_tests(budget.match, with_tools=False)
+        self._matches_step = step_tests(budget.match, with_tools=False)
         self._tests = _open_tests(budget.match, None)
 
     def for_step(self, facts: StepFacts, step: Step) -> "_StepBudget | None":
@@ -300,7 +300,8 @@ class _StepRule:
 # ---- fixed conditions --------------------------------------------------------------------------------
 
 
-def _step_tests(match: RuleMatch, *, with_tools: bool) -> list[Callable[[StepFacts], bool]]:
+def step_tests(match: RuleMatch, *, with_tools: bool) -> list[Callable[[StepFacts], bool]]:
+    """The fixed conditions as functions; `with_tools`, also about the functions that an agent may call."""
     tests: list[Callable[[StepFacts], bool]] = []
     for name, patterns in (("tenant", match.tenants), ("job", match.jobs)):
         if patterns is not None:

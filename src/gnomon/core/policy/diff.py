@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gnomon.core.durations import duration_text
-from gnomon.core.policy.document import Budget, PolicyDocument, TaskRule
+from gnomon.core.policy.document import Budget, OutputRule, PolicyDocument, TaskRule
 from gnomon.core.policy.ruling import DEFAULT_RULE
 
 
@@ -54,7 +54,12 @@ def rule_changes(before: PolicyDocument | None, after: PolicyDocument) -> list[R
         for name, rule in old.items()
         if name not in new
     ]
-    return [*changes, *_budget_changes(before, after), *_default_change(before, after)]
+    return [
+        *changes,
+        *_budget_changes(before, after),
+        *_output_rule_changes(before, after),
+        *_default_change(before, after),
+    ]
 
 
 def _budget_changes(before: PolicyDocument | None, after: PolicyDocument) -> Iterator[RuleChange]:
@@ -73,6 +78,33 @@ def _budget_changes(before: PolicyDocument | None, after: PolicyDocument) -> Ite
             fields=tuple(field for field in Budget.__struct_fields__ if getattr(was, field) != getattr(will, field))
             if both
             else (),
+        )
+
+
+def _output_rule_changes(before: PolicyDocument | None, after: PolicyDocument) -> Iterator[RuleChange]:
+    """The changes of the rules about outputs; the first one that matches rules, so that their order counts."""
+    old = {one.rule_id: one for one in (before.output_rules if before is not None else None) or ()}
+    new = {one.rule_id: one for one in after.output_rules or ()}
+    in_place = _in_place([name for name in old if name in new], [name for name in new if name in old])
+    for name in [*new, *(name for name in old if name not in new)]:
+        was, will = old.get(name), new.get(name)
+        if was == will and name in in_place:
+            continue
+        kind, fields = RuleChangeKind.CHANGED, tuple[str, ...]()
+        if was is None or will is None:
+            kind = RuleChangeKind.ADDED if was is None else RuleChangeKind.REMOVED
+        elif was == will:
+            kind = RuleChangeKind.MOVED
+        else:
+            fields = tuple(
+                field for field in OutputRule.__struct_fields__ if getattr(was, field) != getattr(will, field)
+            )
+        yield RuleChange(
+            rule=f"output rule {name}",
+            kind=kind,
+            before="" if was is None else was.decision,
+            after="" if will is None else will.decision,
+            fields=fields,
         )
 
 

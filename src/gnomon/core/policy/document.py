@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.approvals.terms import ApprovalTerms
+from gnomon.core.output_policy.ruling import OutputDecision, ScanSeverity
 from gnomon.core.policy.budgets import TASKS, BudgetKey, OverBudget
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision
@@ -122,6 +123,36 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sha256(_CANONICAL.encode(self)).hexdigest()
 
 
+class OutputMatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The conditions of a rule about outputs. All that are set must hold."""
+
+    #: The conditions about the step.
+    step: RuleMatch = RuleMatch()
+    #: Whether the attempt ended with an error.
+    has_error: bool | None = None
+    #: The output has more bytes than these.
+    larger_than: int | None = None
+    #: The names of scanners. The output matches if one of the scanners, patterns or keywords does.
+    scanners: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def reads_content(self) -> bool:
+        """Whether the rule needs the content of the output."""
+        return bool(self.scanners or self.patterns or self.keywords)
+
+
+class OutputRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rule about outputs. The first rule that matches an output rules on it."""
+
+    rule_id: str
+    decision: OutputDecision
+    match: OutputMatch = OutputMatch()
+    severity: ScanSeverity = ScanSeverity.HIGH
+    reason: str = ""
+
+
 class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of a policy file."""
 
@@ -131,3 +162,5 @@ class PolicyDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     default_decision: PolicyDecision = PolicyDecision.DENY
     #: For tasks about which a policy kernel cannot be asked.
     fail_mode: FailMode = FailMode.CLOSED
+    #: About the outputs of tasks. None: the file does not mention them, and secrets are held back.
+    output_rules: tuple[OutputRule, ...] | None = None

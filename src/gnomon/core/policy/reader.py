@@ -1,13 +1,9 @@
 """Reads a policy: every key is known, every value is checked, and each error names its field."""
 
-from collections.abc import Callable
-from typing import Any
-
 from gnomon.core.approvals.terms import DEFAULT_EXPIRY_MS, DEFAULT_TERMS, ROLES, ApprovalTerms
-from gnomon.core.cron.cron import Cron, known_zone
-from gnomon.core.instants import EPOCH
-from gnomon.core.jobs.fields import FieldReader, key_text, printable
-from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
+from gnomon.core.jobs.fields import FieldReader, printable
+from gnomon.core.model import DAY_MS, SECOND_MS
+from gnomon.core.output_policy.reader import read_output_rules
 from gnomon.core.policy.budgets import ACTIONS, TASKS, BudgetKey, OverBudget
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.document import (
@@ -15,24 +11,17 @@ from gnomon.core.policy.document import (
     FailMode,
     PolicyDocument,
     Remediation,
-    RuleMatch,
-    RuleWindow,
-    StepKind,
     TaskRule,
 )
+from gnomon.core.policy.match_reader import match_of, read_labels, read_texts
 from gnomon.core.policy.ruling import ALTERED_RULE, DEFAULT_RULE, PolicyDecision
 from gnomon.core.runs.expressions import check_condition, segments
 from gnomon.core.runs.workflow import Isolation
-from gnomon.errors import CronError, FieldError
+from gnomon.errors import FieldError
 
-POLICY_FIELDS = ("default_decision", "input_policy", "rules", "budgets")
+POLICY_FIELDS = ("default_decision", "input_policy", "rules", "budgets", "output_rules")
 INPUT_POLICY_FIELDS = ("fail_mode",)
 RULE_FIELDS = ("id", "match", "when", "decision", "reason", "constraints", "approval", "remediations")
-_PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
-#: The texts of these are compared in lower case.
-_WORD_FIELDS = ("capabilities", "risk_tags", "requires")
-MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels", "actors", "sources", "secrets", "window")
-WINDOW_FIELDS = ("cron", "lasts", "timezone")
 CONSTRAINT_FIELDS = ("max_runtime", "max_attempts", "max_output_bytes", "isolation", "network", "max_concurrent")
 BUDGET_FIELDS = ("id", "match", "limit", "per", "by", "meter", "over", "reserve", "approval")
 APPROVAL_FIELDS = ("roles", "groups", "voters", "quorum", "expires", "self")
@@ -40,10 +29,9 @@ REMEDIATION_FIELDS = (
     "title", "summary", "replacement_topic", "replacement_capability", "add_labels", "remove_labels",
 )  # fmt: skip
 MOST_RULES, MOST_BUDGETS = 5000, 200
-_MOST_ENTRIES, _MOST_LABELS, _MOST_REMEDIATIONS = 200, 100, 10
-_LONGEST_PATTERN = 256
+_MOST_REMEDIATIONS = 10
 _LONGEST_REASON = 500
-_LONGEST_WINDOW_MS, _LONGEST_RUNTIME_MS = 366 * DAY_MS, 30 * DAY_MS
+_LONGEST_RUNTIME_MS = 30 * DAY_MS
 _SHORTEST_PER_MS, _LONGEST_PER_MS, _LARGEST_LIMIT = SECOND_MS, 366 * DAY_MS, 10**15
 _MOST_ATTEMPTS, _MOST_CONCURRENT = 1000, 100_000
 _LARGEST_QUORUM, _LONGEST_EXPIRY_MS = 20, 90 * DAY_MS
@@ -68,7 +56,13 @@ def read_policy(data: object) -> PolicyDocument:
         if places.setdefault(rule.rule_id, index) != index:
             reason = f"is already the id of rules[{places[rule.rule_id]}]"
             raise FieldError(f"rules[{index}].id", rule.rule_id, reason)
-    return PolicyDocument(rules=rules, budgets=_budgets(fields), default_decision=default, fail_mode=_fail_mode(fields))
+    return PolicyDocument(
+        rules=rules,
+        budgets=_budgets(fields),
+        default_decision=default,
+        fail_mode=_fail_mode(fields),
+        output_rules=read_output_rules(fields, "output_rules") if "output_rules" in fields else None,
+    )
 
 
 def _fail_mode(fields: FieldReader) -> FailMode:
@@ -98,7 +92,7 @@ def _budget(fields: FieldReader) -> Budget:
         raise fields.refused("reserve", f"means nothing for {meter}: how much a task uses is known before it starts")
     return Budget(
         budget_id=fields.name("id"),
-        match=_match_of(fields),
+        match=match_of(fields),
         limit=limit,
         per_ms=fields.duration("per", 0, low=_SHORTEST_PER_MS, high=_LONGEST_PER_MS),
         by=_budget_keys(fields),
@@ -130,7 +124,7 @@ def _rule(fields: FieldReader) -> TaskRule:
     decision = fields.choice("decision", PolicyDecision, PolicyDecision.DENY)
     return TaskRule(
         rule_id=name,
-        match=_match_of(fields),
+        match=match_of(fields),
         when=_when(fields),
         decision=decision,
         reason=printable(fields.at("reason"), fields["reason"], longest=_LONGEST_REASON) if "reason" in fields else "",
@@ -151,96 +145,6 @@ def _when(fields: FieldReader) -> str | None:
         if segments(path)[0] not in _WHEN_ROOTS:
             raise FieldError(fields.at("when"), path, f"must begin with {', '.join(_WHEN_ROOTS)}")
     return text
-
-
-# ---- match ---------------------------------------------------------------------------------------
-
-
-def _match_of(fields: FieldReader) -> RuleMatch:
-    if "match" not in fields:
-        return RuleMatch()
-    return _match(FieldReader(fields["match"], MATCH_FIELDS, path=fields.at("match")))
-
-
-def _match(fields: FieldReader) -> RuleMatch:
-    found: dict[str, Any] = {name: _texts(fields, name) for name in _PATTERN_FIELDS}
-    found |= {name: _texts(fields, name, lambda text: text.strip().lower()) for name in _WORD_FIELDS}
-    return RuleMatch(
-        **found,
-        kinds=_kinds(fields),
-        sources=_sources(fields),
-        labels=_labels(fields, "labels") if "labels" in fields else None,
-        window=_window(FieldReader(fields["window"], WINDOW_FIELDS, path=fields.at("window")))
-        if "window" in fields
-        else None,
-    )
-
-
-def _texts(fields: FieldReader, field: str, spell: Callable[[str], str] = str) -> tuple[str, ...] | None:
-    """The texts of a list, which is not empty: an empty list would match nothing, and look as if it matched all."""
-    if field not in fields:
-        return None
-    found: dict[str, None] = {}
-    for path, entry in fields.entries(field, most=_MOST_ENTRIES):
-        text = spell(printable(path, entry, longest=_LONGEST_PATTERN))
-        if not text:
-            raise FieldError(path, entry, "is empty")
-        if text in found:
-            raise FieldError(path, entry, "is named a second time")
-        found[text] = None
-    if not found:
-        raise fields.refused(field, "is empty: leave it out to match everything")
-    return tuple(found)
-
-
-def _kinds(fields: FieldReader) -> tuple[StepKind, ...] | None:
-    names = _texts(fields, "kinds")
-    if names is None:
-        return None
-    for index, name in enumerate(names):
-        if name not in tuple(StepKind):
-            raise FieldError(f"{fields.at('kinds')}[{index}]", name, f"must be one of {', '.join(StepKind)}")
-    return tuple(map(StepKind, names))
-
-
-def _sources(fields: FieldReader) -> tuple[str, ...] | None:
-    names = _texts(fields, "sources")
-    for index, name in enumerate(names or ()):
-        if name not in tuple(RunSource):
-            raise FieldError(f"{fields.at('sources')}[{index}]", name, f"must be one of {', '.join(RunSource)}")
-    return names
-
-
-def _labels(fields: FieldReader, field: str) -> dict[str, str]:
-    value = fields[field]
-    if not isinstance(value, dict) or not value:
-        raise fields.refused(field, "must be a mapping of texts with at least one entry")
-    if len(value) > _MOST_LABELS:
-        raise fields.refused(field, f"has {len(value)} entries; at most {_MOST_LABELS} are allowed")
-    found: dict[str, str] = {}
-    for key, entry in value.items():
-        path = f"{fields.at(field)}.{key_text(key)}"
-        name = printable(path, key, longest=_LONGEST_PATTERN)
-        found[name] = printable(path, entry, longest=_LONGEST_PATTERN)
-    return found
-
-
-def _window(fields: FieldReader) -> RuleWindow:
-    expression = printable(fields.at("cron"), fields.required("cron"))
-    zone = fields.text("timezone", "UTC")
-    fields.required("lasts")
-    lasts = fields.duration("lasts", 0, low=SECOND_MS, high=_LONGEST_WINDOW_MS)
-    try:
-        known_zone(zone)
-    except CronError as error:
-        raise FieldError(fields.at("timezone"), zone, f"is unknown: {error}") from None
-    try:
-        fires = Cron(expression, zone).next_after(EPOCH)
-    except CronError as error:
-        raise FieldError(fields.at("cron"), expression, f"opens no window: {error}") from None
-    if fires is None:
-        raise fields.refused("cron", "never fires: the window would never open")
-    return RuleWindow(cron=expression, lasts_ms=lasts, timezone=zone)
 
 
 # ---- what follows ----------------------------------------------------------------------------------
@@ -278,17 +182,17 @@ def _approval(fields: FieldReader, decision: PolicyDecision) -> ApprovalTerms | 
     if "approval" not in fields:
         return DEFAULT_TERMS
     own = FieldReader(fields["approval"], APPROVAL_FIELDS, path=fields.at("approval"))
-    roles = _texts(own, "roles") or ()
+    roles = read_texts(own, "roles") or ()
     for index, role in enumerate(roles):
         if role not in ROLES:
             raise FieldError(f"{own.at('roles')}[{index}]", role, f"must be one of {', '.join(ROLES)}")
-    voters = _texts(own, "voters") or ()
+    voters = read_texts(own, "voters") or ()
     quorum = own.whole("quorum", 1, low=1, high=_LARGEST_QUORUM)
     if voters and quorum > len(voters):
         raise own.refused("quorum", f"is larger than the number of voters, {len(voters)}: nobody could meet it")
     return ApprovalTerms(
         roles=roles,
-        groups=_texts(own, "groups") or (),
+        groups=read_texts(own, "groups") or (),
         voters=voters,
         quorum=quorum,
         expires_ms=own.duration("expires", DEFAULT_EXPIRY_MS, low=SECOND_MS, high=_LONGEST_EXPIRY_MS),
@@ -322,6 +226,6 @@ def _remediation(fields: FieldReader) -> Remediation:
         summary=fields.text("summary", ""),
         replacement_topic=fields.text("replacement_topic", ""),
         replacement_capability=fields.text("replacement_capability", ""),
-        add_labels=_labels(fields, "add_labels") if "add_labels" in fields else {},
-        remove_labels=_texts(fields, "remove_labels") or (),
+        add_labels=read_labels(fields, "add_labels") if "add_labels" in fields else {},
+        remove_labels=read_texts(fields, "remove_labels") or (),
     )

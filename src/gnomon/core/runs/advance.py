@@ -1,6 +1,6 @@
 """The next tasks of a run whose graph has moved on: the decision of the graph as rows to be written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -72,6 +72,26 @@ def rolled_back(run: Run, *, reason: str, parent: TaskId | None = None) -> Run:
         rollback_cause=RollbackCause.REQUESTED if parent is None else RollbackCause.PARENT,
         rollback_number=run.rollback_number + 1,
     )
+
+
+def released(run: Run, task: Task) -> Run | None:
+    """The run that goes on after the output of one of its tasks was released; None if it stays as it is.
+
+    A run that ended because of it is open again. One that was cancelled or rolled back is not, nor one for whose end
+    another run has waited; and no step is that counted an item as failed.
+    """
+    if task.parent is not None or run.rollback_cause is not None or run.cancel_requested_at is not None:
+        return None
+    if not run.over:
+        return run
+    if run.status is not RunStatus.FAILED or run.parent_task is not None:
+        return None
+    return replace(run, status=RunStatus.RUNNING, completed_at=None, error=None)
+
+
+def never_run(tasks: Iterable[Task]) -> list[TaskId]:
+    """The tasks of steps that did not run because a step before them had not succeeded."""
+    return [task.task_id for task in tasks if task.state is TaskState.CANCELLED and task.upstream_failed]
 
 
 def undoable_steps(workflow: Workflow, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:

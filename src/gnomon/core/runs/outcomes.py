@@ -27,6 +27,7 @@ from gnomon.core.model import (
     TickStatus,
 )
 from gnomon.core.named_breakers import BreakerUse
+from gnomon.core.output_policy.ruling import OUTPUT_QUARANTINED, OutputCheck
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
 from gnomon.core.runs.retry import (
     LONGEST_ROUTING_BACKOFF_MS,
@@ -113,6 +114,8 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     past_deadline: bool = False
     #: The reason for which the output is held back.
     quarantine: str | None = None
+    #: The findings of the policy of outputs; None: it was not asked.
+    check: OutputCheck | None = None
     #: The end of the lease that was found expired. If the lease was renewed since, the attempt is not lost.
     lease_until: int | None = None
     #: The remote worker that reports: the report is void if the attempt is another's. None: our own processes.
@@ -151,6 +154,8 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     usage: AgentSpending | None = None
     #: The messages of an agent, for its session.
     turn: SessionTurn | None = None
+    #: See AttemptOutcome.check.
+    check: OutputCheck | None = None
     #: The reason of the dead letter; None if there is none.
     dead_letter: str | None = None
     #: Void unless the lease of the attempt still ends then; None: not checked.
@@ -194,6 +199,10 @@ class _NextState(Struct, frozen=True):
     dead_letter: str | None = None
 
 
+_SUCCEEDED = _NextState(TaskState.SUCCEEDED)
+_HELD_BACK = _NextState(TaskState.OUTPUT_QUARANTINED, dead_letter=OUTPUT_QUARANTINED)
+
+
 def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, limits: GiveUpLimits) -> TaskCompletion:
     """The consequences of the outcome of an attempt."""
     task, result = held.task, outcome.result
@@ -220,6 +229,7 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         ended_at=now,
         error=error,
         output=output if output is None or allowed is None else bounded_output(output, allowed),
+        check=outcome.check,
         logs=outcome.logs,
         usage=outcome.usage,
         turn=None if outcome.turn is None else session_turn(held.step.agent, outcome.turn),
@@ -292,7 +302,7 @@ def costs_nothing(ended: TaskCompletion, *, started: bool) -> bool:
 def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
     match outcome.result:
         case Result.SUCCEEDED:
-            after = _NextState(TaskState.SUCCEEDED if outcome.quarantine is None else TaskState.OUTPUT_QUARANTINED)
+            after = _SUCCEEDED if outcome.quarantine is None else _HELD_BACK
         case Result.SNOOZED if _may_start_again(held):
             after = _NextState(TaskState.PENDING, WaitReason.DELAY, outcome.snooze_ms)
         case Result.CANCELLED:

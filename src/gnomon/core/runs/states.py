@@ -109,13 +109,14 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = {
     TaskState.TIMEOUT: {},
     TaskState.CANCELLED: {},
     TaskState.DENIED: {},
-    TaskState.OUTPUT_QUARANTINED: {},
+    TaskState.OUTPUT_QUARANTINED: {TaskState.SUCCEEDED: "an operator has released the output"},
 }
 
-#: The work is over. Only a late scan of the output may still change the state.
-TERMINAL = frozenset(state for state, exits in TRANSITIONS.items() if exits.keys() <= {TaskState.OUTPUT_QUARANTINED})
+_OF_OUTPUTS = {TaskState.SUCCEEDED, TaskState.OUTPUT_QUARANTINED}
+#: The work is over. Only a late scan of the output, or its release, may still change the state.
+TERMINAL = frozenset(state for state, exits in TRANSITIONS.items() if exits.keys() <= _OF_OUTPUTS)
 #: The task has an open attempt: a worker or the engine holds it, and may report its success.
-ASSIGNED = frozenset(state for state, exits in TRANSITIONS.items() if TaskState.SUCCEEDED in exits)
+ASSIGNED = frozenset(state for state, exits in TRANSITIONS.items() if TaskState.SUCCEEDED in exits) - TERMINAL
 #: The task has no open attempt: a cancellation ends it at once.
 WAITING = frozenset(TaskState) - ASSIGNED - TERMINAL
 

@@ -44,6 +44,7 @@ from gnomon.core.runs.admission import (
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.retry import routing_delay_ms, share_of
 from gnomon.ports.execution import Finished, Gate
+from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.tasks import AttemptRef
 
@@ -504,7 +505,10 @@ class AdmissionGate:
 
 
 class OutputGate:
-    """The output side of a gate. It fails open: without a valid answer an output is stored as it is.
+    """The output side of a gate, and the policy of outputs, which sees what the gate has released.
+
+    The gate fails open: without a valid answer an output is stored as it is, unless the policy of outputs says
+    otherwise.
 
     An output waits for a free call unless the gate fails to answer others of its workflow, however many there are. A
     failed attempt may have an output, too, if it ran a command. If that must be held back, it is dropped, and the
@@ -512,14 +516,22 @@ class OutputGate:
     """
 
     def __init__(
-        self, gate: Gate, clock: Clock, events: Events, *, timeout_ms: int, on_answer: Callable[[], None]
+        self,
+        gate: Gate,
+        clock: Clock,
+        events: Events,
+        *,
+        timeout_ms: int,
+        on_answer: Callable[[], None],
+        policy: OutputPolicy | None = None,
     ) -> None:
         self._gate, self._clock, self._events = gate, clock, events
+        self._policy = policy
         self._timeout_seconds = timeout_ms / 1000
         self.calls: GateCalls[Finished, AttemptOutcome] = GateCalls(
             clock,
-            lambda finished: gate.release(finished.assignment, finished.outcome.output),
-            _released,
+            self._asked,
+            _valid_outcome,
             self._failed,
             timeout_seconds=self._timeout_seconds,
             queue_seconds=self._timeout_seconds,
@@ -531,13 +543,27 @@ class OutputGate:
 
     def release_now(self, finished: Finished) -> AttemptOutcome | None:
         """The outcome to store, if the gate decides at once."""
-        if finished.outcome.result is not Result.SUCCEEDED and finished.outcome.output is None:
-            return finished.outcome
         try:
-            answer = self._gate.release_now(finished.assignment, finished.outcome.output)
-            return None if answer is None else _released(finished, answer)
+            released = self._released_now(finished)
+            if released is None or self._policy is None:
+                return released
+            return self._policy.check_now(Finished(finished.assignment, released))
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - nothing was awaited; `release` is asked instead
             return None
+
+    def _released_now(self, finished: Finished) -> AttemptOutcome | None:
+        if not _has_output(finished.outcome):
+            return finished.outcome
+        answer = self._gate.release_now(finished.assignment, finished.outcome.output)
+        return None if answer is None else _released(finished, answer)
+
+    async def _asked(self, finished: Finished) -> object:
+        if self._policy is None:
+            return await self._gate.release(finished.assignment, finished.outcome.output)
+        outcome = finished.outcome
+        if _has_output(outcome):
+            outcome = _released(finished, await self._gate.release(finished.assignment, outcome.output))
+        return await self._policy.check(Finished(finished.assignment, outcome))
 
     def ask(self, finished: Finished) -> None:
         """Ask the gate about an output."""
@@ -564,6 +590,10 @@ class OutputGate:
         task, outcome = finished.assignment.task, finished.outcome
         with suppress(Exception):  # a faulty event sink must not cost the outcome
             self._events.emit("output_unchecked", task=task.task_id, run=task.run_id, reason=reason)
+        if self._policy is not None:
+            outcome = self._policy.unchecked(finished, reason)
+        if outcome.quarantine is not None:
+            return outcome
         line = LogLine(self._clock.now(), "warning", f"the output was stored unchecked: {reason}")
         return replace(outcome, logs=(*outcome.logs, line))
 
@@ -600,6 +630,14 @@ def attempt_ref(finished: Finished) -> AttemptRef:
 
 def _request_key(request: AdmissionRequest) -> AttemptRef:
     return request.waiting.task.task_id, request.waiting.task.fence
+
+
+def _has_output(outcome: AttemptOutcome) -> bool:
+    return outcome.result is Result.SUCCEEDED or outcome.output is not None
+
+
+def _valid_outcome(finished: Finished, answer: object) -> AttemptOutcome:
+    return answer if isinstance(answer, AttemptOutcome) else _released(finished, answer)
 
 
 def _released(finished: Finished, answer: object) -> AttemptOutcome:

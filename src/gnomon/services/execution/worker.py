@@ -19,6 +19,7 @@ from gnomon.core.runs.prepare import has_other_successors, immediate_successors
 from gnomon.core.runs.routing import hold_back_ms
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
+from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo, worker_candidate, worker_candidates
@@ -65,11 +66,13 @@ class Worker:
         wake: Callable[[], None],
         measure_load: Callable[[], HostLoad],
         dispatch: LocalDispatch,
+        output_policy: OutputPolicy | None = None,
         alone: bool = False,
     ) -> None:
         """`wake` asks for a step soon. `dispatch` is the dispatcher in this process.
 
-        With `alone`, no other process executes tasks or admits any.
+        `output_policy` checks outputs before they are stored; None: they are not checked. With `alone`, no other
+        process executes tasks or admits any.
         """
         self._store, self._workflow_cache = store, workflow_cache
         self._runner = runner
@@ -93,7 +96,10 @@ class Worker:
         #: Taken and not yet started.
         self._to_start: list[_TakenAt] = []
         #: An answer of the gate about an output wakes the worker.
-        self._outputs = OutputGate(gate, clock, events, timeout_ms=settings.execution.gate_timeout_ms, on_answer=wake)
+        gate_timeout_ms = settings.execution.gate_timeout_ms
+        self._outputs = OutputGate(
+            gate, clock, events, timeout_ms=gate_timeout_ms, on_answer=wake, policy=output_policy
+        )
         #: Finished attempts that the gate was not asked about yet; and completions that are not reported yet.
         self._finished: list[Finished] = []
         self._unreported: list[TaskCompletion] = []

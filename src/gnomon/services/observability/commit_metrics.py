@@ -17,6 +17,7 @@ from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import CountedStep, MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
+from gnomon.core.output_policy.ruling import UNCHECKED_RULE, OutputCheck, OutputDecision, OutputPhase
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.rollback import is_compensation
@@ -114,6 +115,8 @@ class CommitMetrics(ABC):
                 self.add("retries", self._job(one.run))
             if one.compensation is not None:
                 self.add("saga_recorded")
+            if one.check is not None:
+                self._output_checked(one.check)
             if one.over and one.state is not TaskState.SUCCEEDED and is_compensation(one.step):
                 self.add("saga_compensation_failed")
             if one.usage is not None and one.usage.model:
@@ -174,6 +177,18 @@ class CommitMetrics(ABC):
         """See ActivityObserver.graph_runs_ended."""
         for run in runs:
             self.graph_ended(run.run_id, run.schedule_id or run.workflow_id)
+
+    def _output_checked(self, check: OutputCheck) -> None:
+        topic = self.topic_label(check.topic)
+        if check.ruling is None or check.ruling.rule == UNCHECKED_RULE:
+            self.add("output_policy_skipped", topic)
+        else:
+            self.add("output_policy_checked", topic)
+            self.observe("output_check_latency_seconds", check.ms, topic, OutputPhase.INLINE.value)
+        if check.held is not None:
+            self.add("output_policy_quarantined", topic)
+        elif check.ruling is not None and check.ruling.decision is OutputDecision.REDACT:
+            self.add("output_policy_redacted", topic)
 
     def _spent(self, job: str, model: str, spent: AgentSpending) -> None:
         """Count what an agent has used; before the first answer of a model that is nothing."""

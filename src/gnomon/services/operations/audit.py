@@ -27,7 +27,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 #: The number of breaks that are reported; more add nothing new.
 _MOST_BREAKS = 20
 _KINDS = (
-    *("job", "workflow", "approval", "policy", "execution", "dead_letter", "event", "backfill", "breaker"),
+    *("job", "workflow", "approval", "policy", "execution", "dead_letter", "event", "backfill", "breaker", "output"),
     *("token", "request", "server", "audit"),
 )
 #: Repeated refusals of the same kind are recorded once per this interval, so that no caller can fill the trail.

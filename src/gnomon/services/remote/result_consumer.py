@@ -67,6 +67,7 @@ from gnomon.ports.messaging import (
     StartGrant,
     StartRequest,
 )
+from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
@@ -133,13 +134,15 @@ class ResultConsumer:
         dispatch: LocalDispatch,
         on_started: Callable[[Sequence[Assignment]], None],
         on_workers_changed: Callable[[], None],
+        output_policy: OutputPolicy | None = None,
         cipher: PayloadCipher | None = None,
     ) -> None:
         """`on_started` is called with the assignments that workers have started.
 
         `on_workers_changed` is called when a worker registers, leaves, or changes what it can run. With `cipher`
-        encrypted outputs are decrypted.
+        encrypted outputs are decrypted. `output_policy` checks them before they are stored; None: nothing does.
         """
+        self._output_policy = output_policy
         self._sealer = MessageSealer(cipher)
         self._store = store
         self._workflow_cache = workflow_cache
@@ -149,7 +152,9 @@ class ResultConsumer:
         #: Set when the gate was asked, or has decided, about an output.
         self.wake = asyncio.Event()
         timeout_ms = _gate_timeout_ms(settings)
-        self._outputs = OutputGate(gate, clock, events, timeout_ms=timeout_ms, on_answer=self.wake.set)
+        self._outputs = OutputGate(
+            gate, clock, events, timeout_ms=timeout_ms, on_answer=self.wake.set, policy=output_policy
+        )
         #: Messages with endings whose output is with the gate, and the attempts that they wait for.
         self._unreleased: list[tuple[_Message, set[AttemptRef]]] = []
         self._renewed_at = float("-inf")
@@ -395,6 +400,8 @@ class ResultConsumer:
         """Keep the progress of agents; that of an attempt that is another worker's by now changes nothing."""
         for one in reports:
             for progress in map(checked_progress, one.progress):
+                if self._output_policy is not None:
+                    progress = replace(progress, lines=self._output_policy.clean_lines(progress.lines))  # noqa: PLW2901
                 await self._store.agent_usages.keep(progress, worker=one.worker, now=self._clock.now())
 
     async def _released(

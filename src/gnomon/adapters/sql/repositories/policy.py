@@ -2,15 +2,25 @@
 
 from collections.abc import Collection, Sequence
 
-from gnomon.adapters.sql import approval_votes, approvals, policies, policy_shadows, rulings
+from gnomon.adapters.sql import (
+    approval_votes,
+    approvals,
+    held_outputs,
+    output_rulings,
+    policies,
+    policy_shadows,
+    rulings,
+)
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.approvals.model import Approval, ApprovalKind, Vote
 from gnomon.core.model import RunId, TaskId
+from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, StoredOutputRuling
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.shadow import PolicyShadow, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.approvals import ApprovalFilter, Reopened
+from gnomon.ports.output_policy import HeldOutputQuery
 
 
 class SqlPolicies:
@@ -92,6 +102,48 @@ class SqlRulings:
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
         """See Rulings.past_tasks."""
         return await self._transactions.read(lambda conn: rulings.past_tasks(conn, after, limit))
+
+
+class SqlOutputRulings:
+    """Implements OutputRulings."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def of_task(self, tenant: str, task_id: TaskId) -> StoredOutputRuling | None:
+        """See OutputRulings.of_task."""
+        return await self._transactions.read(lambda conn: output_rulings.of_task(conn, tenant, task_id))
+
+    async def is_exempt(self, tenant: str, content_digest: str) -> bool:
+        """See OutputRulings.is_exempt."""
+        return await self._transactions.read(lambda conn: output_rulings.is_exempt(conn, tenant, content_digest))
+
+
+class SqlHeldOutputs:
+    """Implements HeldOutputs."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def page(self, query: HeldOutputQuery) -> Sequence[HeldOutput]:
+        """See HeldOutputs.page."""
+        return await self._transactions.read(lambda conn: held_outputs.page(conn, query))
+
+    async def find(self, tenant: str, task_id: TaskId) -> HeldOutput | None:
+        """See HeldOutputs.find."""
+        return await self._transactions.read(lambda conn: held_outputs.find(conn, tenant, task_id))
+
+    async def look(self, tenant: str, task_id: TaskId, looked: HeldDecision) -> HeldOutput:
+        """See HeldOutputs.look."""
+        return await self._transactions.write(lambda conn: held_outputs.look(conn, tenant, task_id, looked))
+
+    async def release(self, tenant: str, task_id: TaskId, output: bytes, decided: HeldDecision) -> bool:
+        """See HeldOutputs.release."""
+        return await self._transactions.write(lambda conn: held_outputs.release(conn, tenant, task_id, output, decided))
+
+    async def discard(self, tenant: str, task_id: TaskId, decided: HeldDecision) -> None:
+        """See HeldOutputs.discard."""
+        await self._transactions.write(lambda conn: held_outputs.discard(conn, tenant, task_id, decided))
 
 
 class SqlApprovals:

@@ -9,7 +9,7 @@ from alembic import op
 revision = "0037"
 down_revision = "0036"
 #: The oldest schema whose programs may use the database.
-MIN_COMPATIBLE = 29
+MIN_COMPATIBLE = 36
 
 
 def upgrade() -> None:
