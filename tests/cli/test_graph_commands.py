@@ -64,6 +64,10 @@ def tell() -> str:
     return "told"
 
 
+def refuse() -> None:
+    raise gnomon.GiveUp("it is refused")
+
+
 def announce() -> str:
     return gnomon.emit("model.drift", {"model": "zen"}, actor="ada")
 
@@ -77,7 +81,7 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def working(prompt: CliPrompt) -> Iterator[CliPrompt]:
     """A prompt in a folder whose database a running scheduler uses."""
     functions = Functions()
-    for body in (extract, convert, tell, announce):
+    for body in (extract, convert, tell, refuse, announce):
         functions.function(body)
 
     @Workflows(functions).workflow
@@ -121,6 +125,35 @@ def test_a_graph_is_drawn_with_what_became_of_each_step(working: CliPrompt) -> N
     assert all(state in line for state, line in zip(states, shown[start:][1:5], strict=True))
     assert "each: 2 of 3 done, 1 failed" in shown[start + 2]
     assert any("convert[1]" in line and "ValueError: two is bad" in line for line in shown[start + 5 :])
+
+
+BOOKING = """
+jobs:
+  - name: trip
+    dag:
+      - { step: flight, function: extract, compensate: { function: tell } }
+      - { step: hotel, function: tell, depends_on: [flight], compensate: { function: refuse } }
+      - { step: night, function: tell, depends_on: [hotel], foreach: [1, 2], compensate: { function: tell } }
+      - { step: pay, function: refuse, depends_on: [night] }
+"""
+
+
+@pytest.mark.req("R-09")
+def test_a_rollback_is_drawn_in_both_directions_and_explained(working: CliPrompt) -> None:
+    run = applied(working, BOOKING).run("jobs", "trigger", "trip", "--wait", "-o", "json").data()
+
+    shown = working.lines("executions", "show", run["execution_id"])
+    fields = dict(line.split(maxsplit=1) for line in shown if line.split(maxsplit=1)[1:])
+    assert fields["rollback"] == "incomplete, because a step gave up for good"
+    assert fields["forward"] == "flight > hotel > night > pay (FAILED)"
+    assert fields["backward"] == "night > hotel (FAILED) > flight"
+
+    why = " ".join(" ".join(working.lines("why", "trip")).split())
+    assert "is incomplete: 2 of 3 steps that can be undone are undone: night, flight." in why
+    assert "Not undone: hotel (it is refused)." in why
+
+    again = working.run("executions", "rollback", run["execution_id"], "--reason", "try again")
+    assert again.code == 0
 
 
 @pytest.mark.req("H-07")

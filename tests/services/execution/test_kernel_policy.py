@@ -360,6 +360,26 @@ async def test_with_the_fail_mode_open_a_task_runs_by_a_ruling_that_says_so() ->
     assert "policy_fail_open" in harness.policy_events.names()
 
 
+@pytest.mark.req("R-09")
+async def test_a_compensation_goes_on_without_the_kernel_in_both_modes() -> None:
+    policy = kernel_policy(ScriptedKernel(is_away), VirtualClock(NOON))
+
+    with pytest.raises(RulingUnavailable):
+        await policy.rule(request_to_admit())
+    ruling = await policy.rule(request_to_admit(name="compensate:hotel"))
+
+    assert ruling is not None
+    assert (ruling.decision, ruling.ruled_by) == ("allow", "fail_open")
+
+
+@pytest.mark.req("R-09")
+async def test_a_compensation_that_the_kernel_denies_does_not_go_on() -> None:
+    policy = kernel_policy(ScriptedKernel(says(replace(ALLOWED, decision="deny"))), VirtualClock(NOON))
+    ruling = await policy.rule(request_to_admit(name="compensate:hotel"))
+    assert ruling is not None
+    assert ruling.decision == "deny"
+
+
 @pytest.mark.req("R-02", "R-13")
 @pytest.mark.parametrize("opens", [False, True])
 async def test_an_invalid_answer_denies_the_task_in_both_modes(*, opens: bool) -> None:

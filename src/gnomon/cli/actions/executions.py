@@ -41,7 +41,8 @@ from gnomon.core.responses.executions import (
 )
 from gnomon.core.responses.why import WhyAttempt
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome
-from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackCause
+from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackCause, is_compensation, undone_step
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import UsageError
 
 NO_WORKER = "no worker is alive: gnomon up and gnomon worker start one"
@@ -286,6 +287,7 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         ("cost", amount_text(run.cost)),
         ("error", run.error or ""),
         ("rollback", _rollback_text(run)),
+        *_directions(run),
         ("key", run.key or ""),
         ("replay of", run.replay_of or ""),
         ("part of", run.parent_task or ""),
@@ -297,6 +299,20 @@ def _fields(run: ExecutionDetail, zone: str | None) -> list[tuple[str, str]]:
         for one in run.steps
         if one.output is not None
     ]
+
+
+def _directions(run: ExecutionDetail) -> list[tuple[str, str]]:
+    """The steps in the order of their last attempts, and those that were undone after that, each with its state."""
+    if run.rollback is None:
+        return []
+    ran = sorted((one for one in run.steps if one.attempts), key=lambda one: one.attempts[-1].dispatched_at)
+    forward = [_with_state(one, one.step) for one in ran if not is_compensation(one.step)]
+    backward = [_with_state(one, undone_step(one.step)) for one in ran if is_compensation(one.step)]
+    return [("forward", first_line(" > ".join(forward), 500)), ("backward", first_line(" > ".join(backward), 500))]
+
+
+def _with_state(step: StepDetail, name: str) -> str:
+    return name if step.state == TaskState.SUCCEEDED else f"{name} ({step.state})"
 
 
 def _rollback_text(run: ExecutionDetail) -> str:

@@ -141,7 +141,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     #: The rulings about its tasks, in the order in which they were made.
     rulings: tuple[StoredRuling, ...] = ()
-    #: None if it is unknown, or the run is over.
+    #: None if it is unknown, or the run is over and was not rolled back.
     workflow: Workflow | None = None
 
 

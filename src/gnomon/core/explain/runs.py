@@ -1,13 +1,18 @@
 """The sentence about a run, and the search for the run that blocks a tick or another run."""
 
+from collections.abc import Sequence
+
 from gnomon.core.durations import span_text
 from gnomon.core.explain.evidence import JobEvidence, RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, one_line
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Run, RunStatus, Tick
 from gnomon.core.runs.advance import undoable_steps
-from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackStatus
+from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackStatus, is_compensation, undone_step
 from gnomon.core.runs.states import TERMINAL
+
+#: How many steps a sentence names.
+_MOST_NAMES = 10
 
 
 def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: int) -> str:
@@ -35,12 +40,28 @@ def _rolled_back(run: Run, details: RunEvidence) -> str:
     because = f"because {CAUSE_TEXTS[run.rollback_cause]}"
     undoable, undone = undoable_steps(details.workflow, details.tasks)
     left = [name for name in undoable if name not in undone]
-    counted = f"{len(undone)} of {len(undoable)} steps with a compensation are undone"
+    counted = f"{len(undone)} of {len(undoable)} steps that can be undone are undone{_names(undone)}"
     if run.rollback is RollbackStatus.RUNNING:
         return f" It is being rolled back, {because}: {counted}."
     if not left:
         return f" It was rolled back, {because}: {counted}."
-    return f" Its rollback, {because}, is incomplete: {', '.join(left)} could not be undone."
+    return f" Its rollback, {because}, is incomplete: {counted}. {_not_undone(left, details)}"
+
+
+def _names(steps: Sequence[str]) -> str:
+    more = len(steps) - _MOST_NAMES
+    return f": {', '.join(steps[:_MOST_NAMES])}{f' and {more} more' if more > 0 else ''}" if steps else ""
+
+
+def _not_undone(steps: Sequence[str], details: RunEvidence) -> str:
+    """The sentence about the steps that could not be undone, with the error of the last try of each."""
+    errors = {
+        undone_step(task.step): task.note
+        for task in sorted(details.tasks, key=lambda one: one.created_at)
+        if task.parent is None and is_compensation(task.step)
+    }
+    shown = [f"{name} ({one_line(error)})" if (error := errors.get(name)) else name for name in steps]
+    return f"Not undone{_names(shown)}."
 
 
 def _awaits_announcement(details: RunEvidence) -> bool:

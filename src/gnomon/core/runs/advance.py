@@ -95,14 +95,16 @@ def never_run(tasks: Iterable[Task]) -> list[TaskId]:
 
 
 def undoable_steps(workflow: Workflow, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
-    """The steps that have an effect and a compensation, and those of them that are undone."""
+    """The steps that have an effect and a compensation, and those of them that are undone, in this order."""
     states = {task.step: task.state for task in tasks if task.parent is None}
     tried = {undone_step(name) for name in states if is_compensation(name)}
     found = [step.name for step in workflow.steps if step.name in tried or _is_left(step, states)]
-    done = {
-        undone_step(name) for name, state in states.items() if is_compensation(name) and state is TaskState.SUCCEEDED
-    }
-    return found, [name for name in found if name in done]
+    done = [
+        undone_step(task.step)
+        for task in sorted(tasks, key=lambda one: (one.available_at, one.created_at))
+        if task.parent is None and is_compensation(task.step) and task.state is TaskState.SUCCEEDED
+    ]
+    return found, done
 
 
 def _is_left(step: Step, states: Mapping[str, TaskState]) -> bool:

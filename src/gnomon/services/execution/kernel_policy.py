@@ -27,6 +27,7 @@ from gnomon.core.policy.kernel_messages import (
 )
 from gnomon.core.policy.ruling import PolicyDecision, Ruling, altered_definition_ruling
 from gnomon.core.runs.admission import AdmissionRequest
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.workflow import AlteredWorkflow
 from gnomon.errors import KernelUnavailable, RulingUnavailable
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
@@ -168,7 +169,8 @@ class KernelPolicy(TaskPolicy):
     def _ruling_without_kernel(self, request: AdmissionRequest, step: _AskedStep, reason: str) -> Ruling:
         task, topic = request.waiting.task.task_id, step.facts.topic
         self._events.emit("kernel_unavailable", task=task, topic=topic, reason=reason)
-        if not self._fails_open():
+        # A compensation is checked softly: effects are undone also while nobody can rule on that.
+        if not self._fails_open() and not is_compensation(request.step.name):
             raise RulingUnavailable(reason, after_ms=self._limits.retry_ms)
         self._events.emit("policy_fail_open", task=task, topic=topic, reason=reason)
         return fail_open_ruling(reason)

@@ -288,7 +288,7 @@ class Explainer:
         restores = await self._restores()
         tasks = await self._tasks(list(runs))
         attempts = await self._store.executions.attempts(_tasks_to_inspect(tasks))
-        workflows = await self._workflows(run for run in runs.values() if not run.over)
+        workflows = await self._workflows(run for run in runs.values() if not run.over or run.rollback is not None)
         rulings = await self._rulings(list(runs))
         ran = _run_evidence(runs, tasks, attempts, workflows, rulings)
         ready = [task.task_id for task in tasks if task.state is TaskState.SCHEDULED]
