@@ -349,3 +349,44 @@ async def test_a_compensation_that_was_changed_in_the_database_does_not_run(tmp_
     assert [(one.step, one.reason) for one in await letters_of(play)] == [("compensate:hotel", "saga_unmarshal_failed")]
     assert sum(meter.counters["saga_unmarshal_error"].values()) == 1
     await store.close()
+
+
+MANY = 60
+
+
+async def many_booked(backend: HarnessFactory) -> ScriptedGraphRun:
+    """So many bookings that their order is stored when the rollback begins; each ended after the one before."""
+    play = await acted(backend, *(undoable(f"s{number}") for number in range(MANY)), step("pay", *_names(MANY)))
+    for name in _names(MANY):
+        play.harness.clock.advance(10)
+        await play.end(name)
+    return play
+
+
+def _names(count: int) -> list[str]:
+    return [f"s{number}" for number in range(count)]
+
+
+async def test_a_rollback_of_many_steps_has_the_same_order_through_failures_and_restarts(
+    backend: HarnessFactory,
+) -> None:
+    play = await many_booked(backend)
+    await play.end("pay", Result.GAVE_UP)
+    order = []
+    while play.running():
+        [name] = play.running()
+        order.append(name)
+        if name == "compensate:s30":
+            # Another process goes on.
+            for held in list(play.harness.runner.started):
+                play.harness.runner.end(held)
+            await play.harness.worker.step()
+            play = ScriptedGraphRun(backend.harness(), play.run)
+            await play.harness.run_until_idle()
+            continue
+        await play.end(name, Result.FAILED if name == "compensate:s40" else Result.SUCCEEDED)
+    assert order == [f"compensate:{name}" for name in reversed(_names(MANY))]
+    assert (await run_of(play)).rollback is RollbackStatus.INCOMPLETE
+    assert await rolled_back(play) is RollbackOutcome.STARTED
+    assert await undone(play) == ["compensate:s40#2"]
+    assert (await run_of(play)).rollback is RollbackStatus.COMPLETE

@@ -6,7 +6,9 @@ It only reads. `graph.py` writes what follows.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import sqlalchemy as sa
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk
@@ -14,9 +16,16 @@ from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import RUN, TASK, column_list, load_workflow, run_of, task_of
 from gnomon.core.ids import task_id
 from gnomon.core.model import ENGINE, Run, RunId, Task, TaskId
-from gnomon.core.runs.advance import RunAdvance, advance_run, may_roll_back, rolled_back
+from gnomon.core.runs.advance import (
+    RunAdvance,
+    advance_run,
+    may_roll_back,
+    next_compensation,
+    next_undone,
+    rolled_back,
+)
 from gnomon.core.runs.launch import keyed_run_id, sub_run_ids
-from gnomon.core.runs.rollback import UNDOABLE, RollbackStatus, UndoFact, undo_fact, undone_step
+from gnomon.core.runs.rollback import UNDOABLE, RollbackStatus, UndoFact, is_compensation, undo_fact, undone_step
 from gnomon.core.runs.workflow import COMPENSATION, Step, Workflow
 
 #: The tasks of runs without those of items.
@@ -32,6 +41,8 @@ _FAILED = bulk.statement(
     f" AND step NOT LIKE '{COMPENSATION}%'"
 )
 _RECORD = bulk.statement("SELECT owner_id, body FROM payload WHERE owner_id IN KEYS AND kind = 'compensation'")
+_ORDER = bulk.statement("SELECT body FROM payload WHERE owner_id IN KEYS AND kind = 'rollback'")
+_STEP_OF = bulk.statement("SELECT step FROM task WHERE task_id IN KEYS")
 _UNDOABLE_STATES = ", ".join(f"'{state.value}'" for state in UNDOABLE)
 _ITEMS = bulk.statement(
     "SELECT item, task_id, fence FROM task WHERE run_id = ? AND parent = ?"  # noqa: S608 - our own
@@ -51,6 +62,8 @@ class AdvancingRun(NamedTuple):
     run: Run
     graph: Workflow
     at: int
+    #: The task of the step; None if it is not known.
+    ended: TaskId | None = None
 
 
 def decide_advance(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task], *, gave_up: bool) -> RunAdvance:
@@ -61,6 +74,41 @@ def decide_advance(conn: sa.Connection, of: AdvancingRun, tasks: Sequence[Task],
         if after.asks is None:
             return after
         facts[after.asks] = _undo_fact(conn, of, tasks, after.asks)
+
+
+def decide_next_undo(conn: sa.Connection, of: AdvancingRun) -> RunAdvance | None:
+    """The next compensation of a run with many steps that is being rolled back, from its order; None: look at all."""
+    run = of.run
+    if of.ended is None or run.rollback is not RollbackStatus.RUNNING or not of.ended.startswith("comp-"):
+        return None
+    rows = bulk.fetch_rows(conn, _ORDER, [run.run_id])
+    ended = bulk.fetch_rows(conn, _STEP_OF, [of.ended])
+    if not rows or not ended or not is_compensation(ended[0][0]):
+        return None
+    body = unsealed(conn, run.run_id, "rollback", rows[0][0])
+    stored = msgspec.json.decode(body, type=_UndoOrder) if body is not None else None
+    if stored is None or stored.number != run.rollback_number:
+        return None
+    step = next_undone(run, of.graph, stored.steps, undone_step(ended[0][0]))
+    if step is None:
+        return None
+    owner = task_id(run.run_id, step.name)
+    records = [unsealed(conn, owner, "compensation", row[1]) for row in bulk.fetch_rows(conn, _RECORD, [owner])]
+    if undo_fact(step, records) is not UndoFact.READY:
+        return None
+    return next_compensation(run, of.graph, step, of.at)
+
+
+class _UndoOrder(Struct, frozen=True):
+    """The order of a rollback, as it is stored."""
+
+    number: int
+    steps: list[str]
+
+
+def stored_order(after: RunAdvance) -> bytes:
+    """The order of a rollback that begins, to be stored."""
+    return msgspec.json.encode(_UndoOrder(after.rollback_number, list(after.undo_order)))
 
 
 def begun_rollback(conn: sa.Connection, begun: Run, now: int) -> tuple[AdvancingRun, RunAdvance] | None:

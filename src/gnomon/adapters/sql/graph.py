@@ -43,9 +43,11 @@ from gnomon.adapters.sql.advances import (
     AdvancingRun,
     RunToUndo,
     decide_advance,
+    decide_next_undo,
     next_run_to_undo,
     runs_of,
     runs_that_gave_up,
+    stored_order,
 )
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.completion import (
@@ -53,6 +55,7 @@ from gnomon.adapters.sql.completion import (
     ConcurrencyCounters,
     EndedRun,
     end_runs,
+    insert_payloads,
     write_attempt_ends,
 )
 from gnomon.adapters.sql.payloads import unsealed
@@ -201,7 +204,9 @@ def _write_dead_letters(conn: sa.Connection, over: Sequence[EndedTask]) -> None:
 
 
 def _advancing_runs(over: Sequence[EndedTask]) -> list[AdvancingRun]:
-    return [AdvancingRun(one.run, one.task.graph, one.at) for one in over if one.task.graph is not None]
+    return [
+        AdvancingRun(one.run, one.task.graph, one.at, one.task.task_id) for one in over if one.task.graph is not None
+    ]
 
 
 def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list[EndedRun]:
@@ -209,11 +214,16 @@ def advance_runs(conn: sa.Connection, advancing: Sequence[AdvancingRun]) -> list
     runs = {one.run.run_id: one for one in advancing if not one.run.over}
     if not runs:
         return []
-    tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs}
-    for task in map(task_of, bulk.fetch_rows(conn, STEPS, sorted(runs))):
+    known = {name: after for name, one in runs.items() if (after := decide_next_undo(conn, one)) is not None}
+    tasks: dict[str, list[Task]] = {run_id: [] for run_id in runs if run_id not in known}
+    for task in map(task_of, bulk.fetch_rows(conn, STEPS, sorted(tasks)) if tasks else ()):
         tasks[task.run_id].append(task)
-    gave_up = runs_that_gave_up(conn, runs.values(), tasks)
-    moved = [(one, decide_advance(conn, one, tasks[name], gave_up=name in gave_up)) for name, one in runs.items()]
+    others = [runs[name] for name in runs if name not in known]
+    gave_up = runs_that_gave_up(conn, others, tasks)
+    moved = [(runs[name], after) for name, after in known.items()]
+    for one in others:
+        run_id = one.run.run_id
+        moved.append((one, decide_advance(conn, one, tasks[run_id], gave_up=run_id in gave_up)))
     return write_advances(conn, moved)
 
 
@@ -245,6 +255,7 @@ def _write_rollbacks(conn: sa.Connection, moved: Sequence[tuple[AdvancingRun, Ru
             for task in after.unreadable
         ],
     )
+    insert_payloads(conn, [(of.run.run_id, "rollback", stored_order(after)) for of, after in moved if after.undo_order])
     begun = sum(after.rollback is RollbackStatus.RUNNING for _, after in moved)
     unreadable = sum(len(after.unreadable) for _, after in moved)
     ended_ms = [after.rollback_ms for _, after in moved if after.rollback_ms is not None]

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.model import Run, RunStatus, Task, TaskId
-from gnomon.core.runs.dag import GraphProgress, graph_progress, step_state, topological_order
+from gnomon.core.runs.dag import GraphProgress, graph_progress, step_state, topological_order, undo_order_of
 from gnomon.core.runs.launch import SkippedStep, next_tasks, skipped_task
 from gnomon.core.runs.rollback import (
     COMPENSATION_UNREADABLE,
@@ -22,6 +22,8 @@ from gnomon.core.runs.rollback import (
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 
+#: Of runs with fewer tasks all are looked at whenever one ends.
+_MANY_STEPS = 50
 _NOT_THE_RECORDED_ONE = f"{COMPENSATION_UNREADABLE}: it is not the compensation that the success of the step recorded"
 
 
@@ -45,6 +47,8 @@ class RunAdvance(Struct, frozen=True, kw_only=True):
     rollback_number: int = 0
     #: How long the rollback has taken that ends now.
     rollback_ms: int | None = None
+    #: If a rollback of many steps begins: all of them in their order, so that each end need not look at all others.
+    undo_order: tuple[str, ...] = ()
     #: The step about which a fact is missing: the decision has to be made again with it. Nothing else is decided.
     asks: str | None = None
 
@@ -159,6 +163,46 @@ def advance_run(
         rollback_cause=cause,
         rollback_number=number,
         rollback_ms=None if after.rollback_status is None else _rollback_ms(tasks, number, now),
+        undo_order=_undo_order(workflow, tasks, after.ready, number),
+    )
+
+
+def _undo_order(workflow: Workflow, tasks: Sequence[Task], ready: Sequence[str], number: int) -> tuple[str, ...]:
+    """The order of a rollback with many steps whose first compensation is ready."""
+    if len(tasks) < _MANY_STEPS or not any(map(is_compensation, ready)) or _has_begun(tasks, number):
+        return ()
+    undone = {
+        undone_step(task.step) for task in tasks if is_compensation(task.step) and task.state is TaskState.SUCCEEDED
+    }
+    steps = undo_order_of(workflow, {task.step: step_state(task) for task in tasks})
+    return tuple(name for name in steps if name not in undone)
+
+
+def _has_begun(tasks: Sequence[Task], number: int) -> bool:
+    return any(
+        is_compensation(task.step) and task.step == compensation_name(undone_step(task.step), number) for task in tasks
+    )
+
+
+def next_undone(run: Run, workflow: Workflow, order: Sequence[str], ended: str) -> Step | None:
+    """The step whose compensation follows that of `ended` in the order of the rollback; None: look at all tasks.
+
+    Items and runs are undone only after a look at what is left of them, and so is the end of a rollback.
+    """
+    place = order.index(ended) + 1 if ended in order else len(order)
+    step = workflow.step(order[place]) if place < len(order) else None
+    plain = step is not None and step.compensate is not None and step.foreach is None and step.workflow is None
+    return step if plain and run.rollback is RollbackStatus.RUNNING else None
+
+
+def next_compensation(run: Run, workflow: Workflow, step: Step, now: int) -> RunAdvance:
+    """The advance of a run that is being rolled back whose next compensation is that of this step."""
+    name = compensation_name(step.name, run.rollback_number)
+    return RunAdvance(
+        made=next_tasks(run, [name], workflow, held=False, now=now),
+        starts=True,
+        rollback_cause=run.rollback_cause,
+        rollback_number=run.rollback_number,
     )
 
 

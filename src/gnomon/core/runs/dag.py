@@ -23,6 +23,7 @@ from gnomon.core.runs.rollback import (
     is_compensation,
     rollback_cause,
     rollback_progress,
+    undo_order,
 )
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, When, Workflow
@@ -115,6 +116,11 @@ def graph_progress(
     if back.undo is None:
         return after
     return GraphProgress(not_run=after.not_run, ready=(compensation_name(back.undo),), rollback_cause=cause)
+
+
+def undo_order_of(workflow: Workflow, states: Mapping[str, StepState]) -> list[str]:
+    """All steps that may be undone, in their order."""
+    return undo_order(workflow, _undo_states(states), _places(workflow))
 
 
 def _backward_progress(

@@ -118,8 +118,8 @@ def immediate_successors(held: Assignment, ended: TaskCompletion) -> list[ReadyT
     workflow, before = held.workflow, held.step.name
     if ended.state is not TaskState.SUCCEEDED or ended.graph is None or held.task.parent is not None:
         return []
-    if workflow.max_parallel is not None:
-        # Only the store knows how many other steps are running.
+    if workflow.max_parallel is not None or is_compensation(before):
+        # Only the store knows how many other steps are running, and which step is undone next.
         return []
     steps = tuple(step.name for step in workflow.steps if _is_immediate_successor(step, before))
     made = next_tasks(held.run, steps, workflow, held=False, now=ended.ended_at)

@@ -17,9 +17,11 @@ first, one at a time. A step that runs another workflow is undone by rolling bac
 them. The states of the tasks do not say what such steps have left to undo: a decision that depends on it asks.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
+from heapq import heappop, heappush
 
 import msgspec
 from msgspec import Struct
@@ -206,6 +208,30 @@ def rollback_progress(
         return RollbackProgress(status=RollbackStatus.COMPLETE if complete else RollbackStatus.INCOMPLETE)
     free = left - _steps_before(workflow, left)
     return RollbackProgress(undo=max(free, key=lambda name: (states[name].ended_at, order[name])))
+
+
+def undo_order(workflow: Workflow, states: Mapping[str, UndoState], order: Mapping[str, int]) -> list[str]:
+    """All steps that may be undone, in the order in which `rollback_progress` takes them one by one."""
+    undoable = {step.name for step in workflow.steps if step.name in states and _may_be_undone(step, states[step.name])}
+    needs = {step.name: step.depends_on for step in workflow.steps}
+    dependents = Counter(name for needed in needs.values() for name in needed)
+    passed = [name for name in needs if not dependents[name]]
+    free: list[tuple[int, int, str]] = []
+    found: list[str] = []
+    while passed or free:
+        if passed:
+            name = passed.pop()
+            if name in undoable:
+                heappush(free, (-states[name].ended_at, -order[name], name))
+                continue
+        else:
+            name = heappop(free)[2]
+            found.append(name)
+        for needed in needs[name]:
+            dependents[needed] -= 1
+            if not dependents[needed]:
+                passed.append(needed)
+    return found
 
 
 def _may_be_undone(step: Step, one: UndoState) -> bool:
