@@ -11,6 +11,7 @@ from gnomon.adapters.sql.connect import open_sqlite
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.rollback import RollbackStatus
+from gnomon.testing.rollback_checker import check_rollbacks
 from support.effort import EFFORT
 from support.fleet_processes import all_runs, launch, wait_for_witness_lines, wait_until_all_over
 from support.gnomon_processes import up
@@ -77,8 +78,13 @@ async def test_kill_9_in_the_middle_of_rollbacks_undoes_every_step_once_and_in_o
     tasks = await store.history.tasks(runs)
     assert len(tasks) == RUNS * len(ORDER)
     attempts = defaultdict(list)
+    found = defaultdict(list)
     for attempt in await store.executions.attempts([task.task_id for task in tasks]):
         attempts[attempt.task_id].append(attempt.result)
+        found[attempt.task_id].append(attempt)
+    workflow = await store.jobs.workflow("default", "trip", 1)
+    assert workflow is not None
+    assert check_rollbacks(runs, workflow, tasks, found) == []
     undone = [task for task in tasks if task.step.startswith("compensate:")]
     assert all(attempts[task.task_id].count(Result.SUCCEEDED) == 1 for task in undone)
     assert sum(results.count(Result.LOST) for results in attempts.values()) > 0
