@@ -1,7 +1,10 @@
 """The contract of approvals of tasks, for any store."""
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -10,19 +13,20 @@ from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.approvals.decide import asked_approval
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import ApprovalTerms
-from gnomon.core.model import Overlap, Run, RunId, RunSource, Task
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
-from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.errors import ApprovalChanged, ApprovalClosed, NotFound, VotedAlready
+from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.errors import ApprovalChanged, ApprovalClosed, NotFound, StoreUnavailable, VotedAlready
 from gnomon.ports.approvals import ApprovalFilter
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
+from support.effort import thorough
 from support.rulings import rulings_of
-from support.task_steps import admission, workflow
+from support.task_steps import admission, completion_of, workflow
 
 TWO = ApprovalTerms(groups=("finance",), quorum=2, expires_ms=HOUR)
 ASKED = Ruling(
@@ -36,6 +40,8 @@ ASKED = Ruling(
     approval=TWO,
 )
 APPROVE, REJECT, OVERRIDE = VoteKind.APPROVE, VoteKind.REJECT, VoteKind.OVERRIDE
+#: So many tasks race at once: with more of them, transactions mostly wait for each other; and in all.
+_RACES, _MANY = 6, 1_000
 
 
 def vote(voter: str, kind: VoteKind = APPROVE, *, at: int = NOON + MINUTE, reason: str = "") -> Vote:
@@ -492,3 +498,93 @@ class TaskApprovalContract:
         wanted = {"approved": TaskState.PENDING, "rejected": TaskState.DENIED}
         assert task.state is wanted[one.status]
         assert len(one.approvers) == 2 if one.status is ApprovalStatus.APPROVED else one.decided_by == "voter5"
+
+    @pytest.mark.req("R-03", "R-07")
+    @pytest.mark.guarantee("S6", "S11")
+    @pytest.mark.parametrize("count", [12, thorough(_MANY)])
+    async def test_votes_cancellations_and_reports_in_any_order_have_one_outcome(
+        self, store: Store, count: int
+    ) -> None:
+        """F74: for each task two approvals, a rejection, a cancellation, and the gate, a worker and its report."""
+        rng, ends = random.Random(f"{type(self).__name__} {count}"), set[TaskState]()
+        for first in range(0, count, _RACES):
+            payments = [
+                await self.new_payment(store, f"pay{number}") for number in range(first, min(first + _RACES, count))
+            ]
+            acts = [act for payment in payments for act in _racing(store, payment)]
+            rng.shuffle(acts)
+
+            await asyncio.gather(*map(_until_answered, acts))
+
+            ends |= {await _checked_end(store, payment) for payment in payments}
+        assert count < _MANY or ends == {TaskState.SUCCEEDED, TaskState.DENIED, TaskState.CANCELLED}
+
+
+_PERMISSION = replace(ASKED, decision=PolicyDecision.ALLOW, ruled_by="approval", approval=None, constraints=None)
+
+
+async def _until_answered(act: Callable[[], Awaitable[None]]) -> None:
+    """Do it again while the store refuses: transactions that wait for each other give up after a moment."""
+    while True:
+        try:
+            return await act()
+        except StoreUnavailable:
+            continue
+
+
+def _racing(store: Store, payment: PaymentTask) -> list[Callable[[], Awaitable[None]]]:
+    async def cast(one: Vote) -> None:
+        with suppress(ApprovalClosed, VotedAlready):
+            await payment.vote(one)
+
+    async def cancel() -> None:
+        await store.runs.cancel(payment.run.run_id, reason="not wanted", now=NOON + MINUTE)
+
+    async def go_on() -> None:
+        """Admit, take and report, as far as that is possible by then."""
+        [approval] = await payment.approvals()
+        if approval.status is not ApprovalStatus.APPROVED:
+            return
+        made = admission(await payment.task(), schedule_uid=payment.run.schedule_uid, ruling=_PERMISSION)
+        await store.tasks.admit([made], now=NOON + MINUTE)
+        worker = f"worker of {payment.run.run_id}"
+        taken = await store.attempts.take(worker, limit=1, lease_ms=MINUTE, now=NOON + MINUTE)
+        for one in taken:
+            definition = workflow(one.run.workflow_id)
+            ended = completion_of(one, Result.SUCCEEDED, now=NOON + MINUTE + 1, definition=definition)
+            await store.attempts.report([ended])
+
+    async def reopen() -> None:
+        await store.approval_upkeep.reopen(4, after="", now=NOON + MINUTE, limit=1_000)
+
+    votes = [vote("carl"), vote("dora"), vote("emil", REJECT)]
+    return [*(partial(cast, one) for one in votes), cancel, go_on, go_on, reopen]
+
+
+async def _checked_end(store: Store, payment: PaymentTask) -> TaskState:
+    """The state of the task; its approval, its dead letters and its attempts must tell the same story."""
+    await store.approval_upkeep.reopen(4, after="", now=NOON + MINUTE, limit=1_000)
+    task, one = await payment.task(), await payment.only()
+    run = await store.executions.find_run(payment.run.run_id)
+    attempts = await store.executions.attempts([task.task_id])
+    letters = [
+        letter for letter in await store.dead_letters.page("default", limit=1_000) if letter.task_id == task.task_id
+    ]
+    kinds = [cast.kind for cast in one.votes]
+    assert run is not None
+    assert run.over is (task.state in TERMINAL)
+    assert len({cast.voter for cast in one.votes}) == len(kinds)
+    match one.status:
+        case ApprovalStatus.APPROVED:
+            assert kinds == [APPROVE, APPROVE]
+            assert len(attempts) <= 1
+        case ApprovalStatus.REJECTED:
+            assert kinds[-1] is REJECT
+            assert (task.state, attempts, len(letters)) == (TaskState.DENIED, [], 1)
+        case other:
+            assert kinds.count(APPROVE) < 2
+            assert REJECT not in kinds
+            assert (other, task.state, attempts) == (ApprovalStatus.VOID, TaskState.CANCELLED, [])
+    if task.state is not TaskState.DENIED:
+        assert letters == []
+    return task.state

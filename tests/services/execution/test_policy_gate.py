@@ -3,9 +3,11 @@
 import pytest
 
 from contracts.store import MINUTE, NOON
+from gnomon.core.model import Result
 from gnomon.core.policy.facts import request_digest
 from gnomon.core.runs.admission import AdmissionRequest, ReadyTask
 from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.workflow import RetryPolicy
 from gnomon.errors import StoreUnavailable
 from support.policy_harness import THROTTLE_MS, PolicyHarness, command, function
 from support.rulings import rulings_of
@@ -200,3 +202,29 @@ async def test_a_changed_step_is_ruled_on_anew() -> None:
     second, _ = await harness.tried(function(capability="db.drop"))
 
     assert (first.state, second.state) == (TaskState.RUNNING, TaskState.DENIED)
+
+
+@pytest.mark.req("R-02")
+async def test_a_permission_of_an_older_version_holds_for_its_attempt_and_a_retry_is_ruled_on_by_the_new_one() -> None:
+    harness = PolicyHarness()
+    await harness.apply("default_decision: allow")
+    run = await harness.launched(function(retry=RetryPolicy(max_attempts=3, initial_delay_ms=1, jitter=0)))
+    # The worker registers, and the dispatcher admits the task.
+    await harness.worker.step()
+    while not await harness.dispatcher.step():
+        pass
+    waiting = await harness.task(run)
+
+    await harness.apply("default_decision: deny")
+    await harness.run_until_idle()
+    running = await harness.task(run)
+    harness.runner.end_all(Result.FAILED, error="no")
+    await harness.run_until_idle()
+    harness.clock.advance(1)
+    await harness.run_until_idle()
+
+    ended = await harness.task(run)
+    rulings = await rulings_of(harness.store, run.run_id)
+    assert [waiting.state, running.state, ended.state] == [TaskState.SCHEDULED, TaskState.RUNNING, TaskState.DENIED]
+    assert (ended.fence, harness.runner.started) == (1, {})
+    assert sorted((one.decision, one.version) for one in rulings) == [("allow", 1), ("deny", 2)]
