@@ -80,8 +80,10 @@ async def test_the_histories_are_not_vacuous() -> None:
         (PolicyDecision.THROTTLE, "policy"),
         (PolicyDecision.THROTTLE, "budgets"),
         (PolicyDecision.REQUIRE_APPROVAL, "policy"),
+        (PolicyDecision.REQUIRE_APPROVAL, "budgets"),
     }
     assert any(one.wait_reason == "breaker" for one in _waits(histories))
+    assert any(one.ruling is not None and one.ruling.beyond_budget for one in admissions)
 
 
 def _waits(histories: Sequence[SimulationHistory]) -> list[Task]:
@@ -230,6 +232,13 @@ def denying(ruling: Ruling, **said: Any) -> GateDecision:  # noqa: ANN401 - as i
     return ruled_decision(replace(ruling, decision=PolicyDecision.DENY) if throttled else ruling, **said)
 
 
+def asking_nobody(one: Admission, ruling: Ruling, now: int) -> Admission:
+    """Lets a task exceed a budget that asks for votes."""
+    del ruling, now
+    assert one.ruling is not None
+    return replace(one, ruling=replace(one.ruling, beyond_budget=True))
+
+
 def approved_by_any(ruling: Ruling, approvals: Sequence[Approval]) -> Ruling:
     """A permission by votes on anything that the task has asked before."""
     wanted = ruling_with_approvals(ruling, approvals)
@@ -280,6 +289,7 @@ SERVICES: dict[str, tuple[str, str, object]] = {
         "gnomon.core.approvals.decide._status_after",
         lambda votes, _: ApprovalStatus.REJECTED if votes[-1].kind is VoteKind.REJECT else ApprovalStatus.APPROVED,
     ),
+    "budgets that ask ask nobody": ("R-04", "gnomon.core.runs.admission._asking", asking_nobody),
     "one person counts twice": ("R-03", "gnomon.adapters.memory.approvals.counted", counted_twice),
     "late votes count": ("R-03", "gnomon.adapters.memory.approvals.counted", counted_late),
     "everybody may override": (

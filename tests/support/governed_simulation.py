@@ -64,6 +64,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "bank-2": {"breaker": BREAKER},
     "counted": {"retry": RETRY},
     "counted-2": {},
+    "counted-3": {"retry": RETRY},
 }
 #: The decisions of each job, of which a version says one.
 RULES: dict[str, tuple[JobRule, ...]] = {
@@ -80,10 +81,12 @@ RULES: dict[str, tuple[JobRule, ...]] = {
     "bank-2": (JobRule(ALLOW), JobRule(ASK)),
     "counted": (JobRule(ALLOW),),
     "counted-2": (JobRule(ALLOW),),
+    "counted-3": (JobRule(ALLOW), JobRule(ALLOW), JobRule(THROTTLE)),
 }
 BUDGETS = (
     JobBudget("few", ("counted", "counted-2"), limit=4, per_ms=10 * MINUTE_MS),
-    JobBudget("fewer", ("counted-2",), limit=2, per_ms=20 * MINUTE_MS, denies=True),
+    JobBudget("fewer", ("counted-2",), limit=2, per_ms=20 * MINUTE_MS, over=JobRule(DENY)),
+    JobBudget("asked", ("counted-3",), limit=2, per_ms=30 * MINUTE_MS, over=JobRule(ASK, expires_ms=10 * MINUTE_MS)),
 )
 
 

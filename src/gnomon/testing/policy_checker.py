@@ -36,6 +36,8 @@ _REOPENED_MS = 120_000
 #: Within this time an approval that has expired is ended.
 _EXPIRED_MS = 200_000
 _ADMIN = "admin"
+#: The beginning of the rule of an approval for which a budget asks.
+_BUDGET = "budget "
 _FAILURES = (Result.FAILED, Result.TIMED_OUT)
 #: The state of a task that may run once a worker takes it.
 _ADMITTED = TaskState.SCHEDULED
@@ -93,6 +95,8 @@ class _PolicyChecker:
             yield "R-02", f"attempt {grant.held[1]} began after {last}"
             return
         yield from self._in_force(last)
+        if last.ruling.beyond_budget:
+            yield from self._let_exceed(case, last)
         rule = self._rule_of(case.run, last.ruling.version)
         match last.ruling.ruled_by:
             case "policy":
@@ -101,7 +105,11 @@ class _PolicyChecker:
             case "approval":
                 yield from self._approved(case, last, rule)
             case "override":
-                overrides = [one for one in self._votes_before(case, last) if one.kind is VoteKind.OVERRIDE]
+                overrides = [
+                    one
+                    for one in self._votes_before(case, last)
+                    if one.kind is VoteKind.OVERRIDE and _budget_of(one.approval) is None
+                ]
                 if rule is None or not rule.asks or not overrides:
                     yield "R-03", f"{last.ruling} without an override, by {rule}"
             case other:
@@ -124,6 +132,19 @@ class _PolicyChecker:
         if late > allowed and self._history.ran_undisturbed(one.by, next_one.elapsed_ms, one.elapsed_ms):
             yield "R-02", f"{one.ruling} is of a version that was replaced {late} ms before"
 
+    def _let_exceed(self, case: TaskHistory, admission: AdmissionRecord) -> Iterator[Finding]:
+        """R-03, R-04: people have let the task exceed a budget that asks for that."""
+        votes = [vote for vote in self._votes_before(case, admission) if _budget_of(vote.approval) is not None]
+        names = {_budget_of(vote.approval) for vote in votes}
+        wanted = [one for one in self._budgets_of(case.run, _version_of(admission)) if one.over.asks]
+        enough = [
+            one.name
+            for one in wanted
+            if one.name in names and _enough(self._policy, case.run, one.over, votes, budget=one.name)
+        ]
+        if not enough:
+            yield "R-04", f"attempt {admission.attempt[1]} exceeds a budget with the votes {votes}"
+
     def _approved(self, case: TaskHistory, admission: AdmissionRecord, rule: JobRule | None) -> Iterator[Finding]:
         """R-03: enough persons who may vote have approved exactly this, under a rule of the same content, in time."""
         if rule is None or not rule.asks or admission.ruling is None:
@@ -134,6 +155,7 @@ class _PolicyChecker:
             for vote in self._votes_before(case, admission)
             if vote.kind is VoteKind.APPROVE
             and vote.approval.request is not None
+            and _budget_of(vote.approval) is None
             and vote.approval.request.request_digest == admission.ruling.digest
             and self._rule_of(case.run, vote.approval.request.version) == rule
             and vote.at < vote.approval.request.asked_at + rule.expires_ms
@@ -171,7 +193,7 @@ class _PolicyChecker:
                 if ruling.ruled_by == "policy" and rule is not None and rule.decision is not PolicyDecision.DENY:
                     yield "R-02", f"{ruling} denies what {rule} says"
                 if ruling.ruled_by == "budgets" and not any(
-                    budget.denies and budget.name == ruling.rule
+                    budget.over.decision is PolicyDecision.DENY and budget.name == ruling.rule
                     for budget in self._budgets_of(case.run, ruling.version)
                 ):
                     yield "R-04", f"{ruling} denies what only had to wait"
@@ -191,12 +213,13 @@ class _PolicyChecker:
                 yield "R-03", f"an attempt began after {refusal}"
             if case.task.state is not TaskState.DENIED:
                 yield "R-03", f"is {case.task.state} in spite of {refusal}"
-            yield from self._was_asked_for(case, refusal)
+            yield from self._was_asked_for(refusal)
 
-    def _was_asked_for(self, case: TaskHistory, refusal: VoteRecord | ExpiryRecord) -> Iterator[Finding]:
+    def _was_asked_for(self, refusal: VoteRecord | ExpiryRecord) -> Iterator[Finding]:
         """R-03: people refuse only what the version in force asks about, or one that was replaced a moment ago."""
         newest = max((one for one in self._policy.versions.values() if one.moment < refusal.moment), key=_moment_of)
-        rule = self._rule_of(case.run, newest.version)
+        found = refusal.approval if isinstance(refusal, VoteRecord) else self._policy.approvals.get(refusal.approval_id)
+        rule = None if found is None else _asked_rule(self._policy, found, newest.version)
         late = refusal.elapsed_ms - newest.elapsed_ms
         undisturbed = any(
             self._history.ran_undisturbed(name, newest.elapsed_ms, refusal.elapsed_ms) for name in self._processes
@@ -216,14 +239,44 @@ class _PolicyChecker:
             yield "R-03", f"waits for votes, with the open approvals {open_ones}"
         newest = max(self._policy.versions.values(), key=_moment_of)
         late = self._history.ended_elapsed_ms - newest.elapsed_ms
-        for one in asked:
-            was, now = self._rule_of(case.run, one.version), self._rule_of(case.run, newest.version)
+        for one in open_ones:
+            version = 0 if one.request is None else one.request.version
+            was, now = _asked_rule(self._policy, one, version), _asked_rule(self._policy, one, newest.version)
             if was != now and late > self._policy.refresh_ms + _REOPENED_MS:
                 yield "R-03", f"waits for votes by {was}, which says {now} since {late} ms"
 
 
 def _moment_of(one: PolicyRecord) -> int:
     return one.moment
+
+
+def _version_of(one: AdmissionRecord) -> int:
+    return 0 if one.ruling is None else one.ruling.version
+
+
+def _budget_of(approval: Approval) -> str | None:
+    """The budget that a task asks to exceed; None if it asks because of a rule."""
+    rule = "" if approval.request is None else approval.request.rule
+    return rule.removeprefix(_BUDGET) if rule.startswith(_BUDGET) else None
+
+
+def _asked_rule(policy: PolicyHistory, approval: Approval, version: int) -> JobRule | None:
+    """The terms of that version about such an approval: of the rule of its job, or of a budget."""
+    made, budget, job = policy.versions.get(version), _budget_of(approval), approval.subject
+    if made is None:
+        return None
+    if budget is None:
+        return made.table.rules.get(job)
+    return next((one.over for one in made.table.budgets if one.name == budget and job in one.jobs), None)
+
+
+def _enough(policy: PolicyHistory, run: Run, rule: JobRule, votes: Sequence[VoteRecord], *, budget: str) -> bool:
+    """Whether these votes let a task exceed the budget."""
+    about = [vote for vote in votes if _budget_of(vote.approval) == budget]
+    if any(vote.kind is VoteKind.OVERRIDE for vote in about):
+        return True
+    approved = {vote.voter for vote in about if vote.kind is VoteKind.APPROVE}
+    return len({name for name in approved if _may_vote(policy, run, rule, name)}) >= rule.quorum
 
 
 def _may_vote(policy: PolicyHistory, run: Run, rule: JobRule, voter: str) -> bool:
@@ -242,8 +295,7 @@ def _votes_count_rightly(evidence: HistoryIndex, policy: PolicyHistory) -> Itera
         if request is None:
             continue
         before, name = earlier[vote.approval.approval_id], vote.approval.subject
-        run, version = evidence.runs.get(request.run_id), policy.versions.get(request.version)
-        rule = None if version is None else version.table.rules.get(name)
+        run, rule = evidence.runs.get(request.run_id), _asked_rule(policy, vote.approval, request.version)
         for problem in _vote_problems(vote, before, policy, run, rule):
             yield Violation("R-03", name, f"{vote.kind} of {vote.voter} on {vote.approval.approval_id} {problem}")
         before.append(vote)
@@ -294,9 +346,11 @@ def _within_budgets(evidence: HistoryIndex, policy: PolicyHistory) -> Iterator[V
     for held in begun & admitted.keys():
         one = admitted[held]
         run = evidence.cases[held[0]].run
-        version = None if one.ruling is None else policy.versions.get(one.ruling.version)
+        version = policy.versions.get(_version_of(one))
+        beyond = one.ruling is not None and one.ruling.beyond_budget
         for budget in () if version is None else version.table.budgets:
-            if (run.schedule_id or run.workflow_id) in budget.jobs:
+            # People may let a task exceed a budget that asks; it then counts for none of those.
+            if (run.schedule_id or run.workflow_id) in budget.jobs and not (beyond and budget.over.asks):
                 used[budget.name, one.at // budget.per_ms, budget.per_ms] += 1
     limits = {(one.name, one.per_ms): one.limit for made in policy.versions.values() for one in made.table.budgets}
     for (name, window, per_ms), count in used.items():

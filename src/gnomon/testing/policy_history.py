@@ -42,8 +42,8 @@ class JobBudget:
     jobs: tuple[str, ...]
     limit: int
     per_ms: int
-    #: Whether tasks beyond it are denied; if not, they wait.
-    denies: bool = False
+    #: The decision about tasks beyond it; if that needs an approval, with its terms.
+    over: JobRule = JobRule(PolicyDecision.THROTTLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,20 @@ class PolicyTable:
 
 def _rule_entry(job: str, rule: JobRule) -> dict[str, object]:
     entry: dict[str, object] = {"id": f"of-{job}", "match": {"jobs": [job]}, "decision": rule.decision.value}
-    if rule.asks:
-        voters: dict[str, object] = {"groups": list(rule.groups)} if rule.groups else {"roles": ["admin"]}
-        terms = {"quorum": rule.quorum, "expires": f"{rule.expires_ms}ms", "self": rule.self_approval}
-        entry["approval"] = voters | terms
-    return entry
+    return entry | _terms_entry(rule)
+
+
+def _terms_entry(rule: JobRule) -> dict[str, object]:
+    if not rule.asks:
+        return {}
+    voters: dict[str, object] = {"groups": list(rule.groups)} if rule.groups else {"roles": ["admin"]}
+    terms = {"quorum": rule.quorum, "expires": f"{rule.expires_ms}ms", "self": rule.self_approval}
+    return {"approval": voters | terms}
 
 
 def _budget_entry(one: JobBudget) -> dict[str, object]:
-    over = "deny" if one.denies else "throttle"
-    return {
-        "id": one.name,
-        "match": {"jobs": list(one.jobs)},
-        "limit": one.limit,
-        "per": f"{one.per_ms}ms",
-        "over": over,
-    }
+    entry: dict[str, object] = {"id": one.name, "match": {"jobs": list(one.jobs)}, "limit": one.limit}
+    return entry | {"per": f"{one.per_ms}ms", "over": one.over.decision.value} | _terms_entry(one.over)
 
 
 @dataclass(frozen=True, slots=True)
