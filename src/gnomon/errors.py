@@ -437,7 +437,7 @@ class ApprovalClosed(Refused):
     code = "approval_closed"
 
     def __init__(self, name: str, status: str) -> None:
-        super().__init__(f"approval {truncate(repr(name), 80)} is {status}: it takes no votes")
+        super().__init__(f"approval {truncate(repr(name), 80)} is {status}")
         self.name, self.status = name, status
 
 

@@ -69,17 +69,18 @@ def test_an_approval_makes_a_command_of_medium_risk_run_until_it_changes(databas
         assert run(client, "nightly").status == "completed"
         added = client.register({"name": "tagger", "command": "git tag v1"})
         refused = run(client, "tagger")
-        client.approve("tagger", reason="it only tags")
+        asked = client.ask_for_approval("tagger", reason="it only tags")
+        client.approve(asked.approval_id, digest=asked.digest)
         approved = run(client, "tagger")
         client.update("tagger", {"command": "git tag v2"})
         changed = run(client, "tagger")
         letters = list(client.dead_letters())
 
-    assert "gnomon jobs approve tagger" in added.warnings[0]
+    assert "gnomon approvals ask tagger" in added.warnings[0]
     assert (refused.status, approved.status, changed.status) == ("failed", "completed", "failed")
     for ended in (refused, changed):
         assert (ended.error or "").startswith(f"{REFUSED}command not allowed: git tag")
-        assert "gnomon jobs approve tagger" in (ended.error or "")
+        assert "gnomon approvals ask tagger" in (ended.error or "")
     assert [one.reason for one in letters] == ["safety_denied"] * 2
 
 

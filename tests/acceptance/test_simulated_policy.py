@@ -14,13 +14,14 @@ from gnomon.adapters.memory import MemoryStore
 from gnomon.adapters.memory.approvals import MemoryApprovals
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.sql.connect import open_sqlite
+from gnomon.core.announcements.model import Announcement
 from gnomon.core.approvals.decide import counted, ruling_with_approvals
 from gnomon.core.approvals.model import Approval, ApprovalStatus, Vote, VoteKind
 from gnomon.core.model import Task, TaskId
 from gnomon.core.policy.gate_decision import ruled_decision
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import Admission, GateDecision, GateVerdict
-from gnomon.ports.approvals import Reopened
+from gnomon.ports.approvals import Reopened, ReopenPosition
 from gnomon.services.execution.stored_policy import StoredPolicy
 from gnomon.testing.checker import check
 from gnomon.testing.clock import VirtualClock
@@ -163,7 +164,7 @@ class NeverExpiring(MemoryApprovals):
 class NeverReopening(MemoryApprovals):
     """Leaves everything that waits under the version that has asked."""
 
-    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
+    async def reopen(self, version: int, *, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
         del version, after, now, limit
         return Reopened(tasks=0, left=0, after=None)
 
@@ -171,8 +172,8 @@ class NeverReopening(MemoryApprovals):
 class QuestionForgotten(MemoryRules):
     """Lets tasks wait for votes on nothing."""
 
-    def ask_for(self, asked: Approval, now: int) -> bool:
-        del asked, now
+    def ask_for(self, asked: Approval, announced: Sequence[Announcement], now: int) -> bool:
+        del asked, announced, now
         return False
 
 

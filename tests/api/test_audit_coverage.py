@@ -32,6 +32,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
             "register job new",
             f"delete {_JOB}",
             "delete job stopped",
+            "delete job pusher",
             "delete job tagger",
             "delete job trip",
         ],
@@ -44,15 +45,16 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
         ["delete policy shadow-1", "register policy version-1"],
     ),
     "apply_policy": ("/v1/policy", {"body": "default_decision: allow"}, ["register policy version-1"]),
-    "approve_job": ("/v1/jobs/tagger/approve", {"reason": "it only tags"}, ["approve approval tagger"]),
     "release_held_output": ("/v1/quarantine/{held}/release", {"reason": "an example"}, ["release output {held}"]),
     "discard_held_output": ("/v1/quarantine/{held}/discard", {}, ["discard output {held}"]),
-    "approve_task": (
+    "ask_for_approval": ("/v1/approvals", {"job": "pusher"}, ["ask approval {made}"]),
+    "revoke_approval": ("/v1/approvals/{commands}/revoke", None, ["revoke approval {commands}"]),
+    "approve": (
         "/v1/approvals/{approval}/approve",
         {"digest": "{digest}"},
         ["approve approval {approval}"],
     ),
-    "reject_task": (
+    "reject": (
         "/v1/approvals/{approval}/reject",
         {"digest": "{digest}", "reason": "no"},
         ["reject approval {approval}"],
@@ -104,6 +106,9 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     await admin.registered(name="stopped")
     await admin.post("/v1/jobs/stopped/pause")
     await admin.post("/v1/jobs", {"name": "tagger", "command": "git tag v1"})
+    await admin.post("/v1/jobs", {"name": "pusher", "command": "git tag v2"})
+    commands = (await admin.post("/v1/approvals", {"job": "tagger"})).json()
+    await admin.post(f"/v1/approvals/{commands['approval_id']}/approve", {"digest": commands["digest"]})
     await admin.post("/v1/workflows", _GRAPH)
     await admin.post("/v1/schedules/upsert", _TIMER)
     await admin.post("/v1/policy/shadow", {"body": "default_decision: deny"})
@@ -122,6 +127,7 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
         "approval": asked.approval_id,
         "held": await api_setup.hold_back_output(await admin.triggered()),
         "digest": asked.digest,
+        "commands": commands["approval_id"],
         "announcement": await api_setup.given_up_announcement(),
         "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
@@ -163,7 +169,8 @@ async def test_every_change_leaves_one_entry_for_each_thing_that_it_changes(
     found = await changed(admin, name, known)
 
     task = next((one["name"] for one in found if one["name"].startswith("task.")), "")
-    wanted = [one.format(**known, task=task) for one in CHANGES[name][2]]
+    made = next((one["name"] for one in found if one["name"].startswith("apr_")), "")
+    wanted = [one.format(**known, task=task, made=made) for one in CHANGES[name][2]]
     assert sorted(f"{one['action']} {one['kind']} {one['name']}" for one in found) == sorted(wanted)
     assert {one["actor"] for one in found} == {"admin@example.com"}
 

@@ -98,26 +98,60 @@ async def test_a_command_of_medium_risk_is_added_with_a_warning(admin: ApiCaller
     [warning] = done.json()["warnings"]
     assert done.status_code == 201
     assert warning.startswith("command: command not allowed: git tag v1")
-    assert "gnomon jobs approve nightly" in warning
+    assert "gnomon approvals ask nightly" in warning
+
+
+async def asked(caller: ApiCaller, job: str = "nightly", **body: str) -> dict[str, Any]:
+    """The approval of the commands of a job for which the caller asks."""
+    answer = await caller.post("/v1/approvals", {"job": job, **body})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def approved(caller: ApiCaller, job: str = "nightly", **body: str) -> dict[str, Any]:
+    """The approval of the commands of a job, with the vote of the caller."""
+    one = await asked(caller, job, **body)
+    answer = await caller.post(f"/v1/approvals/{one['approval_id']}/approve", {"digest": one["digest"]})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_an_approval_is_asked_for_listed_and_shows_the_commands(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", TAG)
+
+    async with api_setup.caller("operator") as operator:
+        one = await asked(operator, reason="it only tags")
+        again = await asked(operator)
+
+    [listed] = (await admin.get("/v1/approvals?status=waiting&kind=command")).json()["items"]
+    assert (one["status"], one["commands"], one["reason"]) == ("waiting", {"main": "git tag v1"}, "it only tags")
+    assert one["needs"]["text"] == "1 person with the role admin"
+    assert again == one
+    assert listed["approval_id"] == one["approval_id"]
 
 
 async def test_an_approval_is_shown_audited_and_answers_the_warning(admin: ApiCaller) -> None:
     await admin.post("/v1/jobs", TAG)
 
-    done = await admin.post("/v1/jobs/nightly/approve", {"reason": "it only tags"})
+    one = await approved(admin, reason="it only tags")
 
-    state, shown = done.json(), (await admin.get("/v1/jobs/nightly")).json()
+    shown = (await admin.get("/v1/jobs/nightly")).json()
     [line] = (await admin.get("/v1/jobs")).json()["items"]
-    [entry] = (await admin.get("/v1/audit?kind=approval")).json()["items"]
-    assert (state["job"], state["approved"]) == ("nightly", True)
+    entries = (await admin.get("/v1/audit?kind=approval")).json()["items"]
     assert shown["approval"] == {
+        "approval_id": one["approval_id"],
         "approved_by": "admin@example.com",
         "approved_at": "2026-03-02T12:00:00Z",
         "reason": "it only tags",
-        "digest": state["digest"],
+        "digest": one["digest"],
     }
     assert (shown["approved"], line["approved"]) == (True, True)
-    assert (entry["actor"], entry["action"], entry["name"]) == ("admin@example.com", "approve", "nightly")
+    assert [(entry["actor"], entry["action"], entry["name"]) for entry in entries] == [
+        ("admin@example.com", "approve", one["approval_id"]),
+        ("admin@example.com", "ask", one["approval_id"]),
+    ]
     changed = await admin.ask("PUT", "/v1/jobs/nightly", {**TAG, "schedule": "0 5 * * *"})
     assert changed.json()["warnings"] == []
 
@@ -125,7 +159,7 @@ async def test_an_approval_is_shown_audited_and_answers_the_warning(admin: ApiCa
 @pytest.mark.req("Z-04")
 async def test_a_changed_command_has_no_approval(admin: ApiCaller) -> None:
     await admin.post("/v1/jobs", TAG)
-    await admin.post("/v1/jobs/nightly/approve")
+    await approved(admin)
 
     changed = await admin.ask("PUT", "/v1/jobs/nightly", {**TAG, "command": "git tag v2"})
 
@@ -136,36 +170,71 @@ async def test_a_changed_command_has_no_approval(admin: ApiCaller) -> None:
 
 async def test_a_revoked_approval_counts_no_more(admin: ApiCaller) -> None:
     await admin.post("/v1/jobs", TAG)
-    await admin.post("/v1/jobs/nightly/approve")
+    one = await approved(admin)
 
-    done = await admin.post("/v1/jobs/nightly/approve", {"revoke": True})
+    done = await admin.post(f"/v1/approvals/{one['approval_id']}/revoke")
+    again = await admin.post(f"/v1/approvals/{one['approval_id']}/revoke")
 
-    assert (done.json()["approved"], done.json()["approval"]) == (False, None)
+    assert (done.json()["status"], again.status_code) == ("revoked", 409)
     assert (await admin.get("/v1/jobs/nightly")).json()["approved"] is False
 
 
-async def test_a_caller_who_saw_other_commands_approves_nothing(admin: ApiCaller) -> None:
+@pytest.mark.req("Z-04")
+async def test_commands_that_changed_after_the_question_are_not_approved(admin: ApiCaller) -> None:
     await admin.post("/v1/jobs", TAG)
+    one = await asked(admin)
+    await admin.ask("PUT", "/v1/jobs/nightly", {**TAG, "command": "git tag v2"})
 
-    assert (await admin.post("/v1/jobs/nightly/approve", {"digest": "other"})).status_code == 412
+    answer = await admin.post(f"/v1/approvals/{one['approval_id']}/approve", {"digest": one["digest"]})
+
+    shown = (await admin.get(f"/v1/approvals/{one['approval_id']}")).json()
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:gnomon:problem:approval_changed")
+    assert (shown["status"], shown["commands"]) == ("waiting", None)
     assert (await admin.get("/v1/jobs/nightly")).json()["approved"] is False
+
+
+@pytest.mark.req("Z-04")
+async def test_rejected_commands_do_not_run(admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", TAG)
+    one = await asked(admin)
+
+    done = await admin.post(f"/v1/approvals/{one['approval_id']}/reject", {"digest": one["digest"], "reason": "no"})
+
+    assert (done.json()["status"], done.json()["votes"][0]["reason"]) == ("rejected", "no")
+    assert (await admin.get("/v1/jobs/nightly")).json()["approved"] is False
+    assert (await asked(admin))["approval_id"] != one["approval_id"]
 
 
 async def test_an_approval_of_nothing_is_refused(admin: ApiCaller) -> None:
     await admin.registered(name="plain")
 
-    assert (
-        error_of(await admin.post("/v1/jobs/plain/approve"))["reason"] == "has no command: there is nothing to approve"
-    )
-    assert (await admin.post("/v1/jobs/unknown/approve")).status_code == 404
-    assert error_of(await admin.post("/v1/jobs/plain/approve", {"reason": "x" * 501}))["field"] == "reason"
+    refused = error_of(await admin.post("/v1/approvals", {"job": "plain"}))
+    assert refused["reason"] == "has no command: there is nothing to approve"
+    assert (await admin.post("/v1/approvals", {"job": "unknown"})).status_code == 404
+    assert error_of(await admin.post("/v1/approvals", {"job": "plain", "reason": "x" * 501}))["field"] == "reason"
 
 
 @pytest.mark.parametrize("token", ["operator", "viewer"])
-async def test_only_an_admin_approves(api_setup: ApiFixture, admin: ApiCaller, token: str) -> None:
+async def test_only_an_admin_approves_commands(api_setup: ApiFixture, admin: ApiCaller, token: str) -> None:
     await admin.post("/v1/jobs", TAG)
+    one = await asked(admin)
     async with api_setup.caller(token) as somebody:
-        assert (await somebody.post("/v1/jobs/nightly/approve")).status_code == 403
+        path, body = f"/v1/approvals/{one['approval_id']}", {"digest": one["digest"], "reason": "x"}
+        answers = [await somebody.post(f"{path}/{verb}", body) for verb in ("approve", "reject")]
+        answers.append(await somebody.post(f"{path}/revoke"))
+
+    assert [answer.status_code for answer in answers] == [403] * 3
+    assert (await admin.get("/v1/jobs/nightly")).json()["approved"] is False
+
+
+async def test_commands_are_not_overridden(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.post("/v1/jobs", TAG)
+    one = await asked(admin)
+    async with api_setup.caller("operator~olga~on-call") as olga:
+        body = {"digest": one["digest"], "reason": "now"}
+        answer = await olga.post(f"/v1/approvals/{one['approval_id']}/override", body)
+
+    assert "is about commands" in error_of(answer)["reason"]
 
 
 async def test_the_workflow_of_a_deployment_is_approved_by_its_name_or_that_of_its_schedule(admin: ApiCaller) -> None:
@@ -173,11 +242,11 @@ async def test_the_workflow_of_a_deployment_is_approved_by_its_name_or_that_of_i
     definition = {"workflow_id": "etl", "steps": [{"step": "a", "command": "git tag v1"}], "triggers": [trigger]}
     deployed = (await admin.post("/v1/workflows", definition)).json()
 
-    done = (await admin.post("/v1/jobs/etl.night/approve")).json()
+    done = await approved(admin, "etl.night")
 
     assert len(deployed["warnings"]) == 1
-    assert (done["job"], done["approved"]) == ("etl", True)
-    assert (await admin.post("/v1/jobs/etl/approve")).json() == done
+    assert (done["job"], done["status"]) == ("etl", "approved")
+    assert await asked(admin, "etl") == done
 
 
 @pytest.mark.req("Z-04")

@@ -131,6 +131,7 @@ async def test_every_example_of_a_request_is_taken(admin: ApiCaller, path: str, 
     await admin.post("/v1/workflows", {"workflow_id": "etl", "steps": [{"step": "a", "function": "f"}]})
     await admin.post("/v1/schedules/upsert", {"schedule_id": "nightly", "workflow_id": "etl", "schedule": "@daily"})
     await admin.post("/v1/policy/shadow", {"body": "default_decision: deny"})
+    await admin.post("/v1/jobs", {"name": "publish", "command": "git tag v1"})
 
     done = await admin.post(path, said["examples"]["usual"]["value"])
 

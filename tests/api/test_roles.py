@@ -30,13 +30,13 @@ OPERATOR = VIEWER | {
     "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
     "reset_breaker",
-    "approve_task", "reject_task", "override_approval",
+    "ask_for_approval", "approve", "reject", "override_approval",
 }  # fmt: skip
 ADMIN = OPERATOR | {
     "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
     "list_held_outputs", "show_held_output", "release_held_output", "discard_held_output",
-    "list_audit_entries", "list_tokens", "revoke_tokens", "approve_job", "apply_policy",
+    "list_audit_entries", "list_tokens", "revoke_tokens", "revoke_approval", "apply_policy",
     "start_policy_shadow", "stop_policy_shadow", "promote_policy_shadow",
 }  # fmt: skip
 MAY = {"nothing": set[str](), "viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}

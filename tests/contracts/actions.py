@@ -7,11 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
-from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, RunStatus, Schedule, Task
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy
+from gnomon.errors import ApprovalClosed, NotFound
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import WorkerInfo
@@ -28,9 +29,6 @@ def approval(number: int = 1, **changes: object) -> Approval:
         kind=COMMAND,
         subject="report",
         digest="d1",
-        status=ApprovalStatus.APPROVED,
-        decided_by="ada",
-        decided_at=NOON + number,
         reason="it only pushes",
     )
     return replace(made, **changes)
@@ -281,51 +279,88 @@ class ActionContract:
 class ApprovalContract:
     """Tests for any store. `store` is a fresh one."""
 
+    async def ask(self, store: Store, one: Approval) -> str:
+        """Ask for the approval; return the id of that which there is then."""
+        return (await store.approvals.ask(one, actor="bob", now=NOON)).approval_id
+
+    async def vote(self, store: Store, one: Approval, kind: VoteKind = VoteKind.APPROVE) -> Approval:
+        cast = Vote(voter="ada", kind=kind, at=NOON + 1, reason="seen")
+        return await store.approvals.vote(one.tenant, one.approval_id, cast, digest=one.digest)
+
     async def standing(self, store: Store, *subjects: str, tenant: str = "default") -> list[str]:
-        return [one.approval_id for one in await store.approvals.standing(tenant, COMMAND, subjects or ["report"])]
+        return [one.approval_id for one in await store.approvals.standing(tenant, subjects or ["report"])]
 
     async def approval_entries(self, store: Store) -> list[tuple[str, str, str]]:
         found = await store.audit.page(AuditQuery(kind="approval"))
         return [(one.entry.actor, one.entry.action, one.entry.name) for one in reversed(found)]
 
-    async def test_an_approval_is_granted_once_and_written_down(self, store: Store) -> None:
-        done = [await store.approvals.grant(one) for one in (approval(1), approval(2))]
+    @pytest.mark.req("Z-04")
+    async def test_commands_are_asked_about_once_and_count_with_a_vote(self, store: Store) -> None:
+        asked = [await self.ask(store, one) for one in (approval(1), approval(2))]
+        waiting = await self.standing(store)
+        approved = await self.vote(store, approval(1))
 
-        assert done == [True, False]
-        assert list(await store.approvals.standing("default", COMMAND, ["report"])) == [approval(1)]
-        assert await self.approval_entries(store) == [("ada", "approve", "report")]
+        assert (asked, waiting) == (["apr_1", "apr_1"], [])
+        assert (approved.status, approved.decided_by) == (ApprovalStatus.APPROVED, "ada")
+        assert await store.approvals.find("default", "apr_1") == approved
+        assert await self.standing(store) == ["apr_1"]
+        assert await self.approval_entries(store) == [("bob", "ask", "apr_1"), ("ada", "approve", "apr_1")]
 
-    async def test_a_definition_of_another_digest_has_an_approval_of_its_own(self, store: Store) -> None:
-        await store.approvals.grant(approval(1))
+    @pytest.mark.req("Z-04")
+    async def test_rejected_commands_do_not_count_and_may_be_asked_about_again(self, store: Store) -> None:
+        await self.ask(store, approval(1))
+        rejected = await self.vote(store, approval(1), VoteKind.REJECT)
 
-        assert await store.approvals.grant(approval(2, digest="d2"))
-        assert await self.standing(store) == ["apr_1", "apr_2"]
+        assert (rejected.status, await self.standing(store)) == (ApprovalStatus.REJECTED, [])
+        assert await self.ask(store, approval(2)) == "apr_2"
+
+    async def test_a_question_about_commands_that_have_changed_is_void(self, store: Store) -> None:
+        await self.ask(store, approval(1))
+        await self.vote(store, approval(1))
+        await self.ask(store, approval(2, digest="d2"))
+
+        await self.ask(store, approval(3, digest="d3"))
+
+        found = [await store.approvals.find("default", f"apr_{number}") for number in (1, 2, 3)]
+        assert [one.status for one in found if one] == ["approved", "void", "waiting"]
+        assert await self.standing(store) == ["apr_1"]
+        with pytest.raises(ApprovalClosed):
+            await self.vote(store, approval(2, digest="d2"))
 
     async def test_approvals_are_found_by_tenant_and_subject(self, store: Store) -> None:
-        await store.approvals.grant(approval(1))
-        await store.approvals.grant(approval(2, subject="other"))
-        await store.approvals.grant(approval(3, tenant="acme"))
+        for one in (approval(1), approval(2, subject="other"), approval(3, tenant="acme")):
+            await self.ask(store, one)
+            await self.vote(store, one)
 
         assert await self.standing(store, "other", "report", "unknown") == ["apr_1", "apr_2"]
         assert await self.standing(store, tenant="acme") == ["apr_3"]
 
-    async def test_a_revoked_approval_counts_no_more_and_can_be_granted_again(self, store: Store) -> None:
-        for one in (approval(1), approval(2, digest="d2"), approval(3, subject="other")):
-            await store.approvals.grant(one)
+    @pytest.mark.req("Z-04")
+    async def test_a_revoked_approval_counts_no_more_and_can_be_asked_for_again(self, store: Store) -> None:
+        await self.ask(store, approval(1))
+        with pytest.raises(ApprovalClosed):
+            await store.approvals.revoke("default", "apr_1", actor="eve", now=NOON + HOUR)
+        await self.vote(store, approval(1))
 
-        counts = [
-            await store.approvals.revoke("default", COMMAND, "report", actor="eve", now=NOON + HOUR) for _ in range(2)
-        ]
+        revoked = await store.approvals.revoke("default", "apr_1", actor="eve", now=NOON + HOUR)
 
-        assert counts == [2, 0]
-        assert await self.standing(store, "report", "other") == ["apr_3"]
-        assert await store.approvals.grant(approval(4))
-        revoked = [("eve", "revoke", "report")] * 2
-        granted = [("ada", "approve", "report")] * 2 + [("ada", "approve", "other")]
-        assert await self.approval_entries(store) == [*granted, *revoked, ("ada", "approve", "report")]
+        assert (revoked.status, revoked.revoked_by, await self.standing(store)) == ("revoked", "eve", [])
+        assert (await self.approval_entries(store))[-1] == ("eve", "revoke", "apr_1")
+        assert await self.ask(store, approval(4)) == "apr_4"
+        for tenant, name in (("default", "apr_none"), ("acme", "apr_1")):
+            with pytest.raises(NotFound):
+                await store.approvals.revoke(tenant, name, actor="eve", now=NOON + HOUR)
 
-    async def test_of_two_who_approve_at_once_one_does(self, store: Store) -> None:
-        done = await asyncio.gather(*(store.approvals.grant(approval(number)) for number in range(8)))
+    async def test_of_many_who_ask_at_once_one_does(self, store: Store) -> None:
+        done = await asyncio.gather(*(self.ask(store, approval(number)) for number in range(8)))
 
-        assert done.count(True) == 1
-        assert len(await self.standing(store)) == 1
+        assert len(set(done)) == 1
+        assert len(await self.approval_entries(store)) == 1
+
+    async def test_of_many_admins_who_vote_at_once_one_does(self, store: Store) -> None:
+        await self.ask(store, approval(1))
+
+        done = await asyncio.gather(*(self.vote(store, approval(1)) for _ in range(8)), return_exceptions=True)
+
+        assert sum(isinstance(one, Approval) for one in done) == 1
+        assert all(isinstance(one, Approval | ApprovalClosed) for one in done)

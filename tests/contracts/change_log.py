@@ -3,18 +3,23 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.sql import SqlStore
 from gnomon.adapters.sql.change_log import ChangeLogWriter
+from gnomon.core.approvals.decide import asked_approval
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import Result, Schedule
+from gnomon.core.model import Overlap, Result, RunId, RunSource, Schedule
+from gnomon.core.policy.ruling import PolicyDecision, Ruling
+from gnomon.core.runs.launch import LaunchRequest, new_requested_run
+from gnomon.core.runs.states import TaskState
 from gnomon.ports.change_log import NOTICED_WITHIN_SECONDS, Change, LoggedChanges
 from gnomon.ports.ledger import Terms
 from gnomon.services.observability.change_stream import ChangeObserver, ChangeStream
 from gnomon.services.observability.changes import CommitChanges
 from gnomon.testing.clock import VirtualClock
-from support.task_steps import completion_of, take_task, workflow
+from support.task_steps import admission, completion_of, take_task, workflow
 
 Advance = Callable[[int], None]
 
@@ -61,6 +66,28 @@ class ChangeLogContract:
         definition = workflow(dead_letter=True)
         failed = completion_of(taken, Result.FAILED, now=NOON + MINUTE, definition=definition, error="disk full")
         await store.attempts.report([failed])
+
+    @pytest.mark.req("R-03")
+    async def test_rulings_and_approvals_that_end_with_their_task_are_published(self, store: SqlStore) -> None:
+        schedule, other = minutely("pay", overlap=Overlap.ALLOW), OtherProcess(store)
+        await store.schedules.add([schedule], actor="ada", tzdata="")
+        await store.changes.follow("server", ttl_ms=20_000)
+        run = new_requested_run(RunId("run_pay"), schedule, source=RunSource.API, now=NOON)
+        await other.store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=NOON)
+        [task] = await store.history.tasks([run])
+        ruling = Ruling(decision=PolicyDecision.REQUIRE_APPROVAL, rule="payments", version=3, digest=b"1" * 32)
+        asked = asked_approval(task, run, ruling, now=NOON)
+        waits = admission(task, state=TaskState.APPROVAL_REQUIRED, ruling=ruling, approval=asked)
+        await other.store.tasks.admit([replace(waits, schedule_uid=run.schedule_uid)], now=NOON)
+
+        await other.store.runs.cancel(run.run_id, reason="not needed", now=NOON + 1)
+
+        logged = [change for entry in await read_all(store) for change in entry.changes]
+        approvals = [change.facts for change in logged if change.kind == "approval"]
+        [ruled] = [change for change in logged if change.kind == "ruling"]
+        assert [one["status"] for one in approvals] == ["waiting", "void"]
+        assert (ruled.tenant, ruled.facts["job"], ruled.facts["decision"]) == ("default", "pay", "require_approval")
+        assert (ruled.facts["execution_id"], ruled.facts["rule"], ruled.facts["version"]) == ("run_pay", "payments", 3)
 
     @pytest.mark.req("H-12")
     async def test_commits_of_a_process_are_logged_while_a_server_follows(self, store: SqlStore, terms: Terms) -> None:

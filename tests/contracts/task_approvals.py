@@ -10,17 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, MINUTE, NOON, minutely
+from gnomon.core.announcements.decide import approval_announcements
+from gnomon.core.announcements.model import AnnounceMoment, AnnounceRule
+from gnomon.core.announcements.text import announcement_text
 from gnomon.core.approvals.decide import asked_approval
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import ApprovalTerms
-from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task
+from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import FanOut
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
 from gnomon.errors import ApprovalChanged, ApprovalClosed, NotFound, StoreUnavailable, VotedAlready
-from gnomon.ports.approvals import ApprovalFilter
+from gnomon.ports.announcements import AnnouncementQuery
+from gnomon.ports.approvals import ApprovalFilter, Resumed
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
@@ -65,14 +69,23 @@ class PaymentTask:
         [one] = await self.approvals()
         return one
 
-    async def ask(self, ruling: Ruling = ASKED, *, now: int = NOON, item_digests: bytes = b"") -> None:
+    async def ask(
+        self,
+        ruling: Ruling = ASKED,
+        *,
+        now: int = NOON,
+        item_digests: bytes = b"",
+        rules: tuple[AnnounceRule, ...] = (),
+    ) -> None:
         """Write as the dispatcher does when the gate asks."""
+        asked = asked_approval(self._task, self.run, ruling, now=now, item_digests=item_digests)
         made = admission(
             await self.task(),
             schedule_uid=self.run.schedule_uid,
             state=TaskState.APPROVAL_REQUIRED,
             ruling=ruling,
-            approval=asked_approval(self._task, self.run, ruling, now=now, item_digests=item_digests),
+            approval=asked,
+            announcements=tuple(approval_announcements(self.run, rules, asked, at=now)),
         )
         await self.store.tasks.admit([made], now=now)
 
@@ -126,11 +139,47 @@ class TaskApprovalContract:
         assert await store.tasks.next_available_at() is None
 
     @pytest.mark.req("R-03")
+    async def test_a_waiting_approval_is_announced_once_in_the_transaction_of_the_question(
+        self, store: Store, payment: PaymentTask
+    ) -> None:
+        rules = (AnnounceRule(channel="ops"), AnnounceRule(channel="pay", to="C1", on=(AnnounceMoment.APPROVAL,)))
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
+
+        await payment.ask(replace(ASKED, version=4, rule_digest="r2"), now=NOON + 2, rules=rules)
+        await store.approval_upkeep.reopen(5, after=None, now=NOON + 3, limit=10)
+        await payment.ask(replace(ASKED, version=5, rule_digest="r2"), now=NOON + 4, rules=rules)
+
+        [sent] = await store.announcements.page(AnnouncementQuery())
+        one, asked = (await payment.approvals())[-1], sent.facts.approval
+        assert (sent.channel, sent.recipient, sent.moment, sent.best_effort) == ("pay", "C1", "approval", True)
+        assert asked is not None
+        assert (asked.approval_id, asked.digest, asked.needs) == (
+            one.approval_id, one.digest, "2 persons in finance within 1h",
+        )  # fmt: skip
+        text = announcement_text(sent, None) or ""
+        assert text.startswith("step main of pay waits for 2 persons in finance within 1h: money moves\n")
+        assert f"gnomon approvals approve {one.approval_id} --digest {one.digest[:8]}" in text
+
+    @pytest.mark.req("R-02")
+    async def test_the_groups_of_the_caller_are_kept_with_the_run(self, store: Store) -> None:
+        schedule = minutely("grouped", overlap=Overlap.ALLOW)
+        await store.schedules.add([schedule], actor="bob", tzdata="")
+        made = [
+            new_requested_run(RunId(f"run_{at}"), schedule, source=RunSource.API, now=NOON, actor="eve", groups=groups)
+            for at, groups in enumerate((["on-call", "finance"], []))
+        ]
+        await store.runs.launch([LaunchRequest(run=run, first_steps=("main",)) for run in made], now=NOON)
+
+        kept = [await store.executions.find_run(run.run_id) for run in made]
+
+        assert [one.actor_groups for one in kept if one] == [("finance", "on-call"), ()]
+
+    @pytest.mark.req("R-03")
     async def test_only_the_gate_reads_the_digests_of_the_items_of_a_step(
         self, store: Store, payment: PaymentTask
     ) -> None:
         digests = bytes(range(96))
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         await payment.ask(replace(ASKED, digest=b"\x02" * 32, version=4), item_digests=digests)
         [listed] = await store.approvals.page(
             ApprovalFilter(tenant="default", status=ApprovalStatus.WAITING), before=None, limit=3
@@ -151,7 +200,7 @@ class TaskApprovalContract:
     async def test_a_step_gets_its_items_together_with_the_ruling_that_lets_it(
         self, store: Store, payment: PaymentTask
     ) -> None:
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         await payment.ask(replace(ASKED, digest=b"\x02" * 32, version=4), item_digests=bytes(64))
         await payment.vote(vote("carl", OVERRIDE, reason="now"))
         task = await payment.task()
@@ -309,7 +358,7 @@ class TaskApprovalContract:
     ) -> None:
         await payment.vote(vote("carl"))
 
-        moved = await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        moved = await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         between = await payment.task()
         await payment.ask(replace(ASKED, version=4), now=NOON + 2)
 
@@ -318,7 +367,7 @@ class TaskApprovalContract:
         one = await payment.only()
         assert one.request is not None
         assert (one.request.version, len(one.votes), one.request.expires_at) == (4, 1, NOON + HOUR)
-        assert (await store.approval_upkeep.reopen(4, after="", now=NOON + 3, limit=10)).left == 0
+        assert (await store.approval_upkeep.reopen(4, after=None, now=NOON + 3, limit=10)).left == 0
         assert (await payment.vote(vote("dora"))).status is ApprovalStatus.APPROVED
 
     @pytest.mark.req("R-03")
@@ -326,7 +375,7 @@ class TaskApprovalContract:
         self, store: Store, payment: PaymentTask
     ) -> None:
         await payment.vote(vote("carl"))
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         await payment.ask(replace(ASKED, version=4, rule_digest="r2"), now=NOON + 2)
 
         old, new = await payment.approvals()
@@ -340,12 +389,12 @@ class TaskApprovalContract:
     async def test_a_task_that_a_new_policy_lets_run_needs_no_approval(
         self, store: Store, payment: PaymentTask
     ) -> None:
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         allowed = replace(ASKED, decision=PolicyDecision.ALLOW, version=4, approval=None, constraints=None)
         one = admission(await payment.task(), schedule_uid=payment.run.schedule_uid, ruling=allowed)
         await store.tasks.admit([one], now=NOON + 2)
 
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 3, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 3, limit=10)
 
         assert (await payment.only()).status is ApprovalStatus.VOID
         assert (await payment.task()).state is TaskState.SCHEDULED
@@ -354,7 +403,7 @@ class TaskApprovalContract:
     async def test_a_task_that_a_new_policy_puts_off_is_not_ended_by_the_time_of_its_approval(
         self, store: Store, payment: PaymentTask, advance: Callable[[int], None]
     ) -> None:
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         put_off = replace(ASKED, decision=PolicyDecision.THROTTLE, version=4, approval=None, constraints=None)
         made = admission(
             await payment.task(),
@@ -379,12 +428,12 @@ class TaskApprovalContract:
     async def test_a_run_that_is_cancelled_while_the_gate_is_asked_again_leaves_nothing_to_approve(
         self, store: Store, payment: PaymentTask
     ) -> None:
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
 
         await store.runs.cancel(payment.run.run_id, reason="cancelled", now=NOON + 2)
         with pytest.raises(ApprovalClosed):
             await payment.vote(vote("carl"))
-        looked = await store.approval_upkeep.reopen(4, after="", now=NOON + 3, limit=10)
+        looked = await store.approval_upkeep.reopen(4, after=None, now=NOON + 3, limit=10)
 
         assert (looked.tasks, looked.left) == (0, 0)
         assert (await payment.only()).status is ApprovalStatus.VOID
@@ -393,7 +442,7 @@ class TaskApprovalContract:
         self, store: Store, payment: PaymentTask
     ) -> None:
         await payment.vote(vote("carl"))
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         await payment.vote(vote("dora", at=NOON + 2))
         # The answer of the gate is older than the vote.
         await payment.ask(replace(ASKED, version=4), now=NOON + 3)
@@ -423,7 +472,7 @@ class TaskApprovalContract:
         for number in range(3):
             await self.new_payment(store, f"pay{number}", now=NOON + number)
 
-        first = await store.approval_upkeep.reopen(4, after="", now=NOON + 9, limit=2)
+        first = await store.approval_upkeep.reopen(4, after=None, now=NOON + 9, limit=2)
         assert first.after is not None
         rest = await store.approval_upkeep.reopen(4, after=first.after, now=NOON + 9, limit=2)
 
@@ -433,19 +482,22 @@ class TaskApprovalContract:
     async def test_a_task_that_waits_without_a_question_is_asked_about_again(
         self, store: Store, payment: PaymentTask
     ) -> None:
-        assert await store.approval_upkeep.resume(now=NOON + 1, limit=10) == 0
+        assert await store.approval_upkeep.resume(after=TaskId(""), now=NOON + 1, limit=10) == Resumed(
+            tasks=0, after=None
+        )
         await store.runs.cancel(payment.run.run_id, reason="not needed", now=NOON + 1)
         stuck = await self.new_payment(store, "stuck")
         lost = admission(
             await stuck.task(), schedule_uid=stuck.run.schedule_uid, state=TaskState.APPROVAL_REQUIRED, ruling=ASKED
         )
-        await store.approval_upkeep.reopen(4, after="", now=NOON + 1, limit=10)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + 1, limit=10)
         await store.tasks.admit([lost], now=NOON + 2)
         await stuck.vote(vote("carl", OVERRIDE, at=NOON + 2, reason="now"))
         # As a store that lost the move of the task would have it.
         await store.tasks.admit([replace(lost, fence=None)], now=NOON + 2)
 
-        assert await store.approval_upkeep.resume(now=NOON + 3, limit=10) == 1
+        found = await store.approval_upkeep.resume(after=TaskId(""), now=NOON + 3, limit=10)
+        assert (found.tasks, found.after) == (1, None)
         assert (await stuck.task()).state is TaskState.PENDING
 
     @pytest.mark.req("R-03")
@@ -558,7 +610,7 @@ def _racing(store: Store, payment: PaymentTask) -> list[Callable[[], Awaitable[N
             await store.attempts.report([ended])
 
     async def reopen() -> None:
-        await store.approval_upkeep.reopen(4, after="", now=NOON + MINUTE, limit=1_000)
+        await store.approval_upkeep.reopen(4, after=None, now=NOON + MINUTE, limit=1_000)
 
     votes = [vote("carl"), vote("dora"), vote("emil", REJECT)]
     return [*(partial(cast, one) for one in votes), cancel, go_on, go_on, reopen]
@@ -566,7 +618,7 @@ def _racing(store: Store, payment: PaymentTask) -> list[Callable[[], Awaitable[N
 
 async def _checked_end(store: Store, payment: PaymentTask) -> TaskState:
     """The state of the task; its approval, its dead letters and its attempts must tell the same story."""
-    await store.approval_upkeep.reopen(4, after="", now=NOON + MINUTE, limit=1_000)
+    await store.approval_upkeep.reopen(4, after=None, now=NOON + MINUTE, limit=1_000)
     task, one = await payment.task(), await payment.only()
     run = await store.executions.find_run(payment.run.run_id)
     attempts = await store.executions.attempts([task.task_id])

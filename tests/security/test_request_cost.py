@@ -256,7 +256,9 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "submit_task": [("POST", "/v1/tasks", {"function": "f", "input": {"x": NUMBERS}, "input_schema": COSTLY})],
         "list_dead_letters": [("GET", "/v1/dead-letters?limit=1000&resolved=true", None)],
         "show_dead_letter": [("GET", "/v1/dead-letters/none", None)],
-        "approve_job": [("POST", f"/v1/jobs/{name}/approve", {"reason": "x" * 500}) for name in ("commands", "none")],
+        "ask_for_approval": [
+            ("POST", "/v1/approvals", {"job": name, "reason": "x" * 500}) for name in ("commands", "none")
+        ],
         "show_security": [("GET", "/v1/security", None)],
         "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
         "show_announcement": [("GET", "/v1/announcements/none", None)],
@@ -270,8 +272,9 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "discard_held_output": [("POST", "/v1/quarantine/none/discard", {"reason": "x" * 500})],
         "list_approvals": [("GET", "/v1/approvals?limit=1000", None)],
         "show_approval": [("GET", "/v1/approvals/none", None)],
-        "approve_task": [("POST", "/v1/approvals/none/approve", {"digest": "0" * 64, "reason": "x" * 500})],
-        "reject_task": [("POST", "/v1/approvals/none/reject", {"digest": "0" * 64, "reason": "x" * 500})],
+        "approve": [("POST", "/v1/approvals/none/approve", {"digest": "0" * 64, "reason": "x" * 500})],
+        "reject": [("POST", "/v1/approvals/none/reject", {"digest": "0" * 64, "reason": "x" * 500})],
+        "revoke_approval": [("POST", "/v1/approvals/none/revoke", None)],
         "override_approval": [("POST", "/v1/approvals/none/override", {"digest": "0" * 64, "reason": "x" * 500})],
         "replay_dead_letters": [("POST", "/v1/dead-letters/replay-all?limit=1000", None)],
         "replay_dead_letter": [("POST", "/v1/dead-letters/none/replay", None)],

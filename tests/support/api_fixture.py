@@ -130,7 +130,7 @@ class ApiFixture:
                 announcements=AnnouncementService(store.announcements, clock),
                 breakers=BreakerService(store.breakers, clock),
                 approvals=ApprovalService(
-                    store.approvals, store.executions, store.jobs, clock, break_glass=["on-call"]
+                    store.approvals, store.executions, store.jobs, clock, policy, break_glass=["on-call"]
                 ),
                 quarantine=QuarantineService(store.held_outputs, clock),
                 agent_sessions=AgentSessionService(store.agent_sessions, clock),

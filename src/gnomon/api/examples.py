@@ -70,18 +70,6 @@ JOB = {
     "approval": None,
     "agents": None,
 }
-_DIGEST = "5f1c36b45cffe084dd3d20d928bee85e7b0f2129ffc8c2f1f0a8c5aed6b2ac5f"
-APPROVED: dict[str, Any] = {
-    "job": "report",
-    "approved": True,
-    "digest": _DIGEST,
-    "approval": {
-        "approved_by": "ada",
-        "approved_at": "2026-03-02T13:00:00Z",
-        "reason": "it only pushes the report",
-        "digest": _DIGEST,
-    },
-}
 SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {

@@ -66,7 +66,7 @@ class Operations:
         self.model_actions = build_model_actions(settings, store, clock)
         self.policy = _policy(common)
         self.policy_outlook = _policy_outlook(common)
-        self.approvals = _approvals(common)
+        self.approvals = _approvals(common, self.command_policy)
         self.quarantine = QuarantineService(store.held_outputs, clock, cipher=held_output_cipher(settings))
         self.breakers = BreakerService(store.breakers, clock)
         # ---- definitions
@@ -168,10 +168,16 @@ def _policy_outlook(common: _Common) -> PolicyOutlook:
     return PolicyOutlook(common.store.policies, parse=parse_policy_text, compute=common.compute, by_kernel=by_kernel)
 
 
-def _approvals(common: _Common) -> ApprovalService:
+def _approvals(common: _Common, commands: CommandPolicyService) -> ApprovalService:
     store, groups = common.store, common.settings.policy.break_glass
     return ApprovalService(
-        store.approvals, store.executions, store.jobs, common.clock, break_glass=groups, compute=common.compute
+        store.approvals,
+        store.executions,
+        store.jobs,
+        common.clock,
+        commands,
+        break_glass=groups,
+        compute=common.compute,
     )
 
 

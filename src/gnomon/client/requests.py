@@ -30,7 +30,6 @@ from gnomon.core.responses.executions import (
 )
 from gnomon.core.responses.jobs import (
     JobApplied,
-    JobApprovalState,
     JobDetail,
     JobResumed,
     JobSummary,
@@ -185,14 +184,6 @@ def trigger(
 def pause(name: str) -> ApiRequest[JobDetail]:
     """Pause a job: no planned time starts a run until the job is resumed."""
     return _post(api_path("jobs", name, "pause"), JobDetail)
-
-
-def approve(
-    name: str, *, reason: str | None = None, digest: str | None = None, revoke: bool = False
-) -> ApiRequest[JobApprovalState]:
-    """Approve the commands of a job as they are now, or as `digest` says; with `revoke`, revoke its approvals."""
-    body = _set_fields(reason=reason, digest=digest, revoke=revoke)
-    return _post(api_path("jobs", name, "approve"), JobApprovalState, body)
 
 
 def resume(
@@ -418,23 +409,33 @@ def approvals(
 
 
 def approval(approval_id: str) -> ApiRequest[ApprovalDetail]:
-    """An approval, with the input of its task."""
+    """An approval, with the input of its task, or with its commands."""
     return _get(api_path("approvals", approval_id), ApprovalDetail)
 
 
-def approve_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
-    """Vote for a task that waits for an approval; `digest` is that of the approval as the voter saw it."""
+def ask_for_approval(job: str, *, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
+    """Ask for an approval of the commands of a job as they are now; the answer is that which there is then."""
+    return _post(api_path("approvals"), ApprovalDetail, _set_fields(job=job, reason=reason))
+
+
+def approve(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
+    """Vote for a task or for commands that wait; `digest` is that of the approval as the voter saw it."""
     return _vote(approval_id, "approve", digest, reason)
 
 
-def reject_task(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
-    """Vote against a task that waits for an approval: it ends."""
+def reject(approval_id: str, *, digest: str, reason: str | None = None) -> ApiRequest[ApprovalDetail]:
+    """Vote against a task or commands that wait; a task ends."""
     return _vote(approval_id, "reject", digest, reason)
 
 
 def override_approval(approval_id: str, *, digest: str, reason: str) -> ApiRequest[ApprovalDetail]:
     """Let a task run without its approval, as a member of a group in `policy.break_glass`."""
     return _vote(approval_id, "override", digest, reason)
+
+
+def revoke_approval(approval_id: str) -> ApiRequest[ApprovalDetail]:
+    """Revoke an approval of commands: they do not run any more."""
+    return _post(api_path("approvals", approval_id, "revoke"), ApprovalDetail)
 
 
 def _vote(approval_id: str, vote: str, digest: str, reason: str | None) -> ApiRequest[ApprovalDetail]:

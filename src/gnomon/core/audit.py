@@ -62,6 +62,8 @@ class Action(StrEnum):
     EMIT = "emit"
     SKIP = "skip"
     BACKFILL = "backfill"
+    #: An approval of the commands of a job is wanted.
+    ASK = "ask"
     #: The commands of a job may run although their risk needs a person, or a task that waits for an approval may run.
     APPROVE = "approve"
     #: A task that waits for an approval may not run.
@@ -438,10 +440,9 @@ def backfill_cancelled_entry(before: Backfill, actor: str, now: int) -> AuditEnt
     )
 
 
-def approved_entry(approval: Approval) -> AuditEntry:
-    """The entry of a granted approval."""
-    by, at = approval.decided_by or "", approval.decided_at or 0
-    return _of_approval(Action.APPROVE, approval, by, at, after=digest({"approved": approval.digest}))
+def approval_asked_entry(approval: Approval, actor: str, now: int) -> AuditEntry:
+    """The entry of an approval of commands that somebody has asked for."""
+    return _of_approval(Action.ASK, approval, actor, now, after=digest({"asked": approval.digest}))
 
 
 def approval_revoked_entry(approval: Approval) -> AuditEntry:
@@ -458,7 +459,7 @@ _VOTES = {
 
 
 def voted_entry(after: Approval, vote: Vote) -> AuditEntry:
-    """The entry of a vote on a task."""
+    """The entry of a vote."""
     request = after.request
     return AuditEntry(
         at=vote.at,
@@ -489,8 +490,10 @@ def _of_approval(action: Action, approval: Approval, actor: str, at: int, **dige
         tenant=approval.tenant,
         action=action.value,
         kind="approval",
-        name=approval.subject,
-        details=_details(of=approval.kind, definition=approval.digest, reason=approval.reason or None),
+        name=approval.approval_id,
+        details=_details(
+            of=approval.kind, job=approval.subject, definition=approval.digest, reason=approval.reason or None
+        ),
         **digests,
     )
 

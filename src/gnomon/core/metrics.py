@@ -136,6 +136,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("events", "Events of the services, by name.", "event", scope=_ALL),
         _counter("announcements", "Results of announcements, by channel.", "channel", "result"),
         _gauge("announcements_pending", "Announcements that are to be sent.", absent=True),
+        _gauge("approvals_waiting", "Approvals that wait for votes; at most 1,000 are counted.", absent=True),
         _counter("auth_failures", "Requests whose caller could not be identified, by reason.", "reason"),
     )
 }

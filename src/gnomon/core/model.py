@@ -297,6 +297,8 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     rollback_cause: RollbackCause | None = None
     #: The number of its rollback, from 1; 0 without one.
     rollback_number: int = 0
+    #: The groups to which its caller belonged when they requested it.
+    actor_groups: tuple[str, ...] = ()
 
     @property
     def root(self) -> RunId:

@@ -19,6 +19,10 @@ class ApprovalFilter(Struct, frozen=True, kw_only=True):
     subject: str | None = None
 
 
+#: The version of the policy that asked for an approval, and the id of that.
+ReopenPosition = tuple[int, str]
+
+
 class Reopened(Struct, frozen=True, kw_only=True):
     """A page of approvals that wait under an earlier version of the policy."""
 
@@ -26,23 +30,38 @@ class Reopened(Struct, frozen=True, kw_only=True):
     tasks: int
     #: How many approvals of the page still wait.
     left: int
-    #: The last approval of the page if there may be more.
-    after: str | None
+    #: The place of the last approval of the page if there may be more.
+    after: ReopenPosition | None
+
+
+class Resumed(Struct, frozen=True, kw_only=True):
+    """A page of tasks that wait for votes."""
+
+    #: How many of them go on.
+    tasks: int
+    #: The last of the page if there may be more.
+    after: TaskId | None
 
 
 class Approvals(Protocol):
     """Approvals, and the votes on them."""
 
-    async def grant(self, approval: Approval) -> bool:
-        """Add the approval, unless one of the same kind, subject and digest counts; return whether it is new."""
+    async def ask(self, asked: Approval, *, actor: str, now: int) -> Approval:
+        """Add the approval of the commands of a definition; return it, or the one of the same commands that there is.
+
+        One of other commands of the definition that still waits becomes void.
+        """
         ...
 
-    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
-        """Revoke all approvals of the subject that count; return their number."""
+    async def revoke(self, tenant: str, approval_id: str, *, actor: str, now: int) -> Approval:
+        """End an approval of commands that counts.
+
+        NotFound if the tenant has none of that id, ApprovalClosed if it does not count, or is that of a task.
+        """
         ...
 
-    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
-        """The approvals of these subjects that count, in the order in which they were granted."""
+    async def standing(self, tenant: str, subjects: Collection[str]) -> Sequence[Approval]:
+        """The approvals of the commands of these definitions that count, in the order in which they were asked for."""
         ...
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
@@ -61,10 +80,11 @@ class Approvals(Protocol):
         ...
 
     async def vote(self, tenant: str, approval_id: str, vote: Vote, *, digest: str) -> Approval:
-        """Count the vote, and let the task go on or end it if that decides; return the approval as it is then.
+        """Count the vote, and let its task go on or end it if that decides; return the approval as it is then.
 
         NotFound if the tenant has no such approval; ApprovalChanged unless `digest` is its digest; ApprovalClosed if it
-        waits for no vote, or its task does not; VotedAlready if the person has voted. Nothing is written then.
+        waits for no vote, or its task, if it has one, does not; VotedAlready if the person has voted. Nothing is
+        written then.
         """
         ...
 
@@ -89,14 +109,14 @@ class ApprovalUpkeep(Protocol):
         """Deny the tasks whose approvals have expired before that time; return how many approvals were ended."""
         ...
 
-    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
-        """Have the gate ask again about tasks that wait under an earlier version of the policy, behind that approval.
+    async def reopen(self, version: int, *, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
+        """Have the gate ask again about tasks that wait under an earlier version of the policy, behind that place.
 
         Their approvals stay with their votes until the gate has answered. An approval whose task waits no longer is
         void.
         """
         ...
 
-    async def resume(self, *, now: int, limit: int) -> int:
-        """Let tasks go on that still wait although they are approved; return how many."""
+    async def resume(self, *, after: TaskId, now: int, limit: int) -> Resumed:
+        """Of so many tasks that wait, behind that one, let those go on about which nobody is asked."""
         ...

@@ -20,7 +20,7 @@ NOTICED_WITHIN_SECONDS = 0.5
 class Change(Struct, frozen=True):
     """A change that the followers of its tenant receive."""
 
-    #: `tick`, `execution`, `task`, `dead_letter`, `approval` or `breaker`.
+    #: `tick`, `execution`, `task`, `dead_letter`, `approval`, `ruling` or `breaker`.
     kind: str
     tenant: str
     at: datetime

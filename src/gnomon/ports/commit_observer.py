@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from gnomon.core.approvals.model import Approval
 from gnomon.core.model import Run, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
+from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 
@@ -21,9 +22,18 @@ class DeniedTask(NamedTuple):
     topic: str | None
 
 
+class TaskRuling(NamedTuple):
+    """A ruling about a task."""
+
+    tenant: str
+    #: The job, or the workflow if it was run without one.
+    job: str
+    ruling: StoredRuling
+
+
 @runtime_checkable
 class RunObserver(Protocol):
-    """Called once after each commit that changed runs or approvals. A method never fails and never waits."""
+    """Called once after each commit that changed runs, approvals or rulings. A method never fails and never waits."""
 
     def launched(self, runs: Sequence[Run]) -> None:
         """These runs were created, and no tick asked for them."""
@@ -45,6 +55,10 @@ class RunObserver(Protocol):
 
     def approvals_changed(self, approvals: Sequence[Approval]) -> None:
         """These approvals were asked for, voted on or ended."""
+        ...
+
+    def ruled(self, rulings: Sequence[TaskRuling]) -> None:
+        """These rulings were written down: all but plain permissions, and those that repeat the last one."""
         ...
 
 

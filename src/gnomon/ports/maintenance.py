@@ -194,6 +194,8 @@ NEWEST_RUNS = 20
 MAX_COUNTED_TASKS = 100_000
 #: So many breakers are named at most.
 MAX_NAMED_BREAKERS = 10
+#: So many waiting approvals are counted at most: people take days, and counting them must cost nothing meanwhile.
+MAX_COUNTED_APPROVALS = 1_000
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
@@ -226,6 +228,8 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     unannounced: int = 0
     #: Runs that are being rolled back.
     rolling_back: int = 0
+    #: Approvals that wait for votes.
+    approvals_waiting: int = 0
     #: The first jobs by name.
     job_stats: tuple[JobStats, ...] = ()
 

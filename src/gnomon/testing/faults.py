@@ -7,7 +7,7 @@ from typing import Protocol
 from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
-from gnomon.core.approvals.model import Approval, ApprovalKind, Vote
+from gnomon.core.approvals.model import Approval, Vote
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
@@ -469,18 +469,18 @@ class FaultyApprovals:
         self._approvals = approvals
         self._fail_at_random = fail_at_random
 
-    async def grant(self, approval: Approval) -> bool:
-        """See Approvals.grant."""
-        return await self._approvals.grant(approval)
+    async def ask(self, asked: Approval, *, actor: str, now: int) -> Approval:
+        """See Approvals.ask."""
+        return await self._approvals.ask(asked, actor=actor, now=now)
 
-    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
+    async def revoke(self, tenant: str, approval_id: str, *, actor: str, now: int) -> Approval:
         """See Approvals.revoke."""
-        return await self._approvals.revoke(tenant, kind, subject, actor=actor, now=now)
+        return await self._approvals.revoke(tenant, approval_id, actor=actor, now=now)
 
-    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+    async def standing(self, tenant: str, subjects: Collection[str]) -> Sequence[Approval]:
         """See Approvals.standing."""
         self._fail_at_random()
-        return await self._approvals.standing(tenant, kind, subjects)
+        return await self._approvals.standing(tenant, subjects)
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
         """See Approvals.of_task."""

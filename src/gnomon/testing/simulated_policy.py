@@ -6,9 +6,10 @@ from gnomon.adapters.gate import OpenGate
 from gnomon.adapters.policy_file import parse_policy
 from gnomon.core import component_names
 from gnomon.core.approvals.model import Approval, Vote
+from gnomon.core.model import TaskId
 from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.version import PolicyVersion
-from gnomon.ports.approvals import Approvals, ApprovalUpkeep, Reopened
+from gnomon.ports.approvals import Approvals, ApprovalUpkeep, Reopened, ReopenPosition, Resumed
 from gnomon.ports.execution import Gate
 from gnomon.ports.policy import Policies
 from gnomon.ports.runtime import Clock, Events
@@ -132,7 +133,7 @@ class FaultyApprovalUpkeep:
         await self._faults.after()
         return ended
 
-    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
+    async def reopen(self, version: int, *, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
         """See ApprovalUpkeep.reopen."""
         await self._faults.before()
         page = await self._upkeep.reopen(version, after=after, now=now, limit=limit)
@@ -141,14 +142,14 @@ class FaultyApprovalUpkeep:
         await self._faults.after()
         return page
 
-    async def resume(self, *, now: int, limit: int) -> int:
+    async def resume(self, *, after: TaskId, now: int, limit: int) -> Resumed:
         """See ApprovalUpkeep.resume."""
         await self._faults.before()
-        resumed = await self._upkeep.resume(now=now, limit=limit)
-        if resumed:
+        page = await self._upkeep.resume(after=after, now=now, limit=limit)
+        if page.tasks:
             await self._recorder.look_at_all()
         await self._faults.after()
-        return resumed
+        return page
 
 
 class VotedApprovals(FaultyApprovals):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from gnomon.adapters.gate import OpenGate
 from gnomon.config.settings import Settings
+from gnomon.core.commands.rules import CommandRules
 from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.model import MINUTE_MS, RunId, ScheduleUid, Task, TaskId
@@ -22,6 +23,7 @@ from gnomon.ports.execution import Gate
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.services.operations.approvals import ApprovalService
+from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import ExecutionService
 from gnomon.services.operations.launcher import Launcher
@@ -122,7 +124,7 @@ class Simulation:
         )
         self.dead_letter_service = DeadLetterService(store.dead_letters, store.executions, self.launcher, clock)
         self._voted_approvals = VotedApprovals(store.approvals, self._recorder, faults)
-        self.approvals = ApprovalService(self._voted_approvals, store.executions, store.jobs, clock)
+        self.approvals = self._approval_service(frozenset())
 
     # ---- operators and nodes -----------------------------------------------------------------
 
@@ -164,10 +166,13 @@ class Simulation:
         if self.history.policy is not None:
             self.history.policy.persons = {one.name: one for one in persons}
             self.history.policy.break_glass = break_glass
-        store = self._store
-        self.approvals = ApprovalService(
-            self._voted_approvals, store.executions, store.jobs, self.clock, break_glass=break_glass
-        )
+        self.approvals = self._approval_service(break_glass)
+
+    def _approval_service(self, break_glass: frozenset[str]) -> ApprovalService:
+        store, clock, approvals = self._store, self.clock, self._voted_approvals
+        rules = CommandRules(SETTINGS.security)
+        commands = CommandPolicyService(rules, approvals, store.tasks, store.jobs, store.schedules, clock, CountedIds())
+        return ApprovalService(approvals, store.executions, store.jobs, clock, commands, break_glass=break_glass)
 
     async def cancel(self, run_id: RunId) -> None:
         """Cancel a run, as an operator does; some workers receive a hint at once."""

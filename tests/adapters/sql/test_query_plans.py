@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from contracts.store import ALL_SHARDS, MINUTE, NOON, minutely
 from gnomon.adapters.sql import (
     SqlStore,
+    approval_votes,
+    approvals,
     audit,
     backfills,
     cancellation,
@@ -32,6 +34,7 @@ from gnomon.adapters.sql import (
     workflows,
 )
 from gnomon.adapters.sql.unreadable import MAX_REMEMBERED, UnreadableSchedules
+from gnomon.core.approvals.model import ApprovalStatus
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunSource, RunStatus, TaskId
@@ -43,6 +46,7 @@ from gnomon.core.runs.prepare import prepare_task
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.core.triggers import OnEvent
+from gnomon.ports.approvals import ApprovalFilter
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.maintenance import FIRST_OPEN_RUN, HISTORY_START, RetentionBatch, RetentionKind
 from gnomon.ports.runs import RunQuery
@@ -252,7 +256,16 @@ def of_two_tenants(conn: sa.Connection) -> Sequence[ReadyTask]:
     return taken
 
 
+WAITING = ApprovalFilter(tenant="default", status=ApprovalStatus.WAITING)
 QUERIES: dict[str, Asked] = {
+    "approvals": lambda conn: approvals.page(conn, ApprovalFilter(tenant="default"), "apr_9", 10),
+    "approvals that wait": lambda conn: approvals.page(conn, WAITING, "apr_9", 10),
+    "approvals of a task": lambda conn: approvals.of_task(conn, "task_1"),
+    "approvals of commands": lambda conn: approvals.standing(conn, "default", ["report"]),
+    "next approval to expire": approval_votes.next_expiry,
+    "approvals that have expired": lambda conn: approval_votes.expire(conn, NOON, 10),
+    "approvals of an earlier policy": lambda conn: approval_votes.reopen(conn, 9, None, NOON, 10),
+    "tasks that wait for votes": lambda conn: approval_votes.awaiting_tasks(conn, TaskId(""), 10),
     "due": lambda conn: ledger.due(conn, NOON, ALL_SHARDS, 10, READABLE),
     "due of some shards": lambda conn: ledger.due(conn, NOON, SOME, 10, READABLE),
     "next due": lambda conn: ledger.next_due_at(conn, ALL_SHARDS, READABLE),

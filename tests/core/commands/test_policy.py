@@ -119,7 +119,7 @@ def test_settings_that_limit_nothing_leave_commands_open() -> None:
         ),
         ("find /etc -delete", GUARDED, "command not allowed: find /etc -delete (at character 11, find may not be"),
         ("git push /etc", GUARDED, "forbidden path argument: /etc"),
-        ("git push", GUARDED, "command not allowed: git push (at character 1, git is of medium risk here: gnomon jobs"),
+        ("git push", GUARDED, "command not allowed: git push (at character 1, git is of medium risk here: gnomon"),
     ],
 )
 def test_the_rules_apply_in_one_order_and_say_why(text: str, policy: CommandPolicy, reason: str) -> None:
@@ -171,7 +171,7 @@ def test_medium_risk_needs_an_approval_under_supervision_and_says_what_to_type()
     verdict = check("git push")
 
     assert verdict.rule is PolicyRule.APPROVAL
-    assert "gnomon jobs approve NAME" in verdict.reason
+    assert "gnomon approvals ask NAME" in verdict.reason
     assert check("git push", approved=True).allowed
     assert check("git push", FULL).allowed
     assert check("git push", replace(GUARDED, approve_medium_risk=False)).allowed

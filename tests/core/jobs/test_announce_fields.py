@@ -67,7 +67,7 @@ def test_success_and_failure_are_announced_by_default_with_best_effort() -> None
         (
             {"channel": "ops", "on": "start"},
             "announce.on",
-            "must be one of success, failure, recovery, missed, skipped",
+            "must be one of success, failure, recovery, missed, skipped, approval",
         ),
         ({"channel": "ops", "on": ["failure", "sucess"]}, "announce.on[1]", "did you mean success?"),
         ({"channel": "ops", "on": []}, "announce.on", "must name some of"),

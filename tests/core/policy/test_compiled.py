@@ -17,7 +17,13 @@ HOUR_MS = 3_600_000
 STEP = StepFacts(
     tenant="acme", job="pay-rent", workflow="pay-rent", step="main", topic="t.a", function="f", kind="function"
 )
-FACTS = RequestFacts(step=STEP, actor="ada@acme.com", source="api", input={"amount": 5, "who": {"name": "bob"}})
+FACTS = RequestFacts(
+    step=STEP,
+    actor="ada@acme.com",
+    groups=("finance", "on-call"),
+    source="api",
+    input={"amount": 5, "who": {"name": "bob"}},
+)
 
 
 def step_rules(text: str, facts: StepFacts = STEP, step: Step | None = None) -> StepRules:
@@ -49,6 +55,8 @@ def matches(match: str, step: StepFacts = STEP, facts: RequestFacts = FACTS, *, 
         ("{labels: {env: prod}}", False),
         ("{actors: ['*@acme.com']}", True),
         ("{actors: ['bob*']}", False),
+        ("{groups: [sales, 'on-*']}", True),
+        ("{groups: [sales]}", False),
         ("{sources: [cron]}", False),
         ("{sources: [cron, api]}", True),
         ("{secrets: ['*']}", False),

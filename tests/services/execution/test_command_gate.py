@@ -9,7 +9,7 @@ from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
 from gnomon.core.approvals.commands import command_digest
-from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
+from gnomon.core.approvals.model import Approval, ApprovalKind, Vote, VoteKind
 from gnomon.core.commands.policy import ANY_NUMBER, Autonomy, SecurityProfile
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.model import Overlap, Result, Run, RunStatus, Task
@@ -66,18 +66,16 @@ class CommandHarness(ExecutionHarness):
         return task
 
     async def approve(self, definition: Workflow) -> None:
-        await self.store.approvals.grant(
-            Approval(
-                approval_id=f"apr_{command_digest(definition)}",
-                tenant="default",
-                kind=ApprovalKind.COMMAND,
-                subject="report",
-                digest=command_digest(definition),
-                status=ApprovalStatus.APPROVED,
-                decided_by="ada",
-                decided_at=NOON,
-            )
+        asked = Approval(
+            approval_id=f"apr_{command_digest(definition)}",
+            tenant="default",
+            kind=ApprovalKind.COMMAND,
+            subject="report",
+            digest=command_digest(definition),
         )
+        await self.store.approvals.ask(asked, actor="bob", now=NOON)
+        cast = Vote(voter="ada", kind=VoteKind.APPROVE, at=NOON)
+        await self.store.approvals.vote("default", asked.approval_id, cast, digest=asked.digest)
 
 
 @pytest.mark.req("Z-04")
@@ -225,7 +223,7 @@ async def test_medium_risk_needs_an_approval_and_the_reason_says_what_to_type() 
     task = await harness.tried(command("git tag v1"))
 
     assert task.state is TaskState.DENIED
-    assert "gnomon jobs approve report" in (task.note or "")
+    assert "gnomon approvals ask report" in (task.note or "")
 
 
 @pytest.mark.req("Z-04")
@@ -313,7 +311,8 @@ async def test_a_change_of_when_and_how_often_a_command_runs_keeps_its_approval(
 async def test_a_revoked_approval_counts_no_more() -> None:
     harness = CommandHarness()
     await harness.approve(command("git tag v1"))
-    await harness.store.approvals.revoke("default", ApprovalKind.COMMAND, "report", actor="eve", now=NOON)
+    name = f"apr_{command_digest(command('git tag v1'))}"
+    await harness.store.approvals.revoke("default", name, actor="eve", now=NOON)
 
     assert (await harness.tried(command("git tag v1"))).state is TaskState.DENIED
 

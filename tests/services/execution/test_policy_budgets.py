@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, NOON
+from gnomon.core.announcements.model import AnnounceMoment, AnnounceRule
 from gnomon.core.approvals.model import Vote, VoteKind
 from gnomon.core.model import Result, RunStatus
 from gnomon.core.runs.states import WaitReason
@@ -59,9 +60,11 @@ async def test_a_denial_by_a_budget_ends_the_task_with_a_dead_letter() -> None:
 async def test_people_let_a_task_exceed_a_budget_and_why_says_so() -> None:
     harness = PolicyHarness()
     await harness.apply(HOURLY % ", over: require_approval, approval: {quorum: 2, self: true}")
-    job = await harness.job(function())
+    announced = (AnnounceRule(channel="ops", on=(AnnounceMoment.APPROVAL,)),)
+    job = await harness.job(replace(function(), announce=announced))
     runs = [await harness.run(job, str(number)) for number in range(3)]
     await harness.run_until_idle()
+    assert [one.moment for one in harness.tables.announcements.values()] == ["approval"]
     [waits] = [run for run in runs if (await harness.task(run)).state == "APPROVAL_REQUIRED"]
     explainer = Explainer(harness.store, harness.clock)
     asked = " ".join(one.sentence for one in (await explainer.last(job.schedule_id, 3)).explanations)

@@ -6,7 +6,7 @@ from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.config.sections import SecuritySettings
 from gnomon.core.approvals.commands import command_digest
-from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
+from gnomon.core.approvals.model import Approval, ApprovalKind, Vote, VoteKind
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.model import Result, Run, Task
 from gnomon.core.runs.states import TaskState
@@ -73,18 +73,16 @@ async def test_a_worker_knows_where_a_command_comes_from(origin: str) -> None:
 @pytest.mark.req("Z-04")
 async def test_a_worker_knows_that_a_command_is_approved() -> None:
     fleet, definition = await opened(), command("git tag v1")
-    await fleet.store.approvals.grant(
-        Approval(
-            approval_id="apr_1",
-            tenant="default",
-            kind=ApprovalKind.COMMAND,
-            subject="report",
-            digest=command_digest(definition),
-            status=ApprovalStatus.APPROVED,
-            decided_by="ada",
-            decided_at=NOON,
-        )
+    asked = Approval(
+        approval_id="apr_1",
+        tenant="default",
+        kind=ApprovalKind.COMMAND,
+        subject="report",
+        digest=command_digest(definition),
     )
+    await fleet.store.approvals.ask(asked, actor="bob", now=NOON)
+    cast = Vote(voter="ada", kind=VoteKind.APPROVE, at=NOON)
+    await fleet.store.approvals.vote("default", asked.approval_id, cast, digest=asked.digest)
 
     await started(fleet, definition)
 

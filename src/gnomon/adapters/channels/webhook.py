@@ -6,6 +6,7 @@ import hashlib
 import hmac
 
 import msgspec
+from msgspec.structs import asdict
 
 from gnomon.adapters.channels.configured_channel import ChannelCredentials
 from gnomon.adapters.channels.http_requests import ChannelRequests, check_answer
@@ -41,7 +42,7 @@ def webhook_body(message: ChannelMessage) -> bytes:
     """The announcement as JSON: its type, its time and its data."""
     one = message.announcement
     facts = one.facts
-    data = {
+    data: dict[str, object] = {
         "announcement_id": one.announcement_id,
         "tenant": one.tenant,
         "job": one.job,
@@ -55,6 +56,8 @@ def webhook_body(message: ChannelMessage) -> bytes:
         "reason": facts.reason,
         "count": facts.count,
     }
+    if facts.approval is not None:
+        data["approval"] = {**asdict(facts.approval), "expires_at": instant_of(facts.approval.expires_at).isoformat()}
     return msgspec.json.encode(
         {"type": f"job.{one.moment.value}", "timestamp": instant_of(one.created_at).isoformat(), "data": data}
     )

@@ -6,14 +6,15 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
+from gnomon.core.approvals.commands import ask_about_commands
 from gnomon.core.approvals.decide import counted, expired
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote
-from gnomon.core.audit import approval_revoked_entry, approved_entry, voted_entry
+from gnomon.core.audit import approval_asked_entry, approval_revoked_entry, voted_entry
 from gnomon.core.model import Run, Task, TaskId
 from gnomon.core.runs.admission import refused_admission, reopened_wait
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ApprovalClosed, NotFound
-from gnomon.ports.approvals import ApprovalFilter, Reopened
+from gnomon.ports.approvals import ApprovalFilter, Reopened, ReopenPosition, Resumed
 
 #: A task in these states has an open question: it waits for votes, or the gate is asked about it again.
 _OPEN = (TaskState.APPROVAL_REQUIRED, TaskState.PENDING)
@@ -26,37 +27,41 @@ class MemoryApprovals:
         self._state = state
         self._rules = rules
 
-    async def grant(self, approval: Approval) -> bool:
-        """See Approvals.grant."""
-        standing = self._standing(approval.tenant, approval.kind, [approval.subject])
-        if any(one.digest == approval.digest for one in standing):
-            return False
-        self._state.approvals[approval.approval_id] = approval
-        self._state.write_audit([approved_entry(approval)])
-        return True
-
-    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
-        """See Approvals.revoke."""
-        revoked = [
-            replace(one, status=ApprovalStatus.REVOKED, revoked_at=now, revoked_by=actor)
-            for one in self._standing(tenant, kind, [subject])
-        ]
-        for one in revoked:
+    async def ask(self, asked: Approval, *, actor: str, now: int) -> Approval:
+        """See Approvals.ask."""
+        outcome = ask_about_commands(self._of_commands(asked.tenant, [asked.subject]), asked, now=now)
+        for one in (*outcome.void, *filter(None, [outcome.added])):
             self._state.approvals[one.approval_id] = one
-        self._state.write_audit(map(approval_revoked_entry, revoked))
-        return len(revoked)
+        if outcome.added is not None:
+            self._state.write_audit([approval_asked_entry(asked, actor, now)])
+        return outcome.kept or asked
 
-    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+    async def revoke(self, tenant: str, approval_id: str, *, actor: str, now: int) -> Approval:
+        """See Approvals.revoke."""
+        found = await self.find(tenant, approval_id)
+        if found is None:
+            raise NotFound("approval", approval_id)
+        if found.kind is not ApprovalKind.COMMAND or found.status is not ApprovalStatus.APPROVED:
+            raise ApprovalClosed(approval_id, found.status)
+        after = replace(found, status=ApprovalStatus.REVOKED, revoked_at=now, revoked_by=actor)
+        self._state.approvals[approval_id] = after
+        self._state.write_audit([approval_revoked_entry(after)])
+        return after
+
+    async def standing(self, tenant: str, subjects: Collection[str]) -> Sequence[Approval]:
         """See Approvals.standing."""
-        return self._standing(tenant, kind, subjects)
+        found = self._of_commands(tenant, subjects)
+        return [replace(one, votes=()) for one in found if one.status is ApprovalStatus.APPROVED]
 
-    def _standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> list[Approval]:
+    def _of_commands(self, tenant: str, subjects: Collection[str]) -> list[Approval]:
+        """The approvals of the commands of these definitions that wait or count."""
         found = (
             one
             for one in self._state.approvals.values()
-            if (one.tenant, one.kind, one.revoked_at) == (tenant, kind, None) and one.subject in subjects
+            if (one.tenant, one.kind, one.revoked_at) == (tenant, ApprovalKind.COMMAND, None)
+            and one.subject in subjects
         )
-        return sorted(found, key=lambda one: (one.decided_at or 0, one.approval_id))
+        return sorted(found, key=lambda one: one.approval_id)
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
         """See Approvals.of_task."""
@@ -86,10 +91,9 @@ class MemoryApprovals:
         found = self._state.approvals.get(approval_id)
         if found is None or found.tenant != tenant:
             raise NotFound("approval", approval_id)
-        if found.request is None:
-            raise ApprovalClosed(approval_id, found.status)
-        task = self._state.tasks.get(found.request.task_id)
-        if found.status is ApprovalStatus.WAITING and (task is None or task.state not in _OPEN):
+        task = None if found.request is None else self._state.tasks.get(found.request.task_id)
+        waits = found.status is ApprovalStatus.WAITING and found.request is not None
+        if waits and (task is None or task.state not in _OPEN):
             raise ApprovalClosed(approval_id, ApprovalStatus.VOID)
         after = counted(found, vote, digest=digest)
         self._state.approvals[approval_id] = after
@@ -147,16 +151,16 @@ class MemoryApprovals:
             if one.status is ApprovalStatus.WAITING and one.request is not None
         ]
 
-    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
+    async def reopen(self, version: int, *, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
         """See ApprovalUpkeep.reopen."""
         outdated = sorted(
-            (one.approval_id, one.request.task_id)
+            (one.request.version, one.approval_id, one.request.task_id)
             for one in self._state.approvals.values()
             if one.status is ApprovalStatus.WAITING and one.request is not None and one.request.version < version
         )
-        page = [one for one in outdated if one[0] > after][:limit]
+        page = [one for one in outdated if after is None or one[:2] > after][:limit]
         moved = over = 0
-        for _, task_id in page:
+        for *_, task_id in page:
             task = self._state.tasks.get(task_id)
             if task is None or task.state not in _OPEN:
                 self._rules.void_approvals(task_id, now)
@@ -164,19 +168,20 @@ class MemoryApprovals:
             elif task.state is TaskState.APPROVAL_REQUIRED:
                 self._go_on(task, reopened_wait(version), WaitReason.POLICY, now)
                 moved += 1
-        return Reopened(tasks=moved, left=len(page) - over, after=page[-1][0] if len(page) == limit else None)
+        return Reopened(tasks=moved, left=len(page) - over, after=page[-1][:2] if len(page) == limit else None)
 
-    async def resume(self, *, now: int, limit: int) -> int:
+    async def resume(self, *, after: TaskId, now: int, limit: int) -> Resumed:
         """See ApprovalUpkeep.resume."""
         asking = {one.request.task_id for one in self._state.approvals.values() if one.request and _waits(one)}
-        stuck = sorted(
+        page = sorted(
             task.task_id
             for task in self._state.tasks.live.values()
-            if task.state is TaskState.APPROVAL_REQUIRED and task.task_id not in asking
+            if task.state is TaskState.APPROVAL_REQUIRED and task.task_id > after
         )[:limit]
+        stuck = [name for name in page if name not in asking]
         for name in stuck:
             self._go_on(self._state.tasks[name], None, WaitReason.READY, now)
-        return len(stuck)
+        return Resumed(tasks=len(stuck), after=page[-1] if len(page) == limit else None)
 
     def _go_on(self, task: Task, note: str | None, wait: WaitReason, now: int) -> None:
         """Let a task that waits for votes be admitted. One about which the gate is asked again goes on by itself."""

@@ -164,7 +164,11 @@ class MemoryRulings:
             at = task.available_at if dispatched_at is None else dispatched_at
             own = plain_permission(task.task_id, task.run_id, rule, digest, rows, at=at)
             rows = with_permission(rows, own)
-        return TaskRulings(task_id=task.task_id, step=task.step, item=task.item, rulings=rows)
+        asked = sorted(
+            (one for one in state.approvals.values() if one.request and one.request.task_id == task.task_id),
+            key=lambda one: one.approval_id,
+        )
+        return TaskRulings(task_id=task.task_id, step=task.step, item=task.item, rulings=rows, approvals=tuple(asked))
 
     async def past_tasks(self, *, after: str = "", limit: int) -> Sequence[PastTask]:
         """See Rulings.past_tasks."""
@@ -179,6 +183,7 @@ class MemoryRulings:
             ready=ReadyTask(task=task, run=state.runs[task.run_id]),
             has_input=(task.task_id, "input") in state.payloads,
             has_actor=True,
+            has_groups=True,
             dispatched_at=self._dispatched_at(task),
             permission=None if permission is None else permission[0],
             ruling=rows[-1] if rows else None,

@@ -18,7 +18,14 @@ from gnomon.core.announcements.decide import (
     tick_moment,
 )
 from gnomon.core.announcements.model import Announcement, AnnounceRule
-from gnomon.core.approvals.decide import BY_POLICY_CHANGE, BY_TASK_END, ENDED_NOTE, UNASKED_NOTE, ask, voided
+from gnomon.core.approvals.decide import (
+    BY_POLICY_CHANGE,
+    BY_TASK_END,
+    ENDED_NOTE,
+    UNASKED_NOTE,
+    ask_about_task,
+    voided,
+)
 from gnomon.core.approvals.model import Approval, ApprovalStatus
 from gnomon.core.audit import output_held_entry, resolved_entry
 from gnomon.core.breakers import BreakerState
@@ -149,12 +156,14 @@ class MemoryRules:
         found = (one for one in self._state.approvals.values() if one.request and one.request.task_id == task_id)
         return sorted(found, key=lambda one: one.approval_id)
 
-    def ask_for(self, asked: Approval, now: int) -> bool:
+    def ask_for(self, asked: Approval, announced: Sequence[Announcement], now: int) -> bool:
         """Add the approval for which a task asks; return whether it is approved already, and so need not wait."""
         earlier = [] if asked.request is None else self.approvals_of(asked.request.task_id)
-        outcome = ask(earlier, asked, now=now)
+        outcome = ask_about_task(earlier, asked, now=now)
         for one in (*outcome.void, *filter(None, (outcome.kept, outcome.added))):
             self._state.approvals[one.approval_id] = one
+        if outcome.added is not None:
+            self._add_announcements(announced)
         return outcome.kept is not None and outcome.kept.status is ApprovalStatus.APPROVED
 
     def void_approvals(self, task_id: TaskId, now: int, note: str = ENDED_NOTE, *, by: str = BY_TASK_END) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
+from gnomon.core.approvals.model import ApprovalStatus
 from gnomon.core.ledger.marks import is_mark_ahead
 from gnomon.core.model import Overlap, RunId, RunStatus, Schedule, ScheduleUid, Task
 from gnomon.core.runs.rollback import RollbackStatus
@@ -62,6 +63,7 @@ class MemoryStoreStats:
             holders=len(set(holders)),
             unannounced=sum(not one.over for one in state.announcements.values()),
             rolling_back=sum(one.rollback is RollbackStatus.RUNNING for one in state.runs.values()),
+            approvals_waiting=sum(one.status is ApprovalStatus.WAITING for one in state.approvals.values()),
             unresolved=sum(one.resolved_at is None for one in state.dead_letters.values()),
             job_stats=tuple(self._job_stats(state.schedules[state.names[name]]) for name in names),
         )

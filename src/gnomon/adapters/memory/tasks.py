@@ -93,7 +93,7 @@ class MemoryTasks:
             one = self._rules.within_breaker(one, now)
             one = self._rules.reserve_budgets(task, one, now)
             one = self._rules.within_budget(task, one, now)
-            if one.approval is not None and self._rules.ask_for(one.approval, now):
+            if one.approval is not None and self._rules.ask_for(one.approval, one.announcements, now):
                 one = approved_meanwhile(one, now)
             state.tasks[task.task_id] = replace(
                 task,

@@ -88,6 +88,11 @@ def notify_activity(conn: sa.Connection, notice: ActivityNotice) -> None:
         notices.activity.append(notice)
 
 
+def is_observed(conn: sa.Connection) -> bool:
+    """Whether somebody observes what the transaction commits."""
+    return conn.info.get(_NOTICES) is not None
+
+
 def notify_letters(conn: sa.Connection, notice: LetterNotice) -> None:
     """Report dead letters once the transaction is committed; does nothing if there is no observer."""
     notices: _Notices | None = conn.info.get(_NOTICES)

@@ -83,7 +83,7 @@ def write_run_ends(conn: sa.Connection, ended: Sequence[EndedRun]) -> Sequence[E
         failures = _count_failures(conn, run, status) if counts_failures(one.announce) else 1
         error = run_error(run, status, one.error)
         made[run.run_id] = run_announcements(run, one.announce, status, error, failures=failures, at=one.at)
-    _add(conn, [one for some in made.values() for one in some])
+    write(conn, [one for some in made.values() for one in some])
     return [one for one in ended if not any(announcement.holds_run for announcement in made.get(one.run.run_id, ()))]
 
 
@@ -115,7 +115,7 @@ def write_tick_decisions(conn: sa.Connection, verdicts: Sequence[TickVerdict], n
             one.schedule, one.decisions, rules.get(versions[one.schedule.uid], ()), at=now
         )
     ]
-    _add(conn, made)
+    write(conn, made)
 
 
 def _version(verdict: TickVerdict) -> tuple[str, str, int]:
@@ -123,7 +123,8 @@ def _version(verdict: TickVerdict) -> tuple[str, str, int]:
     return schedule.tenant, schedule.spec.workflow_id, schedule.spec.workflow_version
 
 
-def _add(conn: sa.Connection, made: Sequence[Announcement]) -> None:
+def write(conn: sa.Connection, made: Sequence[Announcement]) -> None:
+    """Write announcements. One that is there already stays as it is."""
     if made:
         bulk.execute_many(conn, _ADD, [announcement_row(one) for one in made])
         wake_announcers(conn)

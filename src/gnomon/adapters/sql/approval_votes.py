@@ -19,11 +19,11 @@ from gnomon.adapters.sql.transitions import StateChange, state_update, write_cha
 from gnomon.core.approvals.decide import counted, expired
 from gnomon.core.approvals.model import Approval, ApprovalStatus, Vote
 from gnomon.core.audit import voted_entry
-from gnomon.core.model import Run, RunId, Task
+from gnomon.core.model import Run, RunId, Task, TaskId
 from gnomon.core.runs.admission import refused_admission, reopened_wait
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ApprovalClosed, NotFound
-from gnomon.ports.approvals import Reopened
+from gnomon.ports.approvals import Reopened, ReopenPosition
 from gnomon.ports.coordination import HintTopic
 
 _OWNERS = bulk.statement("SELECT run_id, schedule_uid FROM run WHERE run_id IN KEYS")
@@ -33,15 +33,16 @@ _DUE = bulk.statement(
 )
 _NEXT_EXPIRY = bulk.statement(f"SELECT min(expires_at) FROM approval WHERE {schema.AWAITED}")  # noqa: S608
 _OUTDATED = bulk.statement(
-    f"SELECT approval_id, task_id, run_id FROM approval WHERE {schema.AWAITED} AND version < ? AND approval_id > ?"  # noqa: S608
-    " ORDER BY approval_id LIMIT ?"
+    f"SELECT approval_id, task_id, run_id, version FROM approval WHERE {schema.AWAITED} AND version < ?"  # noqa: S608
+    " AND (version, approval_id) > (?, ?) ORDER BY version, approval_id LIMIT ?"
 )
-_UNASKED = bulk.statement(
-    f"SELECT task_id FROM task WHERE {schema.TO_APPROVE} AND NOT EXISTS"  # noqa: S608
-    f" (SELECT 1 FROM approval WHERE approval.task_id = task.task_id AND approval.{schema.AWAITED})"
-    " ORDER BY task_id LIMIT ?"
+_TO_APPROVE = bulk.statement(
+    "SELECT task_id, EXISTS (SELECT 1 FROM approval"  # noqa: S608
+    f" WHERE approval.task_id = task.task_id AND approval.{schema.AWAITED})"
+    f" FROM task WHERE {schema.TO_APPROVE} AND task_id > ? ORDER BY task_id LIMIT ?"
 )
 _MOVE = state_update("wait_reason", "available_at", "note")
+_FIRST: ReopenPosition = (-1, "")
 #: A task in these states has an open question: it waits for votes, or the gate is asked about it again.
 _OPEN = (TaskState.APPROVAL_REQUIRED, TaskState.PENDING)
 
@@ -60,21 +61,34 @@ def vote(conn: sa.Connection, tenant: str, approval_id: str, cast: Vote, digest:
     if found is None:
         raise NotFound("approval", approval_id)
     if found.request is None:
-        raise ApprovalClosed(approval_id, found.status)
+        return _vote_on_commands(conn, tenant, approval_id, cast, digest)
     locked = _lock(conn, [(found.request.task_id, found.request.run_id)])
     held = locked.tasks.get(found.request.task_id)
     current = next((one for one in held.approvals if one.approval_id == approval_id), found) if held else found
     if current.status is ApprovalStatus.WAITING and (held is None or held.task.state not in _OPEN):
         raise ApprovalClosed(approval_id, ApprovalStatus.VOID)
+    after = _counted(conn, current, cast, digest)
+    if held is not None and after.status is ApprovalStatus.APPROVED:
+        _go_on(conn, [held.task], None, WaitReason.READY, cast.at)
+    if held is not None and after.status is ApprovalStatus.REJECTED:
+        _deny(conn, [(held, after)], locked, cast.at)
+    return after
+
+
+def _vote_on_commands(conn: sa.Connection, tenant: str, approval_id: str, cast: Vote, digest: str) -> Approval:
+    found = approvals.find(conn, tenant, approval_id, lock=True)
+    if found is None:
+        raise NotFound("approval", approval_id)
+    return _counted(conn, found, cast, digest)
+
+
+def _counted(conn: sa.Connection, current: Approval, cast: Vote, digest: str) -> Approval:
+    """Write the vote on an approval that is locked; return the approval as it is then."""
     after = counted(current, cast, digest=digest)
     approvals.add_vote(conn, current, cast)
     approvals.update(conn, [after])
     audit.write(conn, [voted_entry(after, cast)])
     notify_runs(conn, lambda observer: observer.approvals_changed([after]))
-    if held is not None and after.status is ApprovalStatus.APPROVED:
-        _go_on(conn, [held.task], None, WaitReason.READY, cast.at)
-    if held is not None and after.status is ApprovalStatus.REJECTED:
-        _deny(conn, [(held, after)], locked, cast.at)
     return after
 
 
@@ -112,29 +126,46 @@ def expire(conn: sa.Connection, now: int, limit: int) -> int:
     return len(ended) + len(gone)
 
 
-def reopen(conn: sa.Connection, version: int, after: str, now: int, limit: int) -> Reopened:
+def reopen(conn: sa.Connection, version: int, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
     """See ApprovalUpkeep.reopen."""
-    rows = bulk.fetch_rows(conn, _OUTDATED, version, after, limit)
-    locked = _lock(conn, [(task_id, run_id) for _, task_id, run_id in rows])
+    rows = bulk.fetch_rows(conn, _OUTDATED, version, *(after or _FIRST), limit)
+    if not rows:
+        return Reopened(tasks=0, left=0, after=None)
+    locked = _lock(conn, [(task_id, run_id) for _, task_id, run_id, _ in rows])
     waiting = [held.task for held in locked.tasks.values() if held.task.state is TaskState.APPROVAL_REQUIRED]
     _go_on(conn, waiting, reopened_wait(version), WaitReason.POLICY, now)
     over = [
         task_id
-        for _, task_id, _ in rows
+        for _, task_id, *_ in rows
         if task_id not in locked.tasks or locked.tasks[task_id].task.state not in _OPEN
     ]
     approvals.void_of_ended(conn, over, now)
-    last = rows[-1][0] if len(rows) == limit else None
+    last = (rows[-1][3], rows[-1][0]) if len(rows) == limit else None
     return Reopened(tasks=len(waiting), left=len(rows) - len(over), after=last)
 
 
-def resume(conn: sa.Connection, now: int, limit: int) -> int:
-    """See ApprovalUpkeep.resume."""
-    names: list[str] = [name for (name,) in bulk.fetch_rows(conn, _UNASKED, limit)]
-    if not names:
-        return 0
-    tasks = [task for task, _ in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, names))]
-    stuck = [one for one in tasks if one.state is TaskState.APPROVAL_REQUIRED]
+class AwaitingTasks(NamedTuple):
+    """A page of tasks that wait for votes."""
+
+    #: Those about which nobody is asked.
+    unasked: list[str]
+    #: The last of the page if there may be more.
+    after: TaskId | None
+
+
+def awaiting_tasks(conn: sa.Connection, after: TaskId, limit: int) -> AwaitingTasks:
+    """The tasks that wait for votes behind that one."""
+    rows = bulk.fetch_rows(conn, _TO_APPROVE, after, limit)
+    last = TaskId(rows[-1][0]) if len(rows) == limit else None
+    return AwaitingTasks([name for name, asked in rows if not asked], last)
+
+
+def resume(conn: sa.Connection, names: Sequence[str], now: int) -> int:
+    """Let those of these tasks go on about which nobody is asked; return how many."""
+    tasks = [task for task, _ in map(task_and_run_of, bulk.fetch_rows(conn, LOCKED_TASKS, list(names)))]
+    asked = approvals.of_tasks(conn, list(names))
+    waiting = {name for name, some in asked.items() if any(one.status is ApprovalStatus.WAITING for one in some)}
+    stuck = [one for one in tasks if one.state is TaskState.APPROVAL_REQUIRED and one.task_id not in waiting]
     _go_on(conn, stuck, None, WaitReason.READY, now)
     return len(stuck)
 

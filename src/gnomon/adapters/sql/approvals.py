@@ -3,8 +3,8 @@
 A transaction that decides about a task locks the task before its approvals, as the one that admits it does.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -14,13 +14,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gnomon.adapters.sql import audit, bulk, schema
 from gnomon.adapters.sql.after_commit import notify_runs
 from gnomon.adapters.sql.rows import constraints_of, constraints_text
+from gnomon.core.approvals.commands import ask_about_commands
 from gnomon.core.approvals.decide import (
     BY_POLICY_CHANGE,
     BY_TASK_END,
     ENDED_NOTE,
     UNASKED_NOTE,
     AskOutcome,
-    ask,
+    ask_about_task,
     voided,
 )
 from gnomon.core.approvals.model import (
@@ -33,8 +34,9 @@ from gnomon.core.approvals.model import (
     VoteKind,
 )
 from gnomon.core.approvals.terms import ApprovalTerms
-from gnomon.core.audit import approval_revoked_entry, approved_entry
+from gnomon.core.audit import approval_asked_entry, approval_revoked_entry
 from gnomon.core.model import RunId, TaskId
+from gnomon.errors import ApprovalClosed, NotFound
 from gnomon.ports.approvals import ApprovalFilter
 
 _approval = schema.approval.c
@@ -49,7 +51,7 @@ _STANDING = _ROWS.where(
     _approval.tenant == sa.bindparam("tenant"),
     _approval.kind == sa.bindparam("kind"),
     _approval.subject.in_(sa.bindparam("subjects", expanding=True)),
-).order_by(_approval.granted_at, _approval.approval_id)
+).order_by(_approval.approval_id)
 _OF_TASKS = _ROWS.where(sa.text(schema.OF_TASK), _approval.task_id.in_(sa.bindparam("tasks", expanding=True))).order_by(
     _approval.approval_id
 )
@@ -85,42 +87,48 @@ _AUTHORS = bulk.statement(
     " JOIN schedule_revision AS made ON made.uid = run.schedule_uid AND made.revision ="
     " (SELECT max(newest.revision) FROM schedule_revision AS newest WHERE newest.uid = run.schedule_uid)"
 )
-_VOID_OF_TASKS = bulk.statement(
-    f"UPDATE approval SET status = 'void', revoked_at = ?, revoked_by = ?, note = ? WHERE {schema.AWAITED}"  # noqa: S608 - our own
-    f" AND {schema.OF_TASK} AND task_id IN KEYS"
-)
 
 
 # ---- definitions -----------------------------------------------------------------------------------
 
 
-def grant(conn: sa.Connection, approval: Approval) -> bool:
-    """See Approvals.grant."""
-    added = _add(conn, approval)
-    if added:
-        audit.write(conn, [approved_entry(approval)])
-    return added
+def ask(conn: sa.Connection, asked: Approval, actor: str, now: int) -> Approval:
+    """See Approvals.ask."""
+    outcome = ask_about_commands(_of_commands(conn, asked.tenant, [asked.subject]), asked, now=now)
+    if outcome.added is not None and not _add(conn, asked):
+        # Another transaction has asked about the same commands.
+        outcome = ask_about_commands(_of_commands(conn, asked.tenant, [asked.subject]), asked, now=now)
+    update(conn, outcome.void)
+    if outcome.added is not None:
+        audit.write(conn, [approval_asked_entry(asked, actor, now)])
+    changed = [*outcome.void, *filter(None, [outcome.added])]
+    notify_runs(conn, lambda observer: observer.approvals_changed(changed))
+    [found] = _with_votes(conn, _rows_of(conn, (outcome.kept or asked).approval_id, asked.tenant))
+    return found
 
 
-def revoke(conn: sa.Connection, tenant: str, kind: ApprovalKind, subject: str, actor: str, now: int) -> int:
+def revoke(conn: sa.Connection, tenant: str, approval_id: str, actor: str, now: int) -> Approval:
     """See Approvals.revoke."""
-    revoked = [
-        replace(one, status=ApprovalStatus.REVOKED, revoked_at=now, revoked_by=actor)
-        for one in standing(conn, tenant, kind, [subject])
-    ]
-    ended = 0
-    for one in revoked:
-        of_one = sa.update(schema.approval).where(_approval.approval_id == one.approval_id, _STANDS)
-        # Of two transactions that revoke the same approval, only one does.
-        if conn.execute(of_one.values(status=one.status.value, revoked_at=now, revoked_by=actor)).rowcount:
-            audit.write(conn, [approval_revoked_entry(one)])
-            ended += 1
-    return ended
+    found = find(conn, tenant, approval_id, lock=True)
+    if found is None:
+        raise NotFound("approval", approval_id)
+    if found.kind is not ApprovalKind.COMMAND or found.status is not ApprovalStatus.APPROVED:
+        raise ApprovalClosed(approval_id, found.status)
+    after = replace(found, status=ApprovalStatus.REVOKED, revoked_at=now, revoked_by=actor)
+    update(conn, [after])
+    audit.write(conn, [approval_revoked_entry(after)])
+    notify_runs(conn, lambda observer: observer.approvals_changed([after]))
+    return after
 
 
-def standing(conn: sa.Connection, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+def standing(conn: sa.Connection, tenant: str, subjects: Collection[str]) -> Sequence[Approval]:
     """See Approvals.standing."""
-    wanted = {"tenant": tenant, "kind": kind.value, "subjects": sorted(subjects)}
+    return [one for one in _of_commands(conn, tenant, subjects) if one.status is ApprovalStatus.APPROVED]
+
+
+def _of_commands(conn: sa.Connection, tenant: str, subjects: Collection[str]) -> list[Approval]:
+    """The approvals of the commands of these definitions that wait or count, without their votes."""
+    wanted = {"tenant": tenant, "kind": ApprovalKind.COMMAND.value, "subjects": sorted(subjects)}
     return [_approval_of(row) for row in conn.execute(_STANDING, wanted)]
 
 
@@ -151,10 +159,16 @@ def of_task(conn: sa.Connection, task: str) -> Sequence[Approval]:
     ]
 
 
-def find(conn: sa.Connection, tenant: str, approval_id: str) -> Approval | None:
+def find(conn: sa.Connection, tenant: str, approval_id: str, *, lock: bool = False) -> Approval | None:
     """See Approvals.find."""
+    return next(iter(_with_votes(conn, _rows_of(conn, approval_id, tenant, lock=lock))), None)
+
+
+def _rows_of(
+    conn: sa.Connection, approval_id: str, tenant: str, *, lock: bool = False
+) -> sa.CursorResult[tuple[Any, ...]]:
     query = _ROWS.where(_approval.approval_id == approval_id, _approval.tenant == tenant)
-    return next(iter(_with_votes(conn, conn.execute(query))), None)
+    return conn.execute(query.with_for_update() if lock else query)
 
 
 def page(conn: sa.Connection, wanted: ApprovalFilter, before: str | None, limit: int) -> Sequence[Approval]:
@@ -175,11 +189,10 @@ def page(conn: sa.Connection, wanted: ApprovalFilter, before: str | None, limit:
 
 def _with_votes(conn: sa.Connection, rows: Iterable[sa.Row[Any]]) -> list[Approval]:
     found = [_approval_of(row) for row in rows]
-    asked = [one.approval_id for one in found if one.request is not None]
-    votes: dict[str, list[Vote]] = {name: [] for name in asked}
-    for row in conn.execute(_VOTES, {"approvals": asked}) if asked else ():
+    votes: dict[str, list[Vote]] = {one.approval_id: [] for one in found}
+    for row in conn.execute(_VOTES, {"approvals": list(votes)}) if found else ():
         votes[row.approval_id].append(Vote(voter=row.voter, kind=VoteKind(row.kind), at=row.at, reason=row.reason))
-    return [replace(one, votes=tuple(votes.get(one.approval_id, ()))) for one in found]
+    return [replace(one, votes=tuple(votes[one.approval_id])) for one in found]
 
 
 def authors(conn: sa.Connection, approval: Approval) -> frozenset[str]:
@@ -193,25 +206,33 @@ def authors(conn: sa.Connection, approval: Approval) -> frozenset[str]:
 # ---- writing ---------------------------------------------------------------------------------------
 
 
-def ask_for(conn: sa.Connection, asked: Sequence[Approval], now: int) -> frozenset[TaskId]:
-    """Add approvals for which tasks ask; return the tasks that are approved already, and so need not wait.
+class AskedTasks(NamedTuple):
+    """The consequences of questions for the tasks that have raised them."""
 
-    The caller has locked the tasks.
-    """
+    #: The tasks that are approved already, and so need not wait.
+    approved: frozenset[TaskId]
+    #: The tasks about which people have not been asked before.
+    new: frozenset[TaskId]
+
+
+def ask_for(conn: sa.Connection, asked: Sequence[Approval], now: int) -> AskedTasks:
+    """Add approvals for which tasks ask. The caller has locked the tasks."""
     names = [one.request.task_id for one in asked if one.request is not None]
     earlier = of_tasks(conn, names, lock=True)
-    approved: set[TaskId] = set()
+    approved, new = set[TaskId](), set[TaskId]()
     changed: list[Approval] = []
     for one in asked:
         if one.request is None:
             continue
-        outcome = ask(earlier[one.request.task_id], one, now=now)
+        outcome = ask_about_task(earlier[one.request.task_id], one, now=now)
         _write_asked(conn, outcome)
         changed += [*outcome.void, *filter(None, [outcome.added])]
         if outcome.kept is not None and outcome.kept.status is ApprovalStatus.APPROVED:
             approved.add(one.request.task_id)
+        if outcome.added is not None:
+            new.add(one.request.task_id)
     notify_runs(conn, lambda observer: observer.approvals_changed(changed))
-    return frozenset(approved)
+    return AskedTasks(frozenset(approved), frozenset(new))
 
 
 def _write_asked(conn: sa.Connection, outcome: AskOutcome) -> None:
@@ -244,15 +265,22 @@ def add_vote(conn: sa.Connection, approval: Approval, vote: Vote) -> None:
 
 
 def void_of_ended(conn: sa.Connection, tasks: Sequence[str], now: int) -> None:
-    """Make the waiting approvals of tasks void that have ended in another way."""
-    if tasks:
-        bulk.execute_statement(conn, _VOID_OF_TASKS, now, BY_TASK_END, ENDED_NOTE, list(tasks))
+    """Make the waiting approvals of tasks void that have ended in another way. The caller has locked the tasks."""
+    _void(conn, tasks, lambda one: as_ended(one, now))
 
 
 def void_unasked(conn: sa.Connection, tasks: Sequence[str], now: int) -> None:
-    """Make the waiting approvals of tasks void for which the gate does not ask any more."""
-    if tasks:
-        bulk.execute_statement(conn, _VOID_OF_TASKS, now, BY_POLICY_CHANGE, UNASKED_NOTE, list(tasks))
+    """Make the waiting approvals of tasks void for which the gate does not ask any more. The tasks are locked."""
+    _void(conn, tasks, lambda one: voided(one, UNASKED_NOTE, by=BY_POLICY_CHANGE, now=now))
+
+
+def _void(conn: sa.Connection, tasks: Sequence[str], become: Callable[[Approval], Approval]) -> None:
+    if not tasks:
+        return
+    found = [one for some in of_tasks(conn, tasks, lock=True).values() for one in some]
+    ended = [become(one) for one in found if one.status is ApprovalStatus.WAITING]
+    update(conn, ended)
+    notify_runs(conn, lambda observer: observer.approvals_changed(ended))
 
 
 def as_ended(approval: Approval, now: int) -> Approval:

@@ -85,6 +85,7 @@ _CATCHUPS = {str(one): one for one in Catchup}
 #: The options of an event trigger: filter, debounce and batch. Options of a newer version are unknown here.
 _OPTIONS = ("where", "debounce_ms", "most", "batch_ms")
 _STEPS = msgspec.json.Decoder(tuple[str, ...])
+_GROUPS, _NO_GROUPS = msgspec.json.Decoder(tuple[str, ...]), "[]"
 _FACTS = msgspec.json.Decoder(AnnouncementFacts)
 _CONSTRAINTS = msgspec.json.Decoder(Constraints)
 _DEADLINES = msgspec.json.Decoder(RunDeadlines)
@@ -438,6 +439,7 @@ REQUESTED_RUN = (
     "actor",
     "root_run_id",
     "deadline_at",
+    "actor_groups",
 )
 #: The columns of a new run with a deadline.
 LIMITED_RUN = (*NEW_RUN, "deadline_at")
@@ -473,6 +475,7 @@ def requested_run_row(run: Run) -> tuple[Any, ...]:
         run.actor,
         run.root_run_id,
         run.deadline_at,
+        msgspec.json.encode(run.actor_groups).decode() if run.actor_groups else _NO_GROUPS,
     )
 
 
@@ -485,7 +488,7 @@ def run_of(row: Row) -> Run:
     """The run of a row of RUN."""
     run_id, tenant, schedule_uid, schedule_id, workflow_id, workflow_version, user_id, source, status, queued = row[:10]
     planned_at, fire_at, created_at, started_at, completed_at, cancel_requested_at, error, key, replay_of = row[10:19]
-    parent_task, depth, actor, root_run_id, deadline_at, rollback, rollback_cause, rollback_number = row[19:]
+    parent_task, depth, actor, root_run_id, deadline_at, rollback, rollback_cause, rollback_number, groups = row[19:]
     return Run(
         run_id=run_id,
         tenant=tenant,
@@ -516,6 +519,7 @@ def run_of(row: Row) -> Run:
         actor=actor or "",
         root_run_id=root_run_id,
         deadline_at=deadline_at,
+        actor_groups=() if groups is None or groups == _NO_GROUPS else _GROUPS.decode(groups),
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql import approvals, bulk, schema
+from gnomon.adapters.sql.after_commit import is_observed, notify_runs
 from gnomon.adapters.sql.rows import (
     RULING,
     RUN,
@@ -23,6 +24,7 @@ from gnomon.adapters.sql.rows import (
 from gnomon.core.model import RunId, TaskId
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import (
+    PolicyDecision,
     Ruling,
     StoredRuling,
     TaskRulings,
@@ -32,6 +34,7 @@ from gnomon.core.policy.ruling import (
     with_permission,
 )
 from gnomon.core.runs.admission import ReadyTask
+from gnomon.ports.commit_observer import TaskRuling
 
 _LAST = bulk.statement(
     f"SELECT {column_list(RULING)} FROM ruling WHERE task_id IN KEYS"  # noqa: S608 - our own names, here and below
@@ -47,13 +50,14 @@ _TASKS = bulk.statement(
     " IS NOT NULL OR EXISTS (SELECT 1 FROM ruling WHERE ruling.task_id = task.task_id)) ORDER BY task_id LIMIT ?"
 )
 _PAST = bulk.statement(
-    f"SELECT {column_list(TASK)}, {column_list(RUN)}, task.has_input, run.actor IS NOT NULL, task.policy_rule,"  # noqa: S608
+    f"SELECT {column_list(TASK)}, {column_list(RUN)}, task.has_input, run.actor IS NOT NULL,"  # noqa: S608
+    " run.actor_groups IS NOT NULL, task.policy_rule,"
     " (SELECT max(dispatched_at) FROM attempt WHERE attempt.task_id = task.task_id)"
     " FROM (SELECT * FROM task WHERE task_id > ? ORDER BY task_id LIMIT ?) AS task"
     " JOIN run ON run.run_id = task.run_id ORDER BY task.task_id"
 )
 #: The number of columns after those of task and run.
-_PAST_COLUMNS = 4
+_PAST_COLUMNS = 5
 _RULED_RUNS = bulk.statement(
     "SELECT DISTINCT run_id FROM task WHERE run_id IN KEYS AND (policy_rule IS NOT NULL"
     " OR EXISTS (SELECT 1 FROM ruling WHERE ruling.task_id = task.task_id))"
@@ -63,6 +67,7 @@ PERMISSION_COLUMNS = ("policy_rule", "request_digest", "constraints")
 _IN_FLIGHT = bulk.statement(
     f"SELECT policy_rule, count(*) FROM task WHERE {schema.CONSTRAINED} GROUP BY policy_rule"  # noqa: S608
 )
+_OWNERS = bulk.statement("SELECT run_id, tenant, coalesce(schedule_id, workflow_id) FROM run WHERE run_id IN KEYS")
 _AGAIN = bulk.update_statement(schema.ruling, ("last_at", "count"), by=("task_id", "number"))
 
 
@@ -96,6 +101,15 @@ def write_rulings(conn: sa.Connection, rulings: Iterable[tuple[TaskId, RunId, Ru
             new.append(made)
     bulk.insert_rows(conn, schema.ruling, [ruling_row(one) for one in new])
     bulk.execute_many(conn, _AGAIN, again)
+    if new and is_observed(conn):
+        _notify(conn, new)
+
+
+def _notify(conn: sa.Connection, made: Sequence[StoredRuling]) -> None:
+    runs: list[str] = sorted({one.run_id for one in made})
+    owners = {run_id: (tenant, job) for run_id, tenant, job in bulk.fetch_rows(conn, _OWNERS, runs)}
+    ruled = [TaskRuling(*owners[one.run_id], one) for one in made]
+    notify_runs(conn, lambda observer: observer.ruled(ruled))
 
 
 def ruled_runs(conn: sa.Connection, runs: Sequence[RunId]) -> Collection[RunId]:
@@ -111,12 +125,15 @@ def of_tasks(conn: sa.Connection, run_id: RunId, after: str, limit: int) -> Sequ
     rows: dict[str, list[StoredRuling]] = {name: [] for name in names}
     for one in map(ruling_of, bulk.fetch_rows(conn, _OF_TASKS, names)):
         rows[one.task_id].append(one)
+    asking = [name for name in names if any(one.decision is PolicyDecision.REQUIRE_APPROVAL for one in rows[name])]
+    asked = approvals.of_tasks(conn, asking) if asking else {}
     found: list[TaskRulings] = []
     for task_id, step, item, rule, digest, at in tasks:
         made = rows[task_id]
         own = None if rule is None else plain_permission(task_id, run_id, rule, bytes(digest), made, at=at)
         rulings = with_permission(made, own)
-        found.append(TaskRulings(task_id=task_id, step=step, item=item, rulings=rulings))
+        own_approvals = tuple(asked.get(task_id, ()))
+        found.append(TaskRulings(task_id=task_id, step=step, item=item, rulings=rulings, approvals=own_approvals))
     return found
 
 
@@ -130,11 +147,12 @@ def past_tasks(conn: sa.Connection, after: str, limit: int) -> Sequence[PastTask
 
 def _past_task(row: Row, ruling: StoredRuling | None) -> PastTask:
     task, run = task_and_run_of(row)
-    has_input, has_actor, permission, dispatched_at = row[-_PAST_COLUMNS:]
+    has_input, has_actor, has_groups, permission, dispatched_at = row[-_PAST_COLUMNS:]
     return PastTask(
         ready=ReadyTask(task=task, run=run),
         has_input=bool(has_input),
         has_actor=bool(has_actor),
+        has_groups=bool(has_groups),
         dispatched_at=dispatched_at,
         permission=permission,
         ruling=ruling,

@@ -189,6 +189,8 @@ run = sa.Table(
     sa.Column("rollback", sa.Text),
     sa.Column("rollback_cause", sa.Text),
     sa.Column("rollback_number", sa.Integer, nullable=False, server_default="0"),
+    # As JSON; null if a schedule has started it, or an older program.
+    sa.Column("actor_groups", sa.Text),
     sa.Index("run_of_schedule", "schedule_uid", "planned_at", "run_id"),
     partial_index("run_not_over", "schedule_uid", "planned_at", where=NOT_OVER),
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),

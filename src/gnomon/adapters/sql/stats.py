@@ -15,6 +15,7 @@ from gnomon.core.named_breakers import BreakerKey
 from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import ONLY_STEP
 from gnomon.ports.maintenance import (
+    MAX_COUNTED_APPROVALS,
     MAX_COUNTED_TASKS,
     MAX_NAMED_BREAKERS,
     NEWEST_RUNS,
@@ -48,8 +49,8 @@ _UNROUTABLE = (
 _TO_ANNOUNCE = sa.select(sa.literal(1)).where(sa.text(schema.TO_ANNOUNCE)).select_from(schema.announcement).limit(1)
 
 
-def _count_rows(table: sa.Table, condition: str) -> sa.Select[int]:
-    some = sa.select(sa.literal(1)).select_from(table).where(sa.text(condition)).limit(MAX_COUNTED_TASKS)
+def _count_rows(table: sa.Table, condition: str, most: int = MAX_COUNTED_TASKS) -> sa.Select[int]:
+    some = sa.select(sa.literal(1)).select_from(table).where(sa.text(condition)).limit(most)
     return sa.select(sa.func.count()).select_from(some.subquery())
 
 
@@ -90,6 +91,7 @@ _COUNT_LAPSED = (
 )
 _COUNT_ROLLING_BACK = _count_rows(schema.run, schema.ROLLING_BACK)
 _COUNT_TO_ANNOUNCE = _count_rows(schema.announcement, schema.TO_ANNOUNCE)
+_COUNT_AWAITED = _count_rows(schema.approval, schema.AWAITED, MAX_COUNTED_APPROVALS)
 _WORKERS = sa.select(sa.func.count()).where(schema.worker.c.seen_until > sa.bindparam("now"))
 _SHARDS = sa.select(sa.func.count(), sa.func.count(_shard.holder.distinct())).where(
     _shard.holder.is_not(None), _shard.lease_until > sa.bindparam("now")
@@ -206,6 +208,7 @@ def read_stats(
         unresolved=conn.scalar(_UNRESOLVED) or 0,
         rolling_back=conn.scalar(_COUNT_ROLLING_BACK) or 0,
         unannounced=0 if conn.scalar(_TO_ANNOUNCE) is None else conn.scalar(_COUNT_TO_ANNOUNCE) or 0,
+        approvals_waiting=conn.scalar(_COUNT_AWAITED) or 0,
         job_stats=tuple(_job_stats(conn, row) for row in conn.execute(_JOB_STATS, {"limit": max_jobs}))
         if max_jobs
         else (),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from msgspec.structs import replace
 
-from gnomon.adapters.sql import approvals, bulk, schema
+from gnomon.adapters.sql import announcements, approvals, bulk, schema
 from gnomon.adapters.sql.actions import (
     give_back_reserved,
     give_back_unstarted,
@@ -340,10 +340,13 @@ def admit(
 
 
 def _ask_first(conn: sa.Connection, admitted: dict[TaskId, Admission], now: int) -> None:
-    """Write the approvals for which tasks ask, and void others. A task that was approved meanwhile does not wait."""
+    """Write and announce the approvals for which tasks ask, and void others. An approved task does not wait."""
     asked = [one.approval for one in admitted.values() if one.approval is not None]
-    for name in approvals.ask_for(conn, asked, now) if asked else ():
-        admitted[name] = approved_meanwhile(admitted[name], now)
+    if asked:
+        done = approvals.ask_for(conn, asked, now)
+        announcements.write(conn, [one for name in done.new for one in admitted[name].announcements])
+        for name in done.approved:
+            admitted[name] = approved_meanwhile(admitted[name], now)
     approvals.void_unasked(conn, [name for name, one in admitted.items() if one.voids_approval], now)
 
 

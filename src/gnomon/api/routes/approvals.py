@@ -25,6 +25,16 @@ from gnomon.core.responses.approvals import ApprovalDetail, ApprovalSummary
 from gnomon.core.responses.base import Page
 from gnomon.services.operations.presenters.approvals import approval_detail, approval_summary
 
+_REASON_SCHEMA = {"type": "string", "maxLength": 500}
+ASK_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["job"],
+    "properties": {
+        "job": {"type": "string", "minLength": 1, "maxLength": 200, "description": "The job, or a workflow."},
+        "reason": {**_REASON_SCHEMA, "description": "Why its commands should run."},
+    },
+}
 VOTE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -35,7 +45,7 @@ VOTE_SCHEMA: dict[str, Any] = {
             "pattern": "^[0-9a-f]{64}$",
             "description": "The digest of the approval as the voter saw it; 409 if it is about something else by now.",
         },
-        "reason": {"type": "string", "maxLength": 500, "description": "Why. An override needs a reason."},
+        "reason": {**_REASON_SCHEMA, "description": "Why. An override needs a reason."},
     },
 }
 
@@ -65,17 +75,35 @@ async def list_approvals(call: ApiCall) -> Reply:
 
 
 async def show(call: ApiCall) -> Reply:
-    """Show an approval, with the input of its task."""
+    """Show an approval, with the input of its task, or with its commands."""
     return Reply(body=approval_detail(await call.services.approvals.get(call.path["id"], tenant=call.tenant)))
 
 
+async def ask(call: ApiCall) -> Reply:
+    """Ask for an approval of the commands of a job as they are now. A changed command has none."""
+    fields = body_fields(call.body, "job", "reason")
+    found = await call.services.approvals.ask(
+        fields.name("job"), actor=call.actor, reason=fields.text("reason", ""), tenant=call.tenant
+    )
+    return Reply(body=approval_detail(found))
+
+
+async def revoke(call: ApiCall) -> Reply:
+    """Revoke an approval of commands: they do not run any more."""
+    return Reply(
+        body=approval_detail(
+            await call.services.approvals.revoke(call.path["id"], actor=call.actor, tenant=call.tenant)
+        )
+    )
+
+
 async def approve(call: ApiCall) -> Reply:
-    """Vote for a task that waits for an approval. With enough votes it goes on."""
+    """Vote for a task or for commands that wait for an approval. With enough votes they may run."""
     return await _vote(call, VoteKind.APPROVE)
 
 
 async def reject(call: ApiCall) -> Reply:
-    """Vote against a task that waits for an approval. It ends, whoever has approved it before."""
+    """Vote against a task or commands that wait for an approval. A task ends, whoever has approved it before."""
     return await _vote(call, VoteKind.REJECT)
 
 
@@ -132,7 +160,32 @@ _WAITING: dict[str, Any] = {
     "overridden": False,
     "note": None,
 }
-_SHOWN = {**_WAITING, "constraints": None, "input": {"amount": 5000}}
+_SHOWN = {**_WAITING, "constraints": None, "input": {"amount": 5000}, "commands": None}
+_OF_COMMANDS: dict[str, Any] = {
+    **_SHOWN,
+    **dict.fromkeys(("execution_id", "task_id", "step", "rule", "version", "asked_at", "expires_at", "input")),
+    "approval_id": "apr_019c0c2b60001f0b2c1d7f0f6b7c6a0a",
+    "kind": "command",
+    "job": "publish",
+    "reason": "it only pushes the report",
+    "needs": {
+        "roles": ["admin"],
+        "groups": [],
+        "voters": [],
+        "quorum": 1,
+        "self_approval": True,
+        "text": "1 person with the role admin",
+    },
+    "votes": [],
+    "commands": {"main": "git push origin report"},
+}
+_REVOKED = {
+    **_OF_COMMANDS,
+    "status": "revoked",
+    "votes": [{"voter": "ada", "vote": "approve", "at": "2026-03-02T14:05:00Z", "reason": ""}],
+    "decided_by": "ada",
+    "decided_at": "2026-03-02T14:05:00Z",
+}
 
 
 def _decided(status: str, vote: str, reason: str = "") -> dict[str, Any]:
@@ -183,8 +236,31 @@ ROUTES = (
         example=_SHOWN,
         **READ_DEFAULTS,
     ),
-    _vote_route("approve_task", "approve", _decided("approved", "approve"), "The vote counts."),
-    _vote_route("reject_task", "reject", _decided("rejected", "reject", "wrong account"), "The task has ended."),
+    ApiRoute(
+        method="POST",
+        path="/v1/approvals",
+        name="ask_for_approval",
+        permission=Permission.OPERATE,
+        handle=ask,
+        answer=ApprovalDetail,
+        success={200: "The approval that waits for votes, or that counts already."},
+        error_statuses=(404, 409),
+        body=RequestBody(schema=ASK_SCHEMA, example={"job": "publish", "reason": "it only pushes the report"}),
+        example=_OF_COMMANDS,
+    ),
+    _vote_route("approve", "approve", _decided("approved", "approve"), "The vote counts."),
+    _vote_route("reject", "reject", _decided("rejected", "reject", "wrong account"), "The vote counts."),
+    ApiRoute(
+        method="POST",
+        path="/v1/approvals/{id}/revoke",
+        name="revoke_approval",
+        permission=Permission.ADMINISTER,
+        handle=revoke,
+        answer=ApprovalDetail,
+        success={200: "The commands do not run any more."},
+        error_statuses=(404, 409),
+        example=_REVOKED,
+    ),
     _vote_route(
         "override_approval",
         "override",

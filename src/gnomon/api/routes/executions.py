@@ -214,7 +214,9 @@ async def list_items(call: ApiCall) -> Reply:
 
 async def submit(call: ApiCall) -> Reply:
     """Run a function once, without a job."""
-    done = await call.services.tasks.submit(call.body, actor=call.actor, key=call.key, tenant=call.tenant)
+    done = await call.services.tasks.submit(
+        call.body, actor=call.actor, groups=call.caller.groups, key=call.key, tenant=call.tenant
+    )
     call.services.changed()
     return Reply(body=launch_response(done), status=202)
 
@@ -245,7 +247,9 @@ async def show_letter(call: ApiCall) -> Reply:
 
 async def replay(call: ApiCall) -> Reply:
     """Run the failed task of a dead letter again as a new execution: once per idempotency key, and once without one."""
-    done = await call.services.dead_letters.replay(call.path["id"], actor=call.actor, key=call.key, tenant=call.tenant)
+    done = await call.services.dead_letters.replay(
+        call.path["id"], actor=call.actor, groups=call.caller.groups, key=call.key, tenant=call.tenant
+    )
     call.services.changed()
     return Reply(body=launch_response(done), status=202)
 
@@ -258,6 +262,7 @@ async def replay_all(call: ApiCall) -> Reply:
     query: ReplayQuery = call.query
     done = await call.services.dead_letters.replay_all(
         actor=call.actor,
+        groups=call.caller.groups,
         job=query.job,
         after=await read_cursor(call, tuple[CursorNumber, CursorName, CursorNumber]),
         limit=query.limit,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from gnomon.api.examples import APPLIED, APPROVED, DEFINITION, FIRE, JOB, JOB_LINE, STARTED, TICK
+from gnomon.api.examples import APPLIED, DEFINITION, FIRE, JOB, JOB_LINE, STARTED, TICK
 from gnomon.api.requests import CursorName, CursorNumber, body_fields, make_page, parse_instant, read_cursor
 from gnomon.api.route import (
     IDEMPOTENCY_KEY,
@@ -34,7 +34,6 @@ from gnomon.core.responses.executions import Started
 from gnomon.core.responses.jobs import (
     JobAgentUsage,
     JobApplied,
-    JobApprovalState,
     JobDetail,
     JobSummary,
     LedgerTick,
@@ -45,7 +44,6 @@ from gnomon.services.operations.job_changes import JobChange, JobChangePlan
 from gnomon.services.operations.jobs import LAST_NAME, ApplyResult, JobView, PlanGuard, TickQuery
 from gnomon.services.operations.presenters.executions import launch_response
 from gnomon.services.operations.presenters.jobs import (
-    approval_state,
     job_agent_usage,
     job_applied,
     job_detail,
@@ -74,21 +72,6 @@ TRIGGER_SCHEMA = {
         **deadline_fields("How long the execution may take, with all waits and retries; the job may say less."),
     },
     "not": {"required": ["deadline", "budget"]},
-}
-
-
-APPROVE_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "reason": {"type": "string", "maxLength": 500, "description": "Why the commands may run."},
-        "digest": {
-            "type": "string",
-            "maxLength": 100,
-            "description": "The digest of the commands that the caller has seen; 412 if they have changed since.",
-        },
-        "revoke": {"type": "boolean", "description": "Revoke all approvals of the job instead."},
-    },
 }
 
 
@@ -234,6 +217,7 @@ async def trigger(call: ApiCall) -> Reply:
     done = await call.services.launcher.trigger(
         call.path["name"],
         actor=call.actor,
+        groups=call.caller.groups,
         input=call.body.get("input"),
         force=fields.flag("force", default=False),
         key=call.key,
@@ -250,19 +234,6 @@ async def pause(call: ApiCall) -> Reply:
     await call.services.jobs.pause(call.path["name"], actor=call.actor, tenant=call.tenant)
     call.services.changed()
     return await _shown(call, JobQuery())
-
-
-async def approve(call: ApiCall) -> Reply:
-    """Approve the commands of a job as they are now, or revoke its approvals. A changed command has none."""
-    fields = body_fields(call.body, "reason", "digest", "revoke")
-    name, policy = call.path["name"], call.services.command_policy
-    if fields.flag("revoke", default=False):
-        await policy.revoke(name, actor=call.actor, tenant=call.tenant)
-    else:
-        digest = fields.text("digest") if "digest" in fields else None
-        reason = fields.text("reason", "")
-        await policy.approve(name, actor=call.actor, reason=reason, digest=digest, tenant=call.tenant)
-    return Reply(body=approval_state(await policy.approval(name, tenant=call.tenant)))
 
 
 async def coming(call: ApiCall) -> Reply:
@@ -414,18 +385,6 @@ ROUTES = (
         error_statuses=(404, 409),
         example=JOB,
         has_etag=True,
-    ),
-    ApiRoute(
-        method="POST",
-        path="/v1/jobs/{name}/approve",
-        name="approve_job",
-        permission=Permission.ADMINISTER,
-        handle=approve,
-        answer=JobApprovalState,
-        success={200: "The commands are approved, or no longer."},
-        body=RequestBody(schema=APPROVE_SCHEMA, example={"reason": "it only pushes the report"}, required=False),
-        error_statuses=(404, 409, 412),
-        example=APPROVED,
     ),
     ApiRoute(
         path="/v1/schedule",

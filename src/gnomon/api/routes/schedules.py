@@ -148,6 +148,7 @@ async def start(call: ApiCall) -> Reply:
         scheduled_for,
         fields.text("idempotency_key", call.key),
         actor=call.actor,
+        groups=call.caller.groups,
         tenant=call.tenant,
     )
     call.services.changed()

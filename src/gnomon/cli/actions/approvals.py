@@ -14,6 +14,7 @@ from gnomon.errors import ApprovalChanged, UsageError
 
 _EVERY_STATUS = "all"
 _SHORTEST_DIGEST = 8
+_APPROVED, _OF_COMMANDS = "approved", "command"
 
 
 class ListOptions(NamedTuple):
@@ -61,7 +62,7 @@ def _step(one: ApprovalSummary) -> str:
 
 def _votes(one: ApprovalSummary) -> str:
     approving = sum(vote.vote == "approve" for vote in one.votes)
-    return "" if one.needs is None else f"{approving} of {one.needs.quorum}"
+    return f"{approving} of {one.needs.quorum}"
 
 
 def show(approval: str, target: Target, form: Format) -> None:
@@ -82,10 +83,11 @@ def _fields(one: ApprovalDetail) -> list[tuple[str, str]]:
         ("execution", one.execution_id or ""),
         ("step", _step(one)),
         ("input", "" if one.input is None else json.dumps(one.input, sort_keys=True)),
+        ("commands", "; ".join(f"{step}: {command}" for step, command in (one.commands or {}).items())),
         ("constraints", limits),
         ("rule", "" if one.rule is None else f"{one.rule} of policy {one.version}"),
         ("reason", one.reason),
-        ("needs", "" if one.needs is None else one.needs.text),
+        ("needs", one.needs.text),
         ("votes", "; ".join(map(_vote_text, one.votes))),
         ("asked", format_instant(one.asked_at)),
         ("expires", format_instant(one.expires_at)),
@@ -102,12 +104,12 @@ def _vote_text(vote: ApprovalVote) -> str:
 
 def approve(approval: str, digest: str, reason: str | None, target: Target, form: Format) -> None:
     """Vote for a task."""
-    _vote(approval, digest, lambda name, seen: requests.approve_task(name, digest=seen, reason=reason), target, form)
+    _vote(approval, digest, lambda name, seen: requests.approve(name, digest=seen, reason=reason), target, form)
 
 
 def reject(approval: str, digest: str, reason: str | None, target: Target, form: Format) -> None:
     """Vote against a task."""
-    _vote(approval, digest, lambda name, seen: requests.reject_task(name, digest=seen, reason=reason), target, form)
+    _vote(approval, digest, lambda name, seen: requests.reject(name, digest=seen, reason=reason), target, form)
 
 
 def override(approval: str, digest: str, reason: str, target: Target, form: Format) -> None:
@@ -115,6 +117,27 @@ def override(approval: str, digest: str, reason: str, target: Target, form: Form
     _vote(
         approval, digest, lambda name, seen: requests.override_approval(name, digest=seen, reason=reason), target, form
     )
+
+
+def ask(job: str, reason: str | None, target: Target, form: Format) -> None:
+    """Ask for an approval of the commands of a job."""
+    found = send(target, requests.ask_for_approval(job, reason=reason))
+    if form is not Format.TABLE:
+        print_data(found, form)
+    elif found.status == _APPROVED:
+        echo(printable(f"{found.job} may run its commands as they are now: approval {found.approval_id}"))
+    else:
+        how = f"gnomon approvals approve {found.approval_id} --digest {found.digest[:_SHORTEST_DIGEST]}"
+        echo(printable(f"{found.job} waits for {found.needs.text}: {how}"))
+
+
+def revoke(approval: str, target: Target, form: Format) -> None:
+    """Revoke an approval of commands."""
+    after = send(target, requests.revoke_approval(approval))
+    if form is not Format.TABLE:
+        print_data(after, form)
+    else:
+        echo(printable(f"{after.job} may not run its commands any more"))
 
 
 def _vote(
@@ -146,6 +169,10 @@ def _outcome(after: ApprovalDetail) -> str:
         return f"{after.job} goes on: overridden by {last.voter}"
     if after.status == "waiting":
         return f"{after.approval_id} has {_votes(after)} votes"
+    of_commands = after.kind == _OF_COMMANDS
     if after.status == "rejected":
-        return f"{after.job} is rejected by {last.voter}: its task has ended"
+        ended = "its commands do not run" if of_commands else "its task has ended"
+        return f"{after.job} is rejected by {last.voter}: {ended}"
+    if of_commands:
+        return f"{after.job} may run its commands as they are now, until they change: approved by {last.voter}"
     return f"{after.job} goes on: approved by {' and '.join(one.voter for one in after.votes)}"

@@ -355,19 +355,6 @@ def pause(name: str, target: Target, form: Format) -> None:
     echo(f"{name} is paused") if form is Format.TABLE else print_data(done, form)
 
 
-def approve(name: str, target: Target, form: Format, *, reason: str | None, revoke: bool) -> None:
-    """Approve the commands of a job, or revoke its approvals."""
-    if revoke and reason is not None:
-        raise UsageError("--reason belongs to an approval, and --revoke ends them: give one of the two")
-    done = send(target, requests.approve(name, reason=reason, revoke=revoke))
-    if form is not Format.TABLE:
-        print_data(done, form)
-    elif done.approved:
-        echo(f"{done.job} may run its commands as they are now, until they change (definition {done.digest[:12]})")
-    else:
-        echo(f"{done.job} has no approval any more")
-
-
 def resume(name: str, missed: str, value: str | None, target: Target, form: Format) -> None:
     """Resume a job and print how many runs its pause skipped."""
 

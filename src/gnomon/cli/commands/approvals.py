@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from gnomon.cli.command_names import CommandGroup
+from gnomon.cli.commands.jobs import JobName
 from gnomon.cli.options import Config, Database, MaxEntries, OfJob, Output
 from gnomon.cli.output import Format
 
@@ -49,15 +50,33 @@ def list_approvals(
 def show_approval(
     approval: ApprovalId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
 ) -> None:
-    """Show what an approval is about: its digest, the input of the task, and the votes."""
+    """Show what an approval is about: its digest, the input of the task or the commands, and the votes."""
     from gnomon.cli.actions.approvals import show
     from gnomon.cli.target import Target
 
     show(approval, Target(database, config), output)
 
 
+@approvals.command("ask")
+def ask_for_approval(
+    name: JobName,
+    *,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why the commands should run; for those who vote.")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Ask an admin to let a job run commands of medium risk, until its commands change."""
+    from gnomon.cli.actions.approvals import ask
+    from gnomon.cli.target import Target
+
+    ask(name, reason, Target(database, config), output)
+
+
 @approvals.command("approve")
-def approve_task(
+def approve(
     approval: ApprovalId,
     *,
     digest: Digest,
@@ -66,15 +85,15 @@ def approve_task(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Vote for a task; with enough votes it goes on."""
-    from gnomon.cli.actions.approvals import approve
+    """Vote for a task or for commands; with enough votes they may run."""
+    from gnomon.cli.actions.approvals import approve as run
     from gnomon.cli.target import Target
 
-    approve(approval, digest, reason, Target(database, config), output)
+    run(approval, digest, reason, Target(database, config), output)
 
 
 @approvals.command("reject")
-def reject_task(
+def reject(
     approval: ApprovalId,
     *,
     digest: Digest,
@@ -83,11 +102,22 @@ def reject_task(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Vote against a task: it ends, whoever has approved it before."""
-    from gnomon.cli.actions.approvals import reject
+    """Vote against a task or commands; a task ends, whoever has approved it before."""
+    from gnomon.cli.actions.approvals import reject as run
     from gnomon.cli.target import Target
 
-    reject(approval, digest, reason, Target(database, config), output)
+    run(approval, digest, reason, Target(database, config), output)
+
+
+@approvals.command("revoke")
+def revoke_approval(
+    approval: ApprovalId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+) -> None:
+    """Revoke an approval of commands: they do not run any more."""
+    from gnomon.cli.actions.approvals import revoke
+    from gnomon.cli.target import Target
+
+    revoke(approval, Target(database, config), output)
 
 
 @approvals.command("override")

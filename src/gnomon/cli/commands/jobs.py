@@ -184,25 +184,6 @@ def pause_job(
     pause(name, Target(database, config), output)
 
 
-@jobs.command("approve")
-def approve_job(
-    name: JobName,
-    *,
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why the commands may run; for the audit trail.")
-    ] = None,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all approvals of the job instead.")] = False,
-    database: Database = None,
-    config: Config = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Let a job run commands of medium risk, until its commands change."""
-    from gnomon.cli.actions.jobs import approve
-    from gnomon.cli.target import Target
-
-    approve(name, Target(database, config), output, reason=reason, revoke=revoke)
-
-
 @jobs.command("resume")
 def resume_job(
     name: JobName,

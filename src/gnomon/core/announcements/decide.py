@@ -5,12 +5,15 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from gnomon.core.announcements.model import (
+    AnnouncedApproval,
     Announcement,
     AnnouncementFacts,
     AnnouncementState,
     AnnounceMoment,
     AnnounceRule,
 )
+from gnomon.core.approvals.model import Approval
+from gnomon.core.approvals.terms import terms_text
 from gnomon.core.ids import run_id
 from gnomon.core.model import Decision, Reason, Run, RunStatus, Schedule, TickKind
 
@@ -116,6 +119,45 @@ def tick_announcements(
                 )
             )
     return made
+
+
+def approval_announcements(run: Run, rules: Sequence[AnnounceRule], asked: Approval, *, at: int) -> list[Announcement]:
+    """The announcements of a task of the run that waits for this approval."""
+    request = asked.request
+    if request is None:
+        return []
+    about = AnnouncedApproval(
+        approval_id=asked.approval_id,
+        step=request.step,
+        items=request.items,
+        rule=request.rule,
+        reason=asked.reason,
+        needs=terms_text(request.terms),
+        expires_at=request.expires_at,
+        digest=asked.digest,
+    )
+    return [
+        Announcement(
+            announcement_id=f"ann_{asked.approval_id.removeprefix('apr_')}_{number}",
+            tenant=run.tenant,
+            job=asked.subject,
+            run_id=run.run_id,
+            schedule_uid=run.schedule_uid,
+            planned_at=run.planned_at,
+            moment=AnnounceMoment.APPROVAL,
+            channel=rule.channel,
+            recipient=rule.to,
+            template=rule.text,
+            # The run waits for people anyway.
+            best_effort=True,
+            facts=AnnouncementFacts(approval=about),
+            next_at=at,
+            since_at=at,
+            created_at=at,
+        )
+        for number, rule in enumerate(rules)
+        if AnnounceMoment.APPROVAL in rule.on
+    ]
 
 
 def _id(run: str, number: int) -> str:

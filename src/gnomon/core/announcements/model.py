@@ -16,6 +16,8 @@ class AnnounceMoment(StrEnum):
     MISSED = "missed"
     #: A tick was skipped, because another run was active or the queue was full.
     SKIPPED = "skipped"
+    #: A task of it waits for an approval.
+    APPROVAL = "approval"
 
 
 class AnnounceRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +48,21 @@ class AnnouncementState(StrEnum):
     GIVEN_UP = "given_up"
 
 
+class AnnouncedApproval(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The question that a task has raised, as a channel shows it."""
+
+    approval_id: str
+    step: str
+    #: How many items it is about; 0 for one task.
+    items: int = 0
+    rule: str
+    reason: str = ""
+    #: The votes that it needs, in words.
+    needs: str
+    expires_at: int
+    digest: str
+
+
 class AnnouncementFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts of the moment: no other record has them, or they may have changed when the announcement is sent."""
 
@@ -57,6 +74,8 @@ class AnnouncementFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     count: int = 1
     last_at: int | None = None
+    #: For a task that waits for an approval: what is asked.
+    approval: AnnouncedApproval | None = None
 
 
 class Announcement(Struct, frozen=True, kw_only=True):

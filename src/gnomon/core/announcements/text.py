@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gnomon.core.announcements.model import Announcement, AnnounceMoment
+from gnomon.core.announcements.model import AnnouncedApproval, Announcement, AnnounceMoment
 from gnomon.core.instants import instant_of
 from gnomon.core.model import Reason, Run
 from gnomon.core.runs.expressions import SECRET_BEGINS, Scope, fill_references, references, segments, value_at
@@ -16,6 +16,7 @@ from gnomon.errors import FieldError
 
 #: The longest text, marker included.
 LONGEST_TEXT = 65_536
+_SHOWN_DIGEST = 8
 _TRUNCATED = "\n...[truncated]"
 #: The longest text that a job may define.
 LONGEST_TEMPLATE = 4_000
@@ -24,6 +25,7 @@ TEXT_ROOTS: Mapping[str, tuple[str, ...] | None] = {
     "job": ("name", "tenant"),
     "run": ("id", "job", "planned_at", "started_at", "ended_at", "duration_ms", "trigger"),
     "tick": ("planned_at", "last_at", "count", "reason"),
+    "approval": ("id", "step", "items", "rule", "reason", "needs", "expires_at", "digest"),
     "moment": (),
     "error": (),
     "failures": (),
@@ -86,6 +88,7 @@ _TITLES = {
     AnnounceMoment.RECOVERY: "succeeded again",
     AnnounceMoment.MISSED: "missed a run",
     AnnounceMoment.SKIPPED: "skipped a run",
+    AnnounceMoment.APPROVAL: "waits for an approval",
 }
 
 
@@ -132,6 +135,19 @@ def _usual_text(one: Announcement, output: str) -> str:
         case AnnounceMoment.SKIPPED:
             why = _SKIP_REASONS.get(one.facts.reason or "", one.facts.reason)
             return f"{one.job} skipped {_ticks(one)}: {why}"
+        case AnnounceMoment.APPROVAL:
+            return _question(one.job, one.facts.approval)
+
+
+def _question(job: str, asked: AnnouncedApproval | None) -> str:
+    if asked is None:
+        return f"{job} waits for an approval"
+    what = f"step {asked.step} of {job}" + (f", with {asked.items} items," if asked.items else "")
+    because = f": {asked.reason}" if asked.reason else ""
+    return (
+        f"{what} waits for {asked.needs}{because}\ngnomon approvals show {asked.approval_id}"
+        f"\ngnomon approvals approve {asked.approval_id} --digest {asked.digest[:_SHOWN_DIGEST]}"
+    )
 
 
 def _ticks(one: Announcement) -> str:
@@ -145,6 +161,19 @@ def _instant(at: int | None) -> str | None:
     return None if at is None else instant_of(at).isoformat()
 
 
+def _asked_fields(asked: AnnouncedApproval) -> dict[str, Any]:
+    return {
+        "id": asked.approval_id,
+        "step": asked.step,
+        "items": asked.items or None,
+        "rule": asked.rule,
+        "reason": asked.reason,
+        "needs": asked.needs,
+        "expires_at": _instant(asked.expires_at),
+        "digest": asked.digest,
+    }
+
+
 def _text_at(path: str, scope: Scope) -> str:
     """The value at the path as text; empty if there is none: an announcement is sent whatever it lacks."""
     try:
@@ -156,7 +185,7 @@ def _text_at(path: str, scope: Scope) -> str:
 
 def _scope(one: Announcement, result: AnnouncedRun | None) -> Scope:
     facts, last_at = one.facts, one.planned_at if one.facts.last_at is None else one.facts.last_at
-    about = {
+    about: dict[str, Any] = {
         "job": {"name": one.job, "tenant": one.tenant},
         "moment": one.moment.value,
         "error": facts.error,
@@ -168,6 +197,8 @@ def _scope(one: Announcement, result: AnnouncedRun | None) -> Scope:
             "reason": facts.reason,
         },
     }
+    if facts.approval is not None:
+        about["approval"] = _asked_fields(facts.approval)
     if result is None:
         return about
     run = result.run

@@ -1,18 +1,23 @@
 """Standing approvals: a person with the role admin lets a definition do what needs an approval, until it changes.
 
 An approval is bound to the digest of the definition. A definition that changes has another digest, and so no approval.
+It is asked for, and waits for the vote of an admin like that of a task, but does not expire.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.core.approvals.model import Approval, ApprovalKind
+from gnomon.core.approvals.decide import AskOutcome, voided
+from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
 from gnomon.core.runs.expressions import references
 from gnomon.core.runs.workflow import Step, When, Workflow
 
+#: The part of the scheduler that ends approvals of commands that have changed.
+_BY_CHANGE = "change"
+_CHANGED_NOTE = "its commands have changed"
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
@@ -62,3 +67,14 @@ def approval_of(workflow: Workflow, approvals: Iterable[Approval]) -> Approval |
         return None
     wanted = command_digest(workflow)
     return next((one for one in of_job if one.digest == wanted), None)
+
+
+def ask_about_commands(standing: Sequence[Approval], asked: Approval, *, now: int) -> AskOutcome:
+    """Add the approval to those of the definition that wait or count. One that waits for other commands is void."""
+    kept = next((one for one in standing if one.digest == asked.digest), None)
+    void = tuple(
+        voided(one, _CHANGED_NOTE, by=_BY_CHANGE, now=now)
+        for one in standing
+        if one.status is ApprovalStatus.WAITING and one.digest != asked.digest
+    )
+    return AskOutcome(added=asked if kept is None else None, kept=kept, void=void)

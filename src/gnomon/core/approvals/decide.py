@@ -88,7 +88,7 @@ def rule_content(ruling: Ruling) -> str:
     return sha256(_CANONICAL.encode(said)).hexdigest()
 
 
-def ask(earlier: Sequence[Approval], asked: Approval, *, now: int) -> AskOutcome:
+def ask_about_task(earlier: Sequence[Approval], asked: Approval, *, now: int) -> AskOutcome:
     """Add the approval to the earlier ones of its task. Votes stay if they are about exactly the same."""
     standing = next((one for one in earlier if one.digest == asked.digest and one.status in _STANDS), None)
     version = 0 if asked.request is None else asked.request.version
@@ -111,19 +111,23 @@ def counted(approval: Approval, vote: Vote, *, digest: str) -> Approval:
     the same person has voted. A vote after the time of the approval comes too late, even if its expiry is not written.
     """
     request = approval.request
-    if approval.status is not ApprovalStatus.WAITING or request is None:
+    if approval.status is not ApprovalStatus.WAITING:
         raise ApprovalClosed(approval.approval_id, approval.status)
     if digest != approval.digest:
         raise ApprovalChanged(approval.approval_id)
-    if vote.at >= request.expires_at:
+    if request is not None and vote.at >= request.expires_at:
         raise ApprovalClosed(approval.approval_id, ApprovalStatus.EXPIRED)
     if vote.kind is not VoteKind.OVERRIDE and any(one.voter == vote.voter for one in approval.votes):
         raise VotedAlready(approval.approval_id, vote.voter)
     votes = (*(one for one in approval.votes if one.voter != vote.voter), vote)
-    status = _status_after(votes, request.terms.quorum)
+    status = _status_after(votes, approval.terms.quorum)
     if status is ApprovalStatus.WAITING:
         return replace(approval, votes=votes)
-    return replace(approval, votes=votes, status=status, decided_by=vote.voter, decided_at=vote.at)
+    after = replace(approval, votes=votes, status=status, decided_by=vote.voter, decided_at=vote.at)
+    if request is None and status is ApprovalStatus.REJECTED:
+        # The same commands may be asked about again.
+        return replace(after, revoked_at=vote.at, revoked_by=vote.voter)
+    return after
 
 
 def _status_after(votes: Sequence[Vote], quorum: int) -> ApprovalStatus:

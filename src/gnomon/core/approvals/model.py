@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from gnomon.core.approvals.terms import ApprovalTerms
+from gnomon.core.approvals.terms import COMMAND_TERMS, ApprovalTerms
 from gnomon.core.model import RunId, TaskId
 from gnomon.core.policy.constraints import Constraints
 
@@ -37,7 +37,7 @@ class ApprovalStatus(StrEnum):
     EXPIRED = "expired"
     #: The question does not arise any more: its rule has changed, or its task has ended.
     VOID = "void"
-    #: An admin has withdrawn it.
+    #: An admin has withdrawn that of the commands of a definition.
     REVOKED = "revoked"
 
 
@@ -106,9 +106,9 @@ class Approval(Struct, frozen=True, kw_only=True):
     #: The admin, the last voter or the part of the scheduler that decided, and when. None while it waits.
     decided_by: str | None = None
     decided_at: int | None = None
-    #: Why it is needed, or why an admin has granted it.
+    #: Why it is needed, or why somebody has asked for it.
     reason: str = ""
-    #: When it was withdrawn or became void, and by whom.
+    #: When it was withdrawn or became void, and by whom; for commands also when it was rejected.
     revoked_at: int | None = None
     revoked_by: str | None = None
     #: Why it is void.
@@ -116,6 +116,11 @@ class Approval(Struct, frozen=True, kw_only=True):
     request: ApprovalRequest | None = None
     #: In the order in which they were cast.
     votes: tuple[Vote, ...] = ()
+
+    @property
+    def terms(self) -> ApprovalTerms:
+        """The conditions for voters, and how many of them have to approve."""
+        return COMMAND_TERMS if self.request is None else self.request.terms
 
     @property
     def overridden(self) -> bool:

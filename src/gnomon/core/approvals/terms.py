@@ -36,6 +36,8 @@ class ApprovalTerms(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DEFAULT_TERMS = ApprovalTerms()
+#: The terms of approvals of commands: an admin decides, also about a definition of their own.
+COMMAND_TERMS = ApprovalTerms(self_approval=True)
 
 
 class Voter(Struct, frozen=True, kw_only=True):
@@ -59,8 +61,8 @@ def voter_refusal(terms: ApprovalTerms, voter: Voter, excluded: Collection[str])
     return None
 
 
-def terms_text(terms: ApprovalTerms) -> str:
-    """The terms as a clause: the number of votes, the voters, and the time that they have."""
+def terms_text(terms: ApprovalTerms, *, expires: bool = True) -> str:
+    """The terms as a clause: the number of votes, the voters, and, if it expires, the time that they have."""
     who = " ".join(
         part
         for part in (
@@ -71,7 +73,7 @@ def terms_text(terms: ApprovalTerms) -> str:
         if part
     )
     persons = "1 person" if terms.quorum == 1 else f"{terms.quorum} persons"
-    return f"{persons} {who} within {duration_text(terms.expires_ms)}"
+    return f"{persons} {who}" + (f" within {duration_text(terms.expires_ms)}" if expires else "")
 
 
 def _either(names: Collection[str]) -> str:

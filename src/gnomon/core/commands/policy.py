@@ -454,7 +454,8 @@ class _CommandCheck:
         if command.risk is Risk.LOW:
             return None
         word = command.filled.words[0]
-        why = f"{truncate(word.shown)} is of {command.risk} risk here: gnomon jobs approve NAME lets the job run it"
+        ask = "gnomon approvals ask NAME asks an admin to approve it"
+        why = f"{truncate(word.shown)} is of {command.risk} risk here: {ask}"
         return self._refused(PolicyRule.APPROVAL, why, word.start)
 
     def _plan(self, pipelines: Sequence[Pipeline], checked: Sequence[_CheckedCommand]) -> CommandPlan | None:

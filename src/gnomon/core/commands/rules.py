@@ -27,8 +27,8 @@ from gnomon.core.runs.secret_text import parts_of
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
 
 #: The command that reasons name without knowing the job.
-_APPROVE_ANY = "gnomon jobs approve NAME"
-_LETS_RUN = f"{_APPROVE_ANY} lets the job run it"
+_ASK_FOR_ANY = "gnomon approvals ask NAME"
+_ASKS = f"{_ASK_FOR_ANY} asks an admin to approve it"
 #: The folder for commands of a process that does not know it: no path of the system is in it.
 _ANY_WORKSPACE = "/workspace"
 #: How many origins have their policy remembered: each file is one.
@@ -121,9 +121,9 @@ def _known_text(value: object, *, resolved: bool) -> str | None:
 
 def approval_hint(verdict: CommandVerdict, job: str) -> str:
     """The reason of a refusal. One that an approval would lift names the job to type."""
-    return verdict.reason.replace(_APPROVE_ANY, f"gnomon jobs approve {job}")
+    return verdict.reason.replace(_ASK_FOR_ANY, f"gnomon approvals ask {job}")
 
 
 def tool_refusal_text(verdict: CommandVerdict) -> str:
     """The reason for a model, whose commands no approval covers: it makes them up while it runs."""
-    return verdict.reason.replace(_LETS_RUN, "no approval covers the commands of a model")
+    return verdict.reason.replace(_ASKS, "no approval covers the commands of a model")

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gnomon.core.approvals.model import Approval
 from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.restored import StoreRestore
@@ -135,12 +136,14 @@ class WorkerEvidence(Struct, frozen=True, kw_only=True):
 
 
 class RunEvidence(Struct, frozen=True, kw_only=True):
-    """The tasks, attempts, rulings and workflow of a run."""
+    """The tasks, attempts, rulings, approvals and workflow of a run."""
 
     tasks: tuple[Task, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     #: The rulings about its tasks, in the order in which they were made.
     rulings: tuple[StoredRuling, ...] = ()
+    #: The approvals for which its tasks have asked.
+    approvals: tuple[Approval, ...] = ()
     #: None if it is unknown, or the run is over and was not rolled back.
     workflow: Workflow | None = None
 

@@ -4,13 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gnomon.core.durations import span_text
+from gnomon.core.explain.approvals import explain_approvals
 from gnomon.core.explain.evidence import RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, join_names, one_line, pluralized
 from gnomon.core.model import Run
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import (
+    BY_APPROVAL,
     BY_BUDGETS,
     BY_COMMANDS,
+    BY_OVERRIDE,
     BY_POLICY,
     DEFAULT_RULE,
     FAIL_OPEN,
@@ -85,8 +88,10 @@ class RulingFacts:
 
     @property
     def because(self) -> str:
-        """The reason."""
-        return f": {one_line(self._ruling.reason)}" if self._ruling.reason else ""
+        """The reason; and that nobody was asked again about a task that was tried again."""
+        reason = f": {one_line(self._ruling.reason)}" if self._ruling.reason else ""
+        tried_again = self._ruling.count > 1 and self._ruling.ruled_by in (BY_APPROVAL, BY_OVERRIDE)
+        return f"{reason}, which counted again at {self._clocks(self._ruling.last_at)}" if tried_again else reason
 
     @property
     def limits(self) -> str:
@@ -107,7 +112,7 @@ def constraints_text(limits: Constraints | None) -> str:
 
 
 def explain_rulings(run: Run, details: RunEvidence, clocks: TimeFormatter) -> Iterator[str]:
-    """One sentence for each different ruling that counts for the tasks of a run.
+    """One sentence for each different ruling that counts for the tasks of a run, then one for each approval.
 
     The denial that the run failed with is left out: its sentence quotes that already.
     """
@@ -121,6 +126,7 @@ def explain_rulings(run: Run, details: RunEvidence, clocks: TimeFormatter) -> It
     for rulings in groups.values():
         tasks = [names[one.task_id] for one in rulings if names.get(one.task_id)]
         yield RULING_SENTENCES[rulings[0].decision].format(it=RulingFacts(rulings[0], tasks, clocks))
+    yield from explain_approvals(run, details.approvals, details.rulings, names, clocks)
 
 
 def _task_names(details: RunEvidence) -> Iterable[tuple[str, str]]:

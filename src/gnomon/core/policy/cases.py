@@ -18,7 +18,7 @@ from gnomon.core.runs.workflow import Step
 CASE_FIELDS = ("name", "task", "at", "expect")
 TASK_FIELDS = (
     "tenant", "job", "step", "topic", "function", "kind", "capability", "risk_tags", "requires", "labels",
-    "actor", "source", "secrets", "input",
+    "actor", "groups", "source", "secrets", "input",
 )  # fmt: skip
 EXPECT_FIELDS = ("decision", "rule")
 #: The time of a case that names none.
@@ -107,6 +107,7 @@ def _facts(fields: FieldReader) -> RequestFacts:
             labels=_labels(fields),
         ),
         actor=fields.text("actor", ""),
+        groups=_words(fields, "groups"),
         source=fields.choice("source", RunSource, RunSource.CRON),
         secrets=_words(fields, "secrets"),
         input=_mapping(fields, "input"),

@@ -352,6 +352,9 @@ def _open_tests(match: RuleMatch, when: str | None) -> list[_OpenTest]:
     if match.actors is not None:
         actor = _pattern(match.actors)
         tests.append(_open_test(FactName.ACTOR, lambda facts, _: bool(facts.actor) and actor(facts.actor)))
+    if match.groups is not None:
+        group = _pattern(match.groups)
+        tests.append(_open_test(FactName.GROUPS, lambda facts, _: any(map(group, facts.groups))))
     if match.secrets is not None:
         secret = _pattern(match.secrets)
         tests.append(_open_test(FactName.SECRETS, lambda facts, _: any(map(secret, facts.secrets))))

@@ -57,6 +57,8 @@ class RuleMatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] | None = None
     #: The callers who requested the run.
     actors: tuple[str, ...] | None = None
+    #: The groups to which they belonged then: one of them has to match.
+    groups: tuple[str, ...] | None = None
     #: How the run was started: `cron`, `manual`, `api`, `event` or `backfill`.
     sources: tuple[str, ...] | None = None
     #: The names of secrets that the input refers to.

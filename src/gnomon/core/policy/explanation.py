@@ -34,6 +34,7 @@ class AssumedRun(Struct, frozen=True, kw_only=True):
     #: The input of the run; None for that of the workflow.
     input: Mapping[str, Any] | None = None
     actor: str = ""
+    groups: tuple[str, ...] = ()
     source: RunSource = RunSource.CRON
     at: int
 
@@ -62,6 +63,7 @@ def _explained(policy: CompiledPolicy, workflow: Workflow, step: Step, run: Assu
         facts = RequestFacts(
             step=about,
             actor=run.actor,
+            groups=run.groups,
             source=run.source,
             secrets=secret_names(given),
             input=shown_data(given),

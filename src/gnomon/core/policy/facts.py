@@ -25,6 +25,7 @@ class FactName(StrEnum):
     """The facts about a task that differ between the tasks of a step."""
 
     ACTOR = "actor"
+    GROUPS = "groups"
     SOURCE = "source"
     SECRETS = "secrets"
     INPUT = "input"
@@ -57,6 +58,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     step: StepFacts
     #: The caller that requested the run; empty if a schedule started it.
     actor: str = ""
+    #: The groups to which that caller belonged then.
     groups: tuple[str, ...] = ()
     source: str = ""
     #: The names of the secrets that its input refers to.
@@ -109,6 +111,7 @@ def facts_of(
     return RequestFacts(
         step=step or step_facts(run.tenant, run.schedule_id or run.workflow_id, request.workflow, request.step),
         actor=run.actor,
+        groups=run.actor_groups,
         source=run.source,
         secrets=secret_names(request.input) if needed.secrets else (),
         input=shown_data(request.input) if needed.input else _NOTHING,

@@ -10,12 +10,12 @@ from gnomon.core.model import DAY_MS, SECOND_MS, RunSource
 from gnomon.core.policy.document import RuleMatch, RuleWindow, StepKind
 from gnomon.errors import CronError, FieldError
 
-_PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "secrets")
+_PATTERN_FIELDS = ("tenants", "jobs", "topics", "functions", "actors", "groups", "secrets")
 #: The texts of these are compared in lower case.
 _WORD_FIELDS = ("capabilities", "risk_tags", "requires")
 #: The conditions about the step of a task, and all conditions.
 STEP_MATCH_FIELDS = (*_PATTERN_FIELDS[:4], "kinds", *_WORD_FIELDS, "labels")
-MATCH_FIELDS = (*STEP_MATCH_FIELDS, "actors", "sources", "secrets", "window")
+MATCH_FIELDS = (*STEP_MATCH_FIELDS, "actors", "groups", "sources", "secrets", "window")
 WINDOW_FIELDS = ("cron", "lasts", "timezone")
 _MOST_ENTRIES, _MOST_LABELS = 200, 100
 _LONGEST_PATTERN = 256

@@ -16,6 +16,8 @@ class PastTask(Struct, frozen=True, kw_only=True, gc=False):
     has_input: bool
     #: Whether it is stored who requested its run.
     has_actor: bool
+    #: Whether it is stored to which groups they belonged.
+    has_groups: bool
     #: When it was dispatched last; None if it never was.
     dispatched_at: int | None
     #: The permission that it keeps itself: version and rule.

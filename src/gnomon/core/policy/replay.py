@@ -37,6 +37,8 @@ class Missing(StrEnum):
     INPUT = "input"
     #: An older program stored the run without the name of its caller.
     ACTOR = "actor"
+    #: An older program stored the run without the groups of its caller.
+    GROUPS = "groups"
     #: A window opened or closed while the task waited: nobody knows on which side of that it was asked about.
     TIME = "time"
 
@@ -45,6 +47,7 @@ _MISSING = {
     FactName.INPUT: Missing.INPUT,
     FactName.SECRETS: Missing.INPUT,
     FactName.ACTOR: Missing.ACTOR,
+    FactName.GROUPS: Missing.GROUPS,
     FactName.TIME: Missing.TIME,
 }
 
@@ -137,6 +140,8 @@ class PolicyReplay:
         unknown: set[FactName] = set()
         if not task.has_actor and task.ready.run.source in _REQUESTED:
             unknown.add(FactName.ACTOR)
+        if not task.has_groups and task.ready.run.source in _REQUESTED:
+            unknown.add(FactName.GROUPS)
         given = None
         if rules.needed.input or rules.needed.secrets:
             given = _input_of(task, workflow, step)

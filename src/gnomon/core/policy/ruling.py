@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gnomon.core.approvals.model import Approval
 from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.policy.budgets import BudgetShortage, BudgetUse, OverBudget, allowances
 from gnomon.core.policy.constraints import Constraints
@@ -153,13 +154,15 @@ class StoredRuling(Struct, frozen=True, kw_only=True):
 
 
 class TaskRulings(Struct, frozen=True, kw_only=True):
-    """The rulings about one task, in the order in which they were made."""
+    """The rulings about one task, in the order in which they were made, and its approvals."""
 
     task_id: str
     step: str
     #: Its number, if it is an item of a fan-out.
     item: int | None
     rulings: tuple[StoredRuling, ...]
+    #: The approvals for which it has asked, in the order in which it has.
+    approvals: tuple[Approval, ...] = ()
 
 
 def stored_ruling(ruling: Ruling, task_id: str, run_id: str, last: StoredRuling | None, *, now: int) -> StoredRuling:

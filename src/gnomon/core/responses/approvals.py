@@ -52,7 +52,7 @@ class ApprovalSummary(Response, frozen=True, kw_only=True):
     #: The rule that asks, and the version of the policy.
     rule: str | None
     version: int | None
-    needs: ApprovalNeeds | None
+    needs: ApprovalNeeds
     votes: list[ApprovalVote]
     asked_at: datetime | None
     expires_at: datetime | None
@@ -65,8 +65,10 @@ class ApprovalSummary(Response, frozen=True, kw_only=True):
 
 
 class ApprovalDetail(ApprovalSummary, frozen=True, kw_only=True):
-    """An approval with the data that its task is about to work on."""
+    """An approval with everything that voters should look at."""
 
     constraints: dict[str, Any] | None
     #: The input of the task, without secrets, or a list of those of the first items; None if there is none any more.
     input: Any
+    #: The commands of a definition by their steps; None if they have changed since, or if it is about a task.
+    commands: dict[str, str] | None = None

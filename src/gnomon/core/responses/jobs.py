@@ -80,22 +80,12 @@ class TickMoved(Response, frozen=True, kw_only=True):
 class JobApproval(Response, frozen=True, kw_only=True):
     """The approval of the commands of a job. A change of the commands ends it."""
 
+    approval_id: str
     approved_by: str
     approved_at: datetime
     reason: str
     #: The digest of the commands that it is bound to.
     digest: str
-
-
-class JobApprovalState(Response, frozen=True, kw_only=True):
-    """Whether the commands of a job are approved as they are now."""
-
-    #: The job, or the workflow of a deployment, that is approved.
-    job: str
-    approved: bool
-    #: The digest of the commands as they are now.
-    digest: str
-    approval: JobApproval | None
 
 
 class JobAgentUsage(Response, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.announcements.model import AnnounceRule
+from gnomon.core.announcements.decide import approval_announcements
+from gnomon.core.announcements.model import Announcement, AnnounceRule
 from gnomon.core.approvals.decide import asked_approval, exceeding_budget, refusal_note, refused_ruling
 from gnomon.core.approvals.model import APPROVAL_EXPIRED, APPROVAL_REJECTED, Approval, ApprovalStatus
 from gnomon.core.commands.actions import BUDGET_RULE, refusal_text
@@ -237,8 +238,9 @@ class Admission(Struct, frozen=True, kw_only=True, gc=False):
     topic: str | None = None
     #: The ruling that it follows from.
     ruling: Ruling | None = None
-    #: For APPROVAL_REQUIRED: what the task asks for.
+    #: For APPROVAL_REQUIRED: what the task asks for, and how that is announced.
     approval: Approval | None = None
+    announcements: tuple[Announcement, ...] = ()
     #: The gate was asked again, and asks for no approval: one that still waits is void.
     voids_approval: bool = False
     #: The task itself, if a budget of the policy may ask people about it.
@@ -359,7 +361,8 @@ def _admission_by_verdict(
                 asked = asked_approval(
                     waiting.task, waiting.run, decision.ruling, now=now, item_digests=decision.item_digests
                 )
-                made = replace(made, approval=asked)
+                announced = approval_announcements(waiting.run, request.workflow.announce, asked, at=now)
+                made = replace(made, approval=asked, announcements=tuple(announced))
         case GateVerdict.DENY:
             made = _denied_admission(request, decision, now)
         case GateVerdict.LATER:
@@ -414,6 +417,7 @@ def approved_meanwhile(one: Admission, now: int) -> Admission:
         note=None,
         ruling=None,
         approval=None,
+        announcements=(),
     )
 
 
@@ -582,6 +586,7 @@ def _asking(one: Admission, ruling: Ruling, now: int) -> Admission:
         wait_reason=WaitReason.READY,
         available_at=now,
         approval=asked,
+        announcements=tuple(approval_announcements(one.waiting.run, one.announce, asked, at=now)),
         voids_approval=False,
     )
 

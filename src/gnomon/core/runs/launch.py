@@ -1,6 +1,6 @@
 """Launching runs: requests without a tick (API, CLI, dead letter, event), first tasks of a run, and the run queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import assert_never
@@ -71,11 +71,12 @@ def new_requested_run(  # noqa: PLR0913 - everything that a caller may choose
     source: RunSource,
     now: int,
     actor: str = "",
+    groups: Collection[str] = (),
     key: str | None = None,
     user_id: str = "",
     deadline_ms: int | None = None,
 ) -> Run:
-    """A run of a schedule's workflow, requested now by the actor, on behalf of the user.
+    """A run of a schedule's workflow, requested now by the actor in these groups, on behalf of the user.
 
     `deadline_ms` is how long it may take at most, if its job does not say less.
     """
@@ -97,6 +98,7 @@ def new_requested_run(  # noqa: PLR0913 - everything that a caller may choose
         created_at=now,
         idempotency_key=key,
         actor=actor,
+        actor_groups=tuple(sorted(groups)),
         deadline_at=run_deadline(deadline_ms, created_at=now, planned_at=now, inherited=own),
     )
 

@@ -342,6 +342,7 @@ def _fan_out_sub_run(request: AdmissionRequest, sub: Workflow, now: int) -> FanO
         parent_task=task.task_id,
         depth=run.depth + 1,
         actor=run.actor,
+        actor_groups=run.actor_groups,
         root_run_id=run.root,
         deadline_at=run_deadline(sub.deadline_ms, created_at=now, planned_at=now, inherited=task.deadline_at),
     )

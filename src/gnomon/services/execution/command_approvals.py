@@ -3,7 +3,6 @@
 from msgspec.structs import replace
 
 from gnomon.core.approvals.commands import approval_of, covers_input
-from gnomon.core.approvals.model import ApprovalKind
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.runs.workflow import Workflow
@@ -19,7 +18,7 @@ class CommandApprovals:
 
     async def approved(self, workflow: Workflow) -> bool:
         """Whether an approval counts for the commands of this version."""
-        found = await self._approvals.standing(workflow.tenant, ApprovalKind.COMMAND, [workflow.workflow_id])
+        found = await self._approvals.standing(workflow.tenant, [workflow.workflow_id])
         return approval_of(workflow, found) is not None
 
     async def marked(self, assignment: Assignment) -> Assignment:

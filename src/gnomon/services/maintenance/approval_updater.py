@@ -7,7 +7,8 @@ compare-and-set on the status of the approval, so a decision that came before st
 from collections.abc import Callable
 
 from gnomon.core import component_names
-from gnomon.ports.approvals import ApprovalUpkeep
+from gnomon.core.model import TaskId
+from gnomon.ports.approvals import ApprovalUpkeep, ReopenPosition
 from gnomon.ports.policy import Policies
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.coordination import Singleton
@@ -15,6 +16,8 @@ from gnomon.services.loop import Backoff
 
 #: How many approvals one transaction handles.
 _BATCH = 200
+#: Of how many tasks that wait is looked whether somebody is asked about them; before the first of them.
+_PAGE, _FIRST = 500, TaskId("")
 #: The longest time between two looks at expiries; between two looks for tasks that wait although they are approved.
 _POLL_SECONDS, _STUCK_SECONDS = 5.0, 120.0
 #: The longest time between two looks at approvals of an earlier version of the policy.
@@ -47,7 +50,7 @@ class ApprovalUpdater:
         #: The version under which others are asked for again, when to look for them, and how long to wait after that.
         self._asking_under: int | None = None
         self._ask_at, self._pause_seconds = float("-inf"), refresh_seconds
-        self._stuck_at = float("-inf")
+        self._stuck_at, self._stuck_after = float("-inf"), _FIRST
         #: How many tasks were let go on that still waited although they were approved.
         self.resumed = 0
         self.backoff = Backoff(events, component_names.APPROVAL_UPDATER)
@@ -83,11 +86,11 @@ class ApprovalUpdater:
             self._asking_under, self._ask_at, self._pause_seconds = version, now, self._refresh_seconds
         if version == self._asked_under or now < self._ask_at:
             return
-        after: str | None = ""
-        left = 0
-        while after is not None:
+        after: ReopenPosition | None = None
+        left, more = 0, True
+        while more:
             page = await self._approvals.reopen(version, after=after, now=self._clock.now(), limit=_BATCH)
-            after, left = page.after, left + page.left
+            after, left, more = page.after, left + page.left, page.after is not None
             if page.tasks:
                 self._events.emit("approvals_asked_again", count=page.tasks, policy=version)
                 self._on_ready()
@@ -101,9 +104,10 @@ class ApprovalUpdater:
         if now < self._stuck_at + _STUCK_SECONDS:
             return
         self._stuck_at = now
-        while resumed := await self._approvals.resume(now=self._clock.now(), limit=_BATCH):
-            self.resumed += resumed
-            self._events.emit("approved_tasks_resumed", count=resumed)
+        # One page at a time: thousands of tasks may wait for days, and that costs nothing.
+        page = await self._approvals.resume(after=self._stuck_after, now=self._clock.now(), limit=_PAGE)
+        self._stuck_after = page.after or _FIRST
+        if page.tasks:
+            self.resumed += page.tasks
+            self._events.emit("approved_tasks_resumed", count=page.tasks)
             self._on_ready()
-            if resumed < _BATCH:
-                return

@@ -16,7 +16,7 @@ from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.auth import Caller
 from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import DeniedTask, FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun, TaskRuling
 from gnomon.ports.runtime import Clock
 from gnomon.services.observability.changes import CommitChanges
 
@@ -33,7 +33,7 @@ _COMPLETE_SECONDS = 5.0
 class StreamedChange(Struct, frozen=True, kw_only=True):
     """One change."""
 
-    #: `tick`, `execution`, `task`, `dead_letter`, `approval` or `breaker`.
+    #: `tick`, `execution`, `task`, `dead_letter`, `approval`, `ruling` or `breaker`.
     kind: str
     #: Counts the changes of the tenant while any of its callers follows the stream: it tells nothing about others.
     number: int
@@ -207,6 +207,10 @@ class ChangeObserver:
     def approvals_changed(self, approvals: Sequence[Approval]) -> None:
         """See RunObserver.approvals_changed."""
         self._publish(lambda collected: collected.approvals_changed(approvals))
+
+    def ruled(self, rulings: Sequence[TaskRuling]) -> None:
+        """See RunObserver.ruled."""
+        self._publish(lambda collected: collected.ruled(rulings))
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
         """See ActivityObserver.breakers_changed."""

@@ -13,11 +13,11 @@ from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import DeniedTask, FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun, TaskRuling
 
 
 class CommitChanges:
-    """Implements ChangeCollector: a change is of a tick, execution, task, dead letter, approval or breaker."""
+    """Implements ChangeCollector: a change is of a tick, execution, task, dead letter, approval, ruling or breaker."""
 
     def __init__(self, now: int) -> None:
         """`now` is the time of the changes."""
@@ -111,6 +111,24 @@ class CommitChanges:
                 "overridden": one.overridden,
             }
             self._add("approval", one.tenant, facts)
+
+    # ---- rulings -----------------------------------------------------------------------------
+
+    def ruled(self, rulings: Sequence[TaskRuling]) -> None:
+        """See RunObserver.ruled."""
+        for tenant, job, one in rulings:
+            facts = {
+                "job": job,
+                "execution_id": one.run_id,
+                "task_id": one.task_id,
+                "decision": one.decision.value,
+                "rule": one.rule,
+                "version": one.version,
+                "ruled_by": one.ruled_by,
+                "reason": one.reason,
+                "code": one.code or None,
+            }
+            self._add("ruling", tenant, facts)
 
     # ---- breakers ----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.ports.commit_observer import DeniedTask, FinishedRun
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun, TaskRuling
 
 _ENCODER = msgspec.json.Encoder()
 _NO_CHANGES = MetricChanges()
@@ -139,6 +139,10 @@ class CommitMetrics(ABC):
         for one in approvals:
             if one.status is not ApprovalStatus.WAITING or not one.votes:
                 self.add("approvals", outcome_of(one))
+
+    def ruled(self, rulings: Sequence[TaskRuling]) -> None:
+        """See RunObserver.ruled."""
+        del rulings  # refusals are counted in `denied`, questions in `approvals_changed`
 
     def breakers_changed(self, changes: Sequence[BreakerChange], now: int) -> None:
         """See ActivityObserver.breakers_changed."""

@@ -434,6 +434,7 @@ class MetricsSnapshot:
             "dead_letters_unresolved": {(): stats.unresolved},
             "announcements_pending": {(): stats.unannounced},
             "saga_active": {(): stats.rolling_back},
+            "approvals_waiting": {(): stats.approvals_waiting},
         }
 
 

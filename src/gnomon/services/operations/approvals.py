@@ -1,6 +1,6 @@
 """Approvals for people: what waits for votes, who may cast them, and overrides."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,12 +17,13 @@ from gnomon.core.runs.prepare import outputs_needed, prepare_task
 from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.errors import ApprovalClosed, FieldError, Forbidden, NotFound
+from gnomon.errors import ApprovalChanged, FieldError, Forbidden, NotFound
 from gnomon.ports.approvals import ApprovalFilter, Approvals
 from gnomon.ports.runs import Executions
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs
 from gnomon.services.loop import ComputeQueue
+from gnomon.services.operations.command_policy import CommandPolicyService
 
 _LONGEST_REASON = 500
 _DIGEST_LENGTH = 64
@@ -31,11 +32,13 @@ _MOST_ITEMS_SHOWN = 100
 
 
 class ApprovalView(Struct, frozen=True, kw_only=True):
-    """An approval with the data that its task is about to work on."""
+    """An approval with everything that voters should look at."""
 
     approval: Approval
     #: The input of the task without secrets, or those of the first items; None if there is none any more.
-    input: Any
+    input: Any = None
+    #: The commands of the definition by their steps; None if they have changed since, or if it is about a task.
+    commands: Mapping[str, str] | None = None
 
 
 class AskedItems(NamedTuple):
@@ -58,6 +61,7 @@ class ApprovalService:
         executions: Executions,
         jobs: Jobs,
         clock: Clock,
+        commands: CommandPolicyService,
         *,
         break_glass: Collection[str] = (),
         compute: ComputeQueue | None = None,
@@ -66,7 +70,7 @@ class ApprovalService:
         self._compute = compute or ComputeQueue()
         self._approvals = approvals
         self._executions, self._jobs = executions, jobs
-        self._clock = clock
+        self._clock, self._commands = clock, commands
         self._break_glass = frozenset(break_glass)
 
     async def page(
@@ -85,8 +89,15 @@ class ApprovalService:
 
     async def get(self, approval_id: str, *, tenant: str = "default") -> ApprovalView:
         """The approval; NotFound if there is none."""
-        found = await self._find(approval_id, tenant)
-        return ApprovalView(approval=found, input=await self._input(found))
+        return await self._view(await self._find(approval_id, tenant))
+
+    async def ask(self, job: str, *, actor: str, reason: str = "", tenant: str = "default") -> ApprovalView:
+        """Ask for an approval of the commands of a job as they are now; return that which there is then."""
+        return await self._view(await self._commands.ask(job, actor=actor, reason=reason, tenant=tenant))
+
+    async def revoke(self, approval_id: str, *, actor: str, tenant: str = "default") -> ApprovalView:
+        """End an approval of commands: they do not run any more."""
+        return await self._view(await self._commands.revoke(approval_id, actor=actor, tenant=tenant))
 
     async def vote(
         self,
@@ -110,20 +121,28 @@ class ApprovalService:
             raise FieldError("digest", digest, "must be the digest of the approval, 64 hexadecimal digits")
         text = printable("reason", reason, longest=_LONGEST_REASON).strip()
         found = await self._find(approval_id, tenant)
-        if found.request is None:
-            raise ApprovalClosed(approval_id, found.status)
         if kind is VoteKind.OVERRIDE:
-            self._check_override(voter, text)
+            self._check_override(found, voter, text)
         else:
             excluded = {owner_of(name) for name in await self._approvals.authors(found)}
-            refusal = voter_refusal(found.request.terms, voter, excluded)
+            refusal = voter_refusal(found.terms, voter, excluded)
             if refusal is not None:
                 raise Forbidden(refusal)
+        if found.request is None:
+            await self._check_commands(found)
         cast = Vote(voter=printable("actor", voter.name), kind=kind, at=self._clock.now(), reason=text)
         after = await self._approvals.vote(tenant, found.approval_id, cast, digest=digest)
-        return ApprovalView(approval=after, input=await self._input(after))
+        return await self._view(after)
 
-    def _check_override(self, voter: Voter, reason: str) -> None:
+    async def _check_commands(self, found: Approval) -> None:
+        """Raise ApprovalChanged if the commands that wait are not those of the definition any more."""
+        self._commands.refuse_changes()
+        if found.status is ApprovalStatus.WAITING and await self._commands.asked_commands(found) is None:
+            raise ApprovalChanged(found.approval_id)
+
+    def _check_override(self, found: Approval, voter: Voter, reason: str) -> None:
+        if found.request is None:
+            raise FieldError("approval", found.approval_id, "is about commands: only a task can be let run without one")
         if not self._break_glass:
             raise Forbidden("nobody may override an approval: the setting policy.break_glass names no group")
         if voter.groups.isdisjoint(self._break_glass):
@@ -138,8 +157,13 @@ class ApprovalService:
             raise NotFound("approval", approval_id)
         return found
 
+    async def _view(self, found: Approval) -> ApprovalView:
+        if found.request is None:
+            return ApprovalView(approval=found, commands=await self._commands.asked_commands(found))
+        return ApprovalView(approval=found, input=await self._input(found))
+
     async def _input(self, approval: Approval) -> Any:  # noqa: ANN401 - data of users
-        """The input of the task; None if its run is gone, or for the commands of a definition."""
+        """The input of the task; None if its run is gone."""
         asked = approval.request
         if asked is None:
             return None

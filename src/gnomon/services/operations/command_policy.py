@@ -6,14 +6,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.approvals.commands import approval_of, command_digest
-from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus
+from gnomon.core.approvals.model import Approval, ApprovalKind
 from gnomon.core.commands.actions import ACTION_WINDOW_MS, refusal_text
 from gnomon.core.commands.policy import PolicyRule
 from gnomon.core.commands.rules import CheckedStep, CommandRules, approval_hint
 from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.jobs.origins import origin_text
 from gnomon.core.runs.workflow import Workflow
-from gnomon.errors import ChangesRefused, FieldError, NotFound, Stale
+from gnomon.errors import ChangesRefused, FieldError, NotFound
 from gnomon.ports.approvals import Approvals
 from gnomon.ports.runtime import Clock, Ids
 from gnomon.ports.schedules import Jobs, Schedules
@@ -39,17 +39,8 @@ class ActionBudget(Struct, frozen=True, kw_only=True):
         return None if self.limit is None else max(0, self.limit - self.spent)
 
 
-class ApprovalState(Struct, frozen=True, kw_only=True):
-    """The commands of a job or workflow as they are now, and the approval that counts for them."""
-
-    #: The name of the workflow, which approvals have.
-    subject: str
-    digest: str
-    approval: Approval | None
-
-
 class CommandPolicyService:
-    """Checks the commands of definitions, and keeps their approvals."""
+    """Checks the commands of definitions, and asks for their approvals."""
 
     def __init__(  # noqa: PLR0913 - its collaborators
         self,
@@ -142,53 +133,45 @@ class CommandPolicyService:
         if not commands:
             return {}
         names = [one.workflow_id for one in commands]
-        standing = await self._approvals.standing(commands[0].tenant, ApprovalKind.COMMAND, names)
+        standing = await self._approvals.standing(commands[0].tenant, names)
         if not standing:
             return {}
         found = await self._compute.map(lambda one: approval_of(one, standing), commands)
         return {one.workflow_id: approval for one, approval in zip(commands, found, strict=True) if approval}
 
-    async def approve(
-        self, name: str, *, actor: str, reason: str = "", digest: str | None = None, tenant: str = "default"
-    ) -> None:
-        """Approve the commands of a job or workflow as they are now. Idempotent.
-
-        With `digest`, Stale if the definition has changed since the caller saw it.
-        """
+    async def ask(self, name: str, *, actor: str, reason: str = "", tenant: str = "default") -> Approval:
+        """Ask for an approval of the commands of a job or workflow as they are now; return that which there is then."""
         self.refuse_changes()
         printable("reason", reason, longest=_LONGEST_REASON)
         workflow = await self._workflow(name, tenant)
-        own = command_digest(workflow)
-        if digest not in (None, own):
-            raise Stale("definition of job", name)
         await self._refuse_pointless(name, workflow)
         now = self._clock.now()
-        made = Approval(
+        asked = Approval(
             approval_id=self._ids.new("apr", now),
             tenant=tenant,
             kind=ApprovalKind.COMMAND,
             subject=workflow.workflow_id,
-            digest=own,
-            status=ApprovalStatus.APPROVED,
-            decided_by=printable("actor", actor),
-            decided_at=now,
+            digest=command_digest(workflow),
             reason=reason,
         )
-        await self._approvals.grant(made)
+        return await self._approvals.ask(asked, actor=printable("actor", actor), now=now)
 
-    async def approval(self, name: str, *, tenant: str = "default") -> ApprovalState:
-        """The approval of the commands of a job or workflow as they are now."""
-        workflow = await self._workflow(name, tenant)
-        found = (await self.approvals_of([workflow])).get(workflow.workflow_id)
-        return ApprovalState(subject=workflow.workflow_id, digest=command_digest(workflow), approval=found)
+    async def asked_commands(self, approval: Approval) -> Mapping[str, str] | None:
+        """The commands that the approval is about, by their steps; None if they have changed since."""
+        try:
+            workflow = await self._workflow(approval.subject, approval.tenant)
+        except NotFound:
+            return None
+        if command_digest(workflow) != approval.digest:
+            return None
+        return {step.name: step.command for step in workflow.steps if step.is_command}
 
-    async def revoke(self, name: str, *, actor: str, tenant: str = "default") -> int:
-        """Revoke all approvals of a job or workflow; return their number."""
+    async def revoke(self, approval_id: str, *, actor: str, tenant: str = "default") -> Approval:
+        """End an approval of commands: they do not run any more."""
         self.refuse_changes()
-        workflow = await self._workflow(name, tenant)
-        return await self._approvals.revoke(
-            tenant, ApprovalKind.COMMAND, workflow.workflow_id, actor=printable("actor", actor), now=self._clock.now()
-        )
+        schedule_name("tenant", tenant)
+        name = printable("approval", approval_id)
+        return await self._approvals.revoke(tenant, name, actor=printable("actor", actor), now=self._clock.now())
 
     async def budget(self, *, tenant: str = "default") -> ActionBudget:
         """The budget of guarded commands of the tenant, and how much of it is spent."""

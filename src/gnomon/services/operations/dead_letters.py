@@ -1,6 +1,6 @@
 """Lists, replays and resolves dead letters: tasks that failed for good."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
@@ -87,19 +87,26 @@ class DeadLetterService:
         return DeadLetterView(letter, tuple(attempts), await self._executions.find_run(letter.run_id))
 
     async def replay(
-        self, dead_letter_id: str, *, actor: str, key: str | None = None, tenant: str = "default"
+        self,
+        dead_letter_id: str,
+        *,
+        actor: str,
+        groups: Collection[str] = (),
+        key: str | None = None,
+        tenant: str = "default",
     ) -> LaunchResult:
         """Replay its execution as a new run: once per idempotency key, and once without one.
 
         The newest version of the workflow runs with the input of the failed run. The job's overlap policy applies.
         The dead letter is resolved when the new run succeeds.
         """
-        return await self._replay(await self._find(tenant, dead_letter_id), actor=actor, key=key)
+        return await self._replay(await self._find(tenant, dead_letter_id), actor=actor, groups=groups, key=key)
 
     async def replay_all(
         self,
         *,
         actor: str,
+        groups: Collection[str] = (),
         job: str | None = None,
         after: ReplayCursor | None = None,
         limit: int = _PAGE,
@@ -115,7 +122,7 @@ class DeadLetterService:
         found = await self.page(job=job, unresolved=True, oldest_first=True, after=position, limit=limit, tenant=tenant)
         # A replay that fails between two pages leaves a new letter, which this request must not replay again.
         due = [letter for letter in found if after is None or letter.created_at < requested_at]
-        done = tuple([await self._outcome(letter, actor) for letter in due])
+        done = tuple([await self._outcome(letter, actor, groups) for letter in due])
         last = (found[-1].created_at, found[-1].dead_letter_id, requested_at) if len(found) == limit else None
         return ReplayPage(done, last)
 
@@ -134,16 +141,18 @@ class DeadLetterService:
             raise NotFound("dead letter", dead_letter_id)
         return found
 
-    async def _outcome(self, letter: DeadLetter, actor: str) -> ReplayResult:
+    async def _outcome(self, letter: DeadLetter, actor: str, groups: Collection[str]) -> ReplayResult:
         try:
-            done = await self._replay(letter, actor=actor, key=None, waits=True)
+            done = await self._replay(letter, actor=actor, groups=groups, key=None, waits=True)
         except (Refused, NotFound) as error:
             return ReplayResult(dead_letter_id=letter.dead_letter_id, job=letter.job, refused=str(error))
         return ReplayResult(
             dead_letter_id=letter.dead_letter_id, job=letter.job, run_id=done.run_id, became=done.became
         )
 
-    async def _replay(self, letter: DeadLetter, *, actor: str, key: str | None, waits: bool = False) -> LaunchResult:
+    async def _replay(
+        self, letter: DeadLetter, *, actor: str, groups: Collection[str], key: str | None, waits: bool = False
+    ) -> LaunchResult:
         if is_compensation(letter.step):
             raise NotReplayed(letter.dead_letter_id, letter.run_id)
         if key is None and letter.replayed_by is not None:
@@ -154,5 +163,5 @@ class DeadLetterService:
             letter=letter.dead_letter_id, execution=letter.run_id, input=letter.input, tenant=letter.tenant
         )
         if of_a_job:
-            return await self._launcher.replay(letter.job, replayed, actor=actor, key=key, waits=waits)
-        return await self._launcher.replay_workflow(letter.job, replayed, actor=actor, key=key)
+            return await self._launcher.replay(letter.job, replayed, actor=actor, groups=groups, key=key, waits=waits)
+        return await self._launcher.replay_workflow(letter.job, replayed, actor=actor, groups=groups, key=key)

@@ -29,7 +29,7 @@ from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.restored import RESTORE_ACTION, RESTORED_KIND, StoreRestore, read_restore
 from gnomon.core.model import MINUTE_MS, Attempt, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
-from gnomon.core.policy.ruling import StoredRuling
+from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
@@ -301,13 +301,12 @@ class Explainer:
             restores=restores,
         )
 
-    async def _rulings(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[StoredRuling]]:
+    async def _rulings(self, runs: Sequence[RunId]) -> Mapping[RunId, Sequence[TaskRulings]]:
         """The rulings about the tasks of the first of these runs: a policy here, or a kernel, may have made some."""
-        found: dict[RunId, list[StoredRuling]] = {}
-        for run_id in await self._store.rulings.ruled_runs(runs[:_RULED_RUNS]):
-            tasks = await self._store.rulings.of_tasks(run_id, limit=_RULED_TASKS)
-            found[run_id] = [ruling for one in tasks for ruling in one.rulings]
-        return found
+        return {
+            run_id: await self._store.rulings.of_tasks(run_id, limit=_RULED_TASKS)
+            for run_id in await self._store.rulings.ruled_runs(runs[:_RULED_RUNS])
+        }
 
     async def _restores(self) -> tuple[StoreRestore, ...]:
         """The last restorations of backups, which the audit trail records."""
@@ -379,7 +378,7 @@ def _run_evidence(
     tasks: Sequence[Task],
     attempts: Sequence[Attempt],
     workflows: Mapping[tuple[str, int], Workflow],
-    rulings: Mapping[RunId, Sequence[StoredRuling]],
+    rulings: Mapping[RunId, Sequence[TaskRulings]],
 ) -> dict[RunId, RunEvidence]:
     """The evidence of each run, in one pass over the tasks of all of them."""
     tasks_of, attempts_of = defaultdict[RunId, list[Task]](list), defaultdict[RunId, list[Attempt]](list)
@@ -393,7 +392,8 @@ def _run_evidence(
         run_id: RunEvidence(
             tasks=tuple(tasks_of[run_id]),
             attempts=tuple(attempts_of[run_id]),
-            rulings=tuple(rulings.get(run_id, ())),
+            rulings=tuple(ruling for one in rulings.get(run_id, ()) for ruling in one.rulings),
+            approvals=tuple(approval for one in rulings.get(run_id, ()) for approval in one.approvals),
             workflow=workflows.get((run.workflow_id, run.workflow_version)),
         )
         for run_id, run in runs.items()

@@ -1,6 +1,6 @@
 """Starts runs on request: triggers of jobs, replays of dead letters, runs of workflows and single tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -76,6 +76,7 @@ class Launcher:
         job: str,
         *,
         actor: str,
+        groups: Collection[str] = (),
         input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
         force: bool = False,
@@ -85,6 +86,7 @@ class Launcher:
     ) -> LaunchResult:
         """Start a run of the job, even if it is paused; a repeated key starts no second run.
 
+        `groups` are those to which the actor belongs now.
         It ends after `deadline_ms`, whatever it does, or earlier if its job says so.
 
         Overlapping if the job's overlap policy admits no run now; KeyTaken if the run of the key has another
@@ -107,6 +109,7 @@ class Launcher:
             source=source,
             now=now,
             actor=actor,
+            groups=groups,
             key=key,
             user_id=owner_of(actor),
             deadline_ms=deadline_ms,
@@ -118,7 +121,14 @@ class Launcher:
         return done
 
     async def replay(
-        self, job: str, replayed: ReplayedLetter, *, actor: str, key: str | None = None, waits: bool = False
+        self,
+        job: str,
+        replayed: ReplayedLetter,
+        *,
+        actor: str,
+        groups: Collection[str] = (),
+        key: str | None = None,
+        waits: bool = False,
     ) -> LaunchResult:
         """Start a run of the job's newest version with the input of a dead letter; once per key.
 
@@ -133,6 +143,7 @@ class Launcher:
             source=RunSource.MANUAL,
             now=now,
             actor=printable("actor", actor),
+            groups=groups,
             key=key,
             user_id=owner_of(actor),
         )
@@ -141,7 +152,13 @@ class Launcher:
         return await self._launch(launch, schedule, now)
 
     async def replay_workflow(
-        self, workflow_id: str, replayed: ReplayedLetter, *, actor: str, key: str | None = None
+        self,
+        workflow_id: str,
+        replayed: ReplayedLetter,
+        *,
+        actor: str,
+        groups: Collection[str] = (),
+        key: str | None = None,
     ) -> LaunchResult:
         """Like `replay`, for a dead letter of a run without a job."""
         workflow = await self._workflow(replayed.tenant, workflow_id)
@@ -150,6 +167,7 @@ class Launcher:
             run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
         run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=key)
+        run = replace(run, actor_groups=tuple(sorted(groups)))
         launch = _launch_request(run, workflow, replayed.input)
         return await self._launch(launch, None, now)
 
@@ -158,6 +176,7 @@ class Launcher:
         workflow: Workflow,
         *,
         actor: str,
+        groups: Collection[str] = (),
         input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files and the API
         key: str | None = None,
         source: RunSource = RunSource.API,
@@ -172,7 +191,7 @@ class Launcher:
         run = _unscheduled_run(
             run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
-        run = replace(run, source=source, idempotency_key=key)
+        run = replace(run, source=source, idempotency_key=key, actor_groups=tuple(sorted(groups)))
         done = await self._launch(_launch_request(run, workflow, given), None, now)
         if key is not None and done.became is LaunchOutcome.ALREADY:
             await self.reject_other_workflow(key, workflow)
@@ -185,7 +204,7 @@ class Launcher:
         if kept is not None and kept.workflow_id != workflow.workflow_id:
             raise KeyTaken(key, kept.run_id)
 
-    async def start(
+    async def start(  # noqa: PLR0913 - everything that a caller may choose
         self,
         workflow_id: str,
         version: int,
@@ -194,6 +213,7 @@ class Launcher:
         key: str,
         *,
         actor: str,
+        groups: Collection[str] = (),
         tenant: str = "default",
     ) -> bool:
         """Start a run of that version, planned at that time, once per key; return False if that is not possible.
@@ -215,7 +235,8 @@ class Launcher:
                 run = _unscheduled_run(
                     run_id, workflow, actor=actor, user_id=user_id, planned_at=scheduled_for, now=now
                 )
-                return await self._started(replace(run, idempotency_key=key), workflow, key)
+                run = replace(run, idempotency_key=key, actor_groups=tuple(sorted(groups)))
+                return await self._started(run, workflow, key)
             except Unavailable:
                 if delay is not None:
                     await self._clock.sleep(delay)

@@ -1,7 +1,7 @@
 """Runs a function once, without a job; its options are stored as a workflow."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -37,7 +37,13 @@ class TaskService:
         self._clock = clock
 
     async def submit(
-        self, definition: Mapping[str, Any], *, actor: str, key: str | None = None, tenant: str = "default"
+        self,
+        definition: Mapping[str, Any],
+        *,
+        actor: str,
+        groups: Collection[str] = (),
+        key: str | None = None,
+        tenant: str = "default",
     ) -> LaunchResult:
         """Start a run of one function, once per key.
 
@@ -54,7 +60,8 @@ class TaskService:
         if key is not None:
             # Before the workflow is stored: a refused request leaves nothing behind.
             await self._launcher.reject_other_workflow(key, terms)
-        return await self._launcher.run(await self._stored(terms, actor), actor=actor, input=given, key=key)
+        stored = await self._stored(terms, actor)
+        return await self._launcher.run(stored, actor=actor, groups=groups, input=given, key=key)
 
     async def _stored(self, terms: Workflow, actor: str) -> Workflow:
         found = await self._jobs.workflow(terms.tenant, terms.workflow_id, 1)

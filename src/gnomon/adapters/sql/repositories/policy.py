@@ -12,14 +12,14 @@ from gnomon.adapters.sql import (
     rulings,
 )
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.approvals.model import Approval, ApprovalKind, Vote
+from gnomon.core.approvals.model import Approval, Vote
 from gnomon.core.model import RunId, TaskId
 from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, StoredOutputRuling
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.policy.shadow import PolicyShadow, ShadowCounts, ShadowDifference
 from gnomon.core.policy.version import PolicyVersion
-from gnomon.ports.approvals import ApprovalFilter, Reopened
+from gnomon.ports.approvals import ApprovalFilter, Reopened, ReopenPosition, Resumed
 from gnomon.ports.output_policy import HeldOutputQuery
 
 
@@ -152,17 +152,17 @@ class SqlApprovals:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def grant(self, approval: Approval) -> bool:
-        """See Approvals.grant."""
-        return await self._transactions.write(lambda conn: approvals.grant(conn, approval))
+    async def ask(self, asked: Approval, *, actor: str, now: int) -> Approval:
+        """See Approvals.ask."""
+        return await self._transactions.write(lambda conn: approvals.ask(conn, asked, actor, now))
 
-    async def revoke(self, tenant: str, kind: ApprovalKind, subject: str, *, actor: str, now: int) -> int:
+    async def revoke(self, tenant: str, approval_id: str, *, actor: str, now: int) -> Approval:
         """See Approvals.revoke."""
-        return await self._transactions.write(lambda conn: approvals.revoke(conn, tenant, kind, subject, actor, now))
+        return await self._transactions.write(lambda conn: approvals.revoke(conn, tenant, approval_id, actor, now))
 
-    async def standing(self, tenant: str, kind: ApprovalKind, subjects: Collection[str]) -> Sequence[Approval]:
+    async def standing(self, tenant: str, subjects: Collection[str]) -> Sequence[Approval]:
         """See Approvals.standing."""
-        return await self._transactions.read(lambda conn: approvals.standing(conn, tenant, kind, subjects))
+        return await self._transactions.read(lambda conn: approvals.standing(conn, tenant, subjects))
 
     async def of_task(self, task_id: TaskId) -> Sequence[Approval]:
         """See Approvals.of_task."""
@@ -195,10 +195,14 @@ class SqlApprovals:
             lambda conn: approval_votes.expire(conn, min(now, self._transactions.now(conn)), limit)
         )
 
-    async def reopen(self, version: int, *, after: str, now: int, limit: int) -> Reopened:
+    async def reopen(self, version: int, *, after: ReopenPosition | None, now: int, limit: int) -> Reopened:
         """See ApprovalUpkeep.reopen."""
         return await self._transactions.write(lambda conn: approval_votes.reopen(conn, version, after, now, limit))
 
-    async def resume(self, *, now: int, limit: int) -> int:
+    async def resume(self, *, after: TaskId, now: int, limit: int) -> Resumed:
         """See ApprovalUpkeep.resume."""
-        return await self._transactions.write(lambda conn: approval_votes.resume(conn, now, limit))
+        found = await self._transactions.read(lambda conn: approval_votes.awaiting_tasks(conn, after, limit))
+        if not found.unasked:
+            return Resumed(tasks=0, after=found.after)
+        tasks = await self._transactions.write(lambda conn: approval_votes.resume(conn, found.unasked, now))
+        return Resumed(tasks=tasks, after=found.after)

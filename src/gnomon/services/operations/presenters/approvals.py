@@ -16,10 +16,11 @@ def approval_summary(one: Approval) -> ApprovalSummary:
 
 
 def approval_detail(found: ApprovalView) -> ApprovalDetail:
-    """An approval with the data that its task is about to work on."""
+    """An approval with everything that voters should look at."""
     asked = found.approval.request
     limits = None if asked is None or asked.constraints is None else asked.constraints.as_data()
-    return ApprovalDetail(**_approval(found.approval), constraints=limits, input=found.input)
+    commands = None if found.commands is None else dict(found.commands)
+    return ApprovalDetail(**_approval(found.approval), constraints=limits, input=found.input, commands=commands)
 
 
 def _approval(one: Approval) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def _approval(one: Approval) -> dict[str, Any]:
         "items": None if asked is None else asked.items or None,
         "rule": None if asked is None else asked.rule,
         "version": None if asked is None else asked.version,
-        "needs": None if asked is None else _approval_needs(asked.terms),
+        "needs": _approval_needs(one.terms, terms_text(one.terms, expires=asked is not None)),
         "votes": [
             ApprovalVote(voter=vote.voter, vote=vote.kind.value, at=instant_of(vote.at), reason=vote.reason)
             for vote in one.votes
@@ -52,12 +53,12 @@ def _approval(one: Approval) -> dict[str, Any]:
     }
 
 
-def _approval_needs(terms: ApprovalTerms) -> ApprovalNeeds:
+def _approval_needs(terms: ApprovalTerms, text: str) -> ApprovalNeeds:
     return ApprovalNeeds(
         roles=list(terms.voter_roles),
         groups=list(terms.groups),
         voters=list(terms.voters),
         quorum=terms.quorum,
         self_approval=terms.self_approval,
-        text=terms_text(terms),
+        text=text,
     )

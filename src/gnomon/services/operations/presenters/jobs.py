@@ -17,7 +17,6 @@ from gnomon.core.responses.jobs import (
     JobAgentUsage,
     JobApplied,
     JobApproval,
-    JobApprovalState,
     JobDetail,
     JobLock,
     JobResumed,
@@ -29,7 +28,6 @@ from gnomon.core.responses.jobs import (
 )
 from gnomon.core.runs.job_lock import RunLock
 from gnomon.core.runs.workflow import Workflow
-from gnomon.services.operations.command_policy import ApprovalState
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.presenters.common import (
     cron_expression,
@@ -121,20 +119,11 @@ def job_agent_usage(total: AgentUsageTotal, days: int) -> JobAgentUsage:
 
 def _job_approval(approval: Approval) -> JobApproval:
     return JobApproval(
+        approval_id=approval.approval_id,
         approved_by=approval.decided_by or "",
         approved_at=instant_of(approval.decided_at or 0),
         reason=approval.reason,
         digest=approval.digest,
-    )
-
-
-def approval_state(found: ApprovalState) -> JobApprovalState:
-    """Whether the commands of a job are approved."""
-    return JobApprovalState(
-        job=found.subject,
-        approved=found.approval is not None,
-        digest=found.digest,
-        approval=None if found.approval is None else _job_approval(found.approval),
     )
 
 
