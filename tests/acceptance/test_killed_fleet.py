@@ -253,7 +253,7 @@ async def test_two_servers_and_two_workers_share_the_work_and_nothing_is_done_tw
         remote_worker(nats, GNOMON_WORKER__SLOTS="20"),
     ) as (_, _, one, other):
         for name in ("quick", "slow", "once"):
-            await launch(store, name, 200)
+            await launch(store, name, 80)
         await stop_ticking(store)
         await wait_until_all_over(store)
 

@@ -40,7 +40,7 @@ class FaultCase:
     own_pg: bool = False
 
 
-def _processes(shape: ChaosTopology, where: str, *, short: frozenset[str] = frozenset()) -> list[FaultCase]:
+def _processes(shape: ChaosTopology, where: str) -> list[FaultCase]:
     """Faults of gnomon processes, in every topology."""
     rows: list[tuple[str, str, InjectFault, tuple[str, ...]]] = [
         ("a server is killed", "F01 F02", do.a_server_killed, ("C1", "C3")),
@@ -58,7 +58,7 @@ def _processes(shape: ChaosTopology, where: str, *, short: frozenset[str] = froz
         ("a worker is frozen past its lease", "F09 F56", do.a_worker_frozen, ("C4", "S7", "S9")),
     ]
     return [
-        FaultCase(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves, short=name in short)
+        FaultCase(name=f"{name} {where}", number=number, shape=shape, hurt=hurt, proves=proves)
         for name, number, hurt, proves in rows
     ]
 
@@ -238,7 +238,7 @@ def _others() -> list[FaultCase]:
 
 
 FAULTS = [
-    *_processes(PG, "on PostgreSQL", short=frozenset({"a worker is frozen past its lease"})),
+    *_processes(PG, "on PostgreSQL"),
     *_processes(BUS, "over NATS"),
     *_database(PG, "under workers", short=frozenset({"PostgreSQL is killed"})),
     *_database(BUS, "beside NATS"),

@@ -25,6 +25,7 @@ from gnomon.services.operations.job_changes import JobChange
 from gnomon.services.operations.jobs import ApplyResult, JobService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.testing.clock import CountedIds, VirtualClock
+from support.processor_time import slowness
 from support.task_steps import runs_of, take_task
 
 REPORT: dict[str, Any] = {"name": "report", "schedule": "* * * * *", "function": "reports.make"}
@@ -342,19 +343,25 @@ async def test_others_have_a_turn_while_thousands_of_jobs_are_planned(
     job_service: JobService, clock: VirtualClock
 ) -> None:
     jobs = [job(clock, name=f"job-{number}") for number in range(5000)]
-    turns = list[float]()
 
-    async def other() -> None:
-        while True:
-            turns.append(thread_time())
-            await asyncio.sleep(0)
+    async def longest_wait() -> float:
+        turns = list[float]()
 
-    beside = asyncio.ensure_future(other())
-    await job_service.plan_changes(jobs, now=clock.now())
-    turns.append(thread_time())
-    beside.cancel()
+        async def other() -> None:
+            while True:
+                turns.append(thread_time())
+                await asyncio.sleep(0)
 
-    assert max(after - before for before, after in pairwise(turns)) < 0.02
+        beside = asyncio.ensure_future(other())
+        await job_service.plan_changes(jobs, now=clock.now())
+        turns.append(thread_time())
+        beside.cancel()
+        return max(after - before for before, after in pairwise(turns))
+
+    tries = 4
+    while (waited := await longest_wait()) >= 0.02 * slowness():
+        tries -= 1
+        assert tries, waited
 
 
 async def test_two_jobs_of_one_name_are_refused(job_service: JobService, clock: VirtualClock) -> None:
