@@ -1145,7 +1145,7 @@ async def a_step_that_is_delayed(timeline: WhyScenario) -> None:
 @asked(
     None,
     "bob triggered it. Its run run_12:00 has been running since 12:00.",
-    "It waits for run_within, which it started at 12:00.",
+    "Step call waits for run_within, which it started at 12:00.",
 )
 async def a_run_within_a_run_is_not_over(timeline: WhyScenario) -> None:
     await timeline.job(None, name="inner")
