@@ -64,6 +64,39 @@ async def forked_by(starter: AgentStarter) -> ForkedAgent | None:
     return await starter.start(["openai"], {"GNOMON_RUN_ID": "run_1"})
 
 
+def descriptors_of(pid: int) -> set[str]:
+    """The pipes and sockets of a process."""
+    found = {one.readlink().name for one in Path(f"/proc/{pid}/fd").iterdir()}
+    return {one for one in found if one.startswith(("pipe:", "socket:"))}
+
+
+async def test_an_agent_has_no_descriptor_of_another_one_or_of_the_starter() -> None:
+    """The task of an agent, with the keys of its provider, comes over its first pipe."""
+    starter = AgentStarter(process_variables())
+    agents_of_it: list[ForkedAgent] = []
+    try:
+        for _ in range(2):
+            agent = await forked_by(starter)
+            assert agent is not None
+            agents_of_it.append(agent)
+        [process] = starters()
+        connection = descriptors_of(process)
+        one, other = (agent.pid for agent in agents_of_it)
+        # It closes what it has of the starter as the first thing that it does.
+        await wait_until(lambda: not connection & (descriptors_of(one) | descriptors_of(other)))
+        first, second = descriptors_of(one), descriptors_of(other)
+    finally:
+        for agent in agents_of_it:
+            for each in (agent.given, *agent.pipes):
+                os.close(each)
+        starter.close()
+
+    assert len(connection) == 1
+    assert first
+    assert second
+    assert not first & second
+
+
 async def test_a_starter_without_agents_ends_and_is_started_again() -> None:
     starter = AgentStarter(process_variables(), idle_ms=50)
     try:

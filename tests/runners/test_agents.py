@@ -34,8 +34,10 @@ from gnomon.core.outgoing import AllowedHosts, AnyHost
 from gnomon.core.policy.constraints import Constraints, constrained_step
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, SHELL, RetryPolicy, Step
-from gnomon.runners.agents.agent_runner import AgentEnvironment
-from gnomon.runners.agents.tools import SchedulerVerbs
+from gnomon.runners.agents.agent_runner import AGENT_CALL, AgentEnvironment
+from gnomon.runners.agents.tools import AgentTools, SchedulerVerbs
+from gnomon.runners.attempt_table import RunningAttempt
+from gnomon.runners.logs import TaskLog
 from gnomon.runners.registry import Functions
 from runners.process_functions import FUNCTIONS
 from runners.runner_harness import RunnerHarness, alive, assignment, attempt_ref, open_runner, wait_for_numbers
@@ -374,6 +376,18 @@ async def test_a_tool_that_the_job_does_not_list_is_not_there(tmp_path: Path) ->
     assert [one["function"]["name"] for one in tried.server.requests[0].json["tools"]] == ["list_files"]
     assert steps(done) == []
     assert list(tried.workspace.iterdir()) == []
+
+
+@pytest.mark.req("Z-04")
+@pytest.mark.parametrize("tool", ["write_file", "function:reports.totals", "mcp:notes/add", "gnomon.pause_job"])
+async def test_the_worker_itself_refuses_a_tool_that_the_job_does_not_list(tool: str) -> None:
+    """The process of the agent asks for none of these, unless an answer of a model has taken it over."""
+    spec = AgentSpec(model="openai:small", tools=("read_file",))
+    attempt = RunningAttempt(assignment(AGENT, agent=spec), AGENT_CALL, timeout_ms=1_000, log=TaskLog(10))
+    nothing: Any = (None,) * 5
+    refused = await AgentTools(spec, attempt, *nothing).call(tool, {})
+
+    assert refused.verdict == f"refused: blocked by security policy: the job does not list the tool {tool}"
 
 
 async def test_a_tool_gets_a_page_of_a_listed_host(tmp_path: Path) -> None:

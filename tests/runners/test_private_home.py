@@ -86,6 +86,16 @@ def test_another_folder_in_place_of_the_home_is_not_emptied(workspace: Path) -> 
 
 
 @pytest.mark.req("Z-13")
+def test_another_folder_in_place_of_the_home_is_not_removed(workspace: Path) -> None:
+    home = made(workspace)
+    Path(home.path).rename(workspace / "moved")
+    Path(home.path).mkdir()
+    home.remove()
+
+    assert Path(home.path).is_dir()
+
+
+@pytest.mark.req("Z-13")
 @needs_root
 @pytest.mark.parametrize("swap", ["link", "folder of others", "folder that is not empty", "nothing"])
 def test_a_file_put_in_the_place_of_a_home_while_it_is_made_keeps_its_owner(

@@ -623,3 +623,22 @@ def test_no_pattern_is_looked_for_after_one_that_cannot_be_known() -> None:
     )
 
     assert CountingFiles.patterns == ["a*"]
+
+
+@pytest.mark.req("Z-05")
+@pytest.mark.parametrize("word", ["/proc/self/cwd/a.txt", "--file=/etc/of-the-workspace/a.txt"])
+def test_a_path_counts_as_it_is_written_and_as_it_leads(word: str) -> None:
+    """/proc/self is another folder for the program than for the check."""
+
+    class LeadingFiles(TextFiles):
+        def resolve(self, path: str) -> str:
+            return f"{WORKSPACE}/a.txt" if path.endswith("/a.txt") else super().resolve(path)
+
+    def verdict(text: str) -> CommandVerdict:
+        files = LeadingFiles(WORKSPACE)
+        return check_command(FULL, text, variables={}, files=files, workspace=WORKSPACE, approved=False)
+
+    refused = verdict(f"grep -n x {word}")
+
+    assert verdict("grep -n x sub/a.txt").allowed
+    assert (refused.rule, "forbidden path argument" in refused.reason) == (PolicyRule.PATH, True)
