@@ -33,7 +33,7 @@ from gnomon.config.settings import Settings
 from gnomon.core import component_names
 from gnomon.core.jobs.function_check import unknown_functions
 from gnomon.core.jobs.job import Job
-from gnomon.core.jobs.origins import origin_of_file, origin_of_module, with_origin
+from gnomon.core.jobs.origins import file_of_origin, origin_of_file, origin_of_module, with_origin
 from gnomon.ports.runtime import Events
 from gnomon.runners.open_files import raise_open_files_limit
 from gnomon.runners.process_memory import forbid_memory_reads
@@ -167,7 +167,7 @@ async def _register_jobs(
     announce_undeclared(done, node.events)
     syncs = []
     for path, file in zip(options.jobs_files, files, strict=True):
-        declaration = Declaration(frozenset([_file_origin(path)]), prune=options.prune)
+        declaration = Declaration(frozenset([_file_origin(path)]), prune=options.prune, has_gone=_has_gone)
         sync = JobsFileSync(file, jobs_service, node.events, actor=local_user(), declaration=declaration)
         sync.announce(applied[job.name] for job in jobs[file.name])
         syncs.append(sync)
@@ -189,7 +189,14 @@ async def _announce_unknown_functions(options: ServerOptions, node: Node, jobs: 
 def _declaration(options: ServerOptions, jobs: Sequence[Job]) -> Declaration:
     """The origins whose jobs this process knows completely: its files and modules, and where it found a job."""
     named = [*map(_file_origin, options.jobs_files), *map(origin_of_module, options.imports)]
-    return Declaration(frozenset([*named, *(job.spec.origin for job in jobs)]), prune=options.prune)
+    origins = frozenset([*named, *(job.spec.origin for job in jobs)])
+    return Declaration(origins, prune=options.prune, has_gone=_has_gone)
+
+
+def _has_gone(origin: str) -> bool:
+    """Whether the jobs come from a file that is not there any more."""
+    path = file_of_origin(origin)
+    return path is not None and not os.path.lexists(path)
 
 
 def _file_origin(file: Path) -> str:

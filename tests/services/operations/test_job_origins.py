@@ -15,6 +15,7 @@ from gnomon.services.operations.jobs import ApplyResult, JobService
 from gnomon.testing.clock import CountedIds, VirtualClock
 
 APP, FILE, API = origin_of_module("app"), origin_of_file("/etc/jobs.yaml"), OriginKind.API.value
+MOVED = origin_of_file("/etc/moved.yaml")
 
 
 class Setup:
@@ -30,9 +31,11 @@ class Setup:
         definition = {"schedule": "* * * * *", "function": "f", **said}
         return with_origin([read_job(definition | {"name": one}, Defaults(), now=NOON) for one in names], origin)
 
-    async def declared(self, *names: str, origin: str = APP, prune: bool = False) -> dict[str, JobChange]:
+    async def declared(
+        self, *names: str, origin: str = APP, prune: bool = False, gone: str | None = None
+    ) -> dict[str, JobChange]:
         """Apply the jobs as all those of their origin; return what became of each job."""
-        declaration = Declaration(frozenset([origin]), prune=prune)
+        declaration = Declaration(frozenset([origin]), prune=prune, has_gone=lambda one: one == gone)
         done = await self.jobs.apply(self.read(*names, origin=origin), actor="ada", declaration=declaration)
         return {one.name: one.change for one in done}
 
@@ -84,6 +87,28 @@ async def test_pruning_deletes_the_jobs_that_their_origin_declares_no_more_and_n
     assert done == {"kept": JobChange.UNCHANGED, "old": JobChange.REMOVED}
     left = [one.schedule_id for one in await setup.store.schedules.page("default", after="", limit=10)]
     assert left == ["by-hand", "kept", "theirs", "unknown"]
+
+
+async def test_a_job_that_is_removed_while_its_file_moves_is_an_orphan(setup: Setup) -> None:
+    await setup.declared("kept", "removed", origin=FILE)
+    await setup.declared("other", origin=origin_of_file("/etc/other.yaml"))
+
+    moved = await setup.declared("kept", origin=MOVED, gone=FILE)
+
+    assert moved == {"kept": JobChange.UNCHANGED, "removed": JobChange.ORPHANED}
+    assert [one.schedule_id for one in await setup.jobs.orphans()] == ["removed"]
+    again = await setup.declared("kept", origin=MOVED, gone=FILE, prune=True)
+    assert again == {"kept": JobChange.UNCHANGED, "removed": JobChange.REMOVED}
+    left = [one.schedule_id for one in await setup.store.schedules.page("default", after="", limit=10)]
+    assert left == ["kept", "other"]
+
+
+async def test_a_file_that_gives_away_jobs_and_stays_keeps_the_others(setup: Setup) -> None:
+    await setup.declared("given", "kept", origin=FILE)
+
+    assert await setup.declared("given", origin=MOVED) == {"given": JobChange.UNCHANGED}
+
+    assert await setup.jobs.orphans() == []
 
 
 async def test_jobs_whose_names_lie_between_those_of_orphans_are_kept(setup: Setup) -> None:

@@ -37,6 +37,12 @@ def origin_of_file(path: str) -> str:
     return f"{OriginKind.FILE}:{path}"
 
 
+def file_of_origin(origin: str) -> str | None:
+    """The path of the file that the jobs of this origin come from; None if they come from no file."""
+    kind, _, path = origin.partition(":")
+    return path if kind == OriginKind.FILE else None
+
+
 def origin_of_module(module: str) -> str:
     """The origin of the jobs that importing this module declares."""
     return f"{OriginKind.IMPORT}:{module}"

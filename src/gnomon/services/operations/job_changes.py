@@ -1,6 +1,6 @@
 """Plans the change of a job to a new definition: compares it with the stored schedule; `Jobs.apply` writes the plan."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -49,6 +49,15 @@ class Declaration(Struct, frozen=True):
 
     origins: frozenset[str]
     prune: bool = False
+    #: Whether there is nothing any more at a place of jobs, such as a file that was moved. Without it, nobody knows.
+    has_gone: Callable[[str], bool] | None = None
+
+    def gone_origins(self, before: Iterable[Schedule]) -> frozenset[str]:
+        """Those of the origins of these jobs that have gone: nothing there declares any other job of them either."""
+        if self.has_gone is None:
+            return frozenset()
+        others = {one.spec.origin for one in before} - self.origins
+        return frozenset(origin for origin in others if declares(origin) and self.has_gone(origin))
 
 
 class Prune(Struct, frozen=True):

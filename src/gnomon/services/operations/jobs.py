@@ -292,7 +292,10 @@ class JobService:
                 async for schedule in self._to_prune(tenant, frozenset(names), prune)
             ]
         if declaration is not None and declaration.origins:
-            orphans = await self._orphans(tenant, names, declaration.origins)
+            # The jobs that these places take over, and the orphans that were found before.
+            before = [*standing.values(), *await self.orphans(tenant=tenant)]
+            origins = declaration.origins | declaration.gone_origins(before)
+            orphans = await self._orphans(tenant, names, origins)
             plans += [
                 plan_removal(one, now=now, limit=self._catchup_limit) if declaration.prune else plan_orphan(one)
                 for one in orphans
