@@ -19,11 +19,11 @@ from gnomon.adapters.sql.graph import (
     lock_counters,
     undone_runs,
 )
+from gnomon.adapters.sql.item_lots import AddedItems, first_items, write_items
 from gnomon.adapters.sql.launches import launch
-from gnomon.adapters.sql.payloads import sealed_rows
-from gnomon.adapters.sql.rows import NEW_ITEM, item_row, task_and_run_of
+from gnomon.adapters.sql.rows import task_and_run_of
 from gnomon.adapters.sql.rulings import write_rulings
-from gnomon.adapters.sql.transitions import StateChange, insert_tasks, state_update, write_changes
+from gnomon.adapters.sql.transitions import StateChange, state_update, write_changes
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, Result, Run, RunStatus, Task, TaskId
 from gnomon.core.runs.admission import FanOut, FanOutResult
@@ -171,13 +171,12 @@ def _started_run(run: Run, now: int) -> Run:
 
 
 def _add_items(conn: sa.Connection, started: Sequence[_StartedFanOut], now: int) -> None:
-    items: list[Task] = []
-    inputs: list[tuple[str, str, bytes]] = []
-    for one, task, _, numbers in started:
-        added = item_tasks(task, numbers, limit=one.limit, now=now)
-        items += added
-        kind = "input" if one.undoes is None else "item"
-        if one.items:
-            inputs += [(item.task_id, kind, one.items[item.item or 0]) for item in added]
-    insert_tasks(conn, items, item_row, NEW_ITEM)
-    bulk.insert_rows(conn, schema.payload, sealed_rows(conn, inputs))
+    write_items(conn, [_added_items(conn, one, now) for one in started])
+
+
+def _added_items(conn: sa.Connection, one: _StartedFanOut, now: int) -> AddedItems:
+    asked = one.fan_out
+    if asked.undoes is None:
+        return first_items(conn, one.task, asked.items, asked.limit, now)
+    tasks = item_tasks(one.task, one.numbers, limit=asked.limit, now=now)
+    return AddedItems(tasks, [asked.items[task.item or 0] for task in tasks] if asked.items else [], kind="item")

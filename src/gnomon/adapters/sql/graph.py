@@ -3,8 +3,9 @@
 The consequences of an end:
 
 - A task that failed for good leaves a dead letter.
-- An item of a fan-out is counted off its step. If the step limits its parallelism, the next item is released. With the
-  last item the step itself ends.
+- An item of a fan-out is counted off its step. If the step limits its parallelism, the next item is released, and if
+  it has more items than were added at first, the next lot is added (`item_lots.py`). With the last item the step itself
+  ends.
 - A step makes its successors ready. The graph decides which steps get a task, which waiting tasks are released, and
   which steps will never run; the last are recorded as skipped.
 - A run whose last step has ended is announced. It ends, or goes on until the announcement is over. At its end its slot
@@ -58,6 +59,7 @@ from gnomon.adapters.sql.completion import (
     insert_payloads,
     write_attempt_ends,
 )
+from gnomon.adapters.sql.item_lots import add_due_lots
 from gnomon.adapters.sql.payloads import unsealed
 from gnomon.adapters.sql.rows import NEW_STEP, RUN, TASK, column_list, load_workflow, step_row, task_and_run_of, task_of
 from gnomon.adapters.sql.transitions import insert_tasks
@@ -367,7 +369,10 @@ def _count_ended_items(conn: sa.Connection, items: Sequence[EndedTask]) -> list[
         assert graph is not None  # noqa: S101 - it has items
         if not parent.open_items and parent.state is TaskState.RUNNING:
             done.append(EngineTaskEnd(parent, last.run, graph, fan_out_outcome(conn, parent, last.run), last.at))
-        elif _limits_parallelism(graph, parent):
+            continue
+        limited = _limits_parallelism(graph, parent)
+        add_due_lots(conn, parent, last.run, ended=len(ended), limited=limited, now=last.at)
+        if limited:
             following = _NEXT_ITEMS_TO_UNDO if is_compensation(parent.step) else _NEXT_ITEMS
             bulk.execute_statement(conn, following, last.at, parent.task_id, len(ended))
     return done

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import TASK, task_of
 from gnomon.core.model import LogLine, RunId, Task
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.ports.runs import ItemQuery, LogQuery, StepLogLine
 
 _task, _log = schema.task.c, schema.task_log.c
@@ -31,6 +31,9 @@ _COUNTS = (
     sa.select(_task.step, _task.state, sa.func.count())
     .where(_task.run_id == _RUN, _task.parent.is_not(None))
     .group_by(_task.step, _task.state)
+)
+_OPEN_ITEMS = sa.select(_task.step, _task.open_items).where(
+    _task.run_id == _RUN, _task.parent.is_(None), _task.open_items > 0
 )
 _ATTEMPTS = bulk.statement(
     "SELECT run_id, max(fence) FROM task WHERE run_id IN KEYS AND parent IS NULL GROUP BY run_id"
@@ -71,6 +74,12 @@ def item_counts(conn: sa.Connection, run_id: RunId) -> Mapping[str, Mapping[Task
     found: dict[str, dict[TaskState, int]] = {}
     for step, state, count in conn.execute(_COUNTS, {"run": run_id}):
         found.setdefault(step, {})[TaskState(state)] = count
+    for step, count in conn.execute(_OPEN_ITEMS, {"run": run_id}):
+        counts = found.setdefault(step, {})
+        # On SQLite, the last items of a large step are added later.
+        later = count - sum(number for state, number in counts.items() if state not in TERMINAL)
+        if later > 0:
+            counts[TaskState.PENDING] = counts.get(TaskState.PENDING, 0) + later
     return found
 
 

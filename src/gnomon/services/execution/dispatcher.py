@@ -96,7 +96,7 @@ _YIELD_EVERY = 50
 _DECIDE_AT_ONCE = 20
 #: More items of a step than this, and more bytes that its references read together, are prepared in a thread.
 _MANY_ITEMS, _MUCH_DATA = 1000, 20_000
-#: About how many tasks one transaction adds. The items of one step are added together.
+#: About how many tasks one transaction adds. The items of one step are left to the store.
 _MOST_ROWS = 1000
 #: While requests wait for a free call to the gate: how often more tasks are read, and how many batches of them at most.
 _REREAD_SECONDS, _MAX_ASKED_BATCHES = 0.1, 4
