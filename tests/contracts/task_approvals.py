@@ -17,11 +17,14 @@ from gnomon.core.approvals.decide import asked_approval
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote, VoteKind
 from gnomon.core.approvals.terms import ApprovalTerms
 from gnomon.core.model import Overlap, Result, Run, RunId, RunSource, Task, TaskId
+from gnomon.core.model_names import job_actor, model_actor
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling
 from gnomon.core.runs.admission import FanOut
+from gnomon.core.runs.external_events import ExternalEvent
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.states import TERMINAL, TaskState, WaitReason
+from gnomon.core.triggers import OnEvent
 from gnomon.errors import ApprovalChanged, ApprovalClosed, NotFound, StoreUnavailable, VotedAlready
 from gnomon.ports.announcements import AnnouncementQuery
 from gnomon.ports.approvals import ApprovalFilter, Resumed
@@ -30,7 +33,7 @@ from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from support.effort import thorough
 from support.rulings import rulings_of
-from support.task_steps import admission, completion_of, workflow
+from support.task_steps import admission, completion_of, runs_of, workflow
 
 TWO = ApprovalTerms(groups=("finance",), quorum=2, expires_ms=HOUR)
 ASKED = Ruling(
@@ -538,6 +541,31 @@ class TaskApprovalContract:
         replay = await self.asked_of(store, "again", actor="dora", replay_of=letter.dead_letter_id)
 
         assert await store.approvals.authors(replay) == {"ira", "dora", "ada", "bob", "eve"}
+
+    @pytest.mark.req("R-03")
+    @pytest.mark.usefixtures("payment")
+    async def test_the_authors_of_the_job_whose_agent_has_requested_the_run_have_asked_too(self, store: Store) -> None:
+        asked = await self.asked_of(store, "tool", actor=model_actor("agent.pay", job_actor("pay")))
+
+        assert await store.approvals.authors(asked) == {"ira", "ada", "bob", "model:agent.pay for job:pay"}
+
+    @pytest.mark.req("R-03")
+    async def test_all_who_have_emitted_one_of_the_events_of_a_run_have_asked_for_it(self, store: Store) -> None:
+        job = minutely("batch", trigger=OnEvent("order", most=2, batch_ms=MINUTE), workflow_id="batch")
+        job = replace(job, next_fire_at=None)
+        changes = JobChangeset(workflows=[workflow("batch")], added=[job])
+        await store.jobs.apply(changes, now=NOON, actor="ira", tzdata="")
+        for number, actor in enumerate(("ada", "eve")):
+            await store.events.emit(
+                ExternalEvent(event_id=f"evt_{number}", name="order", emitted_at=NOON, actor=actor), now=NOON
+            )
+        [run] = await runs_of(store, job)
+        [task] = await store.history.tasks([run])
+        asked = PaymentTask(store, run, task)
+        await asked.ask()
+
+        assert run.actor == ""
+        assert await store.approvals.authors(await asked.only()) == {"ira", "ada", "eve"}
 
     @pytest.mark.req("R-03")
     async def test_votes_and_rejections_at_the_same_time_lead_to_one_decision(self, payment: PaymentTask) -> None:

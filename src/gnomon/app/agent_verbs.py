@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.core.model_names import name_of_program
+from gnomon.core.model_names import job_actor, name_of_program
 from gnomon.errors import UsageError
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import Store
@@ -42,7 +42,7 @@ class StoreVerbs:
         from gnomon.app.gateway import LocalGateway, RequestActor
         from gnomon.client.verbs import call_verb
 
-        gateway = LocalGateway(self._api_services(), RequestActor(f"job:{job}", tenant, OriginKind.MCP))
+        gateway = LocalGateway(self._api_services(), RequestActor(job_actor(job), tenant, OriginKind.MCP))
         model = name_of_program(f"agent.{job}")
         # The job lists the verb: the one who added the job has allowed it.
         answer = await call_verb(gateway.send, verb, arguments, model=model, allow_changes=True)

@@ -14,7 +14,7 @@ MODEL_HEADER = "Gnomon-Model"
 UNNAMED = "unnamed"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
-_PREFIX = "model:"
+_PREFIX, _JOB = "model:", "job:"
 _ACTOR = re.compile(r"(model:[A-Za-z0-9][A-Za-z0-9._-]{0,63}) for (.+)")
 
 
@@ -40,6 +40,17 @@ def actor_and_owner(actor: str) -> tuple[str, str | None]:
     """The actor, and the owner for whom it acts if it is a model."""
     found = _ACTOR.fullmatch(actor) if actor.startswith(_PREFIX) else None
     return (actor, None) if found is None else (found[1], found[2])
+
+
+def job_actor(job: str) -> str:
+    """The owner of the agents of a job."""
+    return f"{_JOB}{job}"
+
+
+def job_of(actor: str) -> str | None:
+    """The job whose agent acts; None if it is none."""
+    owner = owner_of(actor)
+    return owner.removeprefix(_JOB) if owner.startswith(_JOB) else None
 
 
 def owner_of(actor: str) -> str:

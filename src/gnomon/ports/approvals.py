@@ -93,7 +93,8 @@ class Approvals(Protocol):
 
         These are the author of the version of its workflow that runs, of the newest version, and of the newest
         revision of its schedule. The same of every run that has chosen its input: of the run that waits for this one,
-        and of the run whose dead letter this one replays.
+        and of the run whose dead letter this one replays. For an agent, the last authors of its job; of a run of
+        several events, all who have emitted one.
         """
         ...
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.approvals.commands import ask_about_commands
-from gnomon.core.approvals.decide import counted, expired
+from gnomon.core.approvals.decide import counted, expired, with_authors_of_agents
 from gnomon.core.approvals.model import Approval, ApprovalKind, ApprovalStatus, Vote
 from gnomon.core.audit import approval_asked_entry, approval_revoked_entry, voted_entry
 from gnomon.core.model import Run, Task, TaskId
@@ -116,14 +116,24 @@ class MemoryApprovals:
             letter = None if one.replay_of is None else self._state.dead_letters.get(one.replay_of)
             names = [above.run_id for above in (task, letter) if above is not None]
             ahead += [self._state.runs[name] for name in names if name in self._state.runs]
-        return frozenset(filter(None, found))
+        tenant = approval.tenant
+        return with_authors_of_agents(filter(None, found), lambda job: self._authors_of_job(tenant, job))
+
+    def _authors_of_job(self, tenant: str, job: str) -> set[str]:
+        newest = max((one.version for one in self._state.workflows.get((tenant, job), [])), default=0)
+        uids = [one.uid for one in self._state.schedules.values() if (one.tenant, one.schedule_id) == (tenant, job)]
+        revisions = [made for uid in uids for made in self._state.revisions.get(uid, [])[-1:]]
+        found = {self._state.workflow_authors.get((tenant, job, newest), ""), *(one.actor for one in revisions)}
+        return found - {""}
 
     def _authors_of(self, run: Run) -> set[str]:
         newest = max((one.version for one in self._state.workflows.get((run.tenant, run.workflow_id), [])), default=0)
         versions = (run.workflow_version, newest)
         written = [self._state.workflow_authors.get((run.tenant, run.workflow_id, version), "") for version in versions]
         revisions = [] if run.schedule_uid is None else self._state.revisions.get(run.schedule_uid, [])
-        return {run.actor, *written, *(one.actor for one in revisions[-1:])}
+        events = [one.event_id for one in self._state.effects.values() if one.run_id == run.run_id and not run.actor]
+        emitted = (self._state.events[name].actor for name in events)
+        return {run.actor, *written, *(one.actor for one in revisions[-1:]), *emitted}
 
     async def next_expiry(self) -> int | None:
         """See ApprovalUpkeep.next_expiry."""

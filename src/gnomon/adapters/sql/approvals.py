@@ -23,6 +23,7 @@ from gnomon.core.approvals.decide import (
     AskOutcome,
     ask_about_task,
     voided,
+    with_authors_of_agents,
 )
 from gnomon.core.approvals.model import (
     ITEM_DIGEST_BYTES,
@@ -86,6 +87,19 @@ _AUTHORS = bulk.statement(
     " UNION SELECT made.actor FROM asking JOIN run ON run.run_id = asking.run_id"
     " JOIN schedule_revision AS made ON made.uid = run.schedule_uid AND made.revision ="
     " (SELECT max(newest.revision) FROM schedule_revision AS newest WHERE newest.uid = run.schedule_uid)"
+    # A run of events from several callers has no actor. Its entries have no index by run, and votes on it are rare.
+    " UNION SELECT event.actor FROM asking JOIN run ON run.run_id = asking.run_id"
+    " JOIN event_entry ON event_entry.run_id = run.run_id JOIN event ON event.event_id = event_entry.event_id"
+    " WHERE run.source = 'event' AND run.actor = ''"
+)
+#: The last authors of a job.
+_AUTHORS_OF_JOB = bulk.statement(
+    "SELECT workflow.actor FROM workflow WHERE workflow.tenant = ? AND workflow.workflow_id = ? AND workflow.version ="
+    " (SELECT max(newest.version) FROM workflow AS newest"
+    " WHERE newest.tenant = workflow.tenant AND newest.workflow_id = workflow.workflow_id)"
+    " UNION SELECT made.actor FROM schedule JOIN schedule_revision AS made ON made.uid = schedule.uid"
+    " WHERE schedule.tenant = ? AND schedule.schedule_id = ? AND schedule.deleted_at IS NULL AND made.revision ="
+    " (SELECT max(newest.revision) FROM schedule_revision AS newest WHERE newest.uid = schedule.uid)"
 )
 
 
@@ -199,8 +213,13 @@ def authors(conn: sa.Connection, approval: Approval) -> frozenset[str]:
     """See Approvals.authors."""
     if approval.request is None:
         return frozenset()
-    run_id = approval.request.run_id
-    return frozenset(name for (name,) in bulk.fetch_rows(conn, _AUTHORS, run_id) if name)
+    found = {name for (name,) in bulk.fetch_rows(conn, _AUTHORS, approval.request.run_id) if name}
+
+    def authors_of(job: str) -> set[str]:
+        rows = bulk.fetch_rows(conn, _AUTHORS_OF_JOB, approval.tenant, job, approval.tenant, job)
+        return {name for (name,) in rows if name}
+
+    return with_authors_of_agents(found, authors_of)
 
 
 # ---- writing ---------------------------------------------------------------------------------------

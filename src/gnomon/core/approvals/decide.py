@@ -1,6 +1,6 @@
 """Decisions about approvals of tasks: what a vote does, and what an approval lets a task do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from gnomon.core.approvals.model import (
 )
 from gnomon.core.approvals.terms import DEFAULT_TERMS, terms_text
 from gnomon.core.model import Run, Task
+from gnomon.core.model_names import job_of
 from gnomon.core.policy.ruling import (
     BY_APPROVAL,
     BY_OVERRIDE,
@@ -67,6 +68,18 @@ def asked_approval(task: Task, run: Run, ruling: Ruling, *, now: int, item_diges
             item_digests=item_digests,
         ),
     )
+
+
+def with_authors_of_agents(names: Iterable[str], authors_of: Callable[[str], Iterable[str]]) -> frozenset[str]:
+    """The names, and for each agent among them the authors of its job: they have written what it is to do."""
+    found = set(names)
+    ahead = list(found)
+    while ahead:
+        job = job_of(ahead.pop())
+        new = set() if job is None else set(authors_of(job)) - found
+        found |= new
+        ahead += new
+    return frozenset(found)
 
 
 class AskOutcome(NamedTuple):
