@@ -27,9 +27,10 @@ MAY_IMPORT = {
     "testing": {"core", "ports", "adapters", "services", "runners", "testing", "config"},
     "runners": {"core", "ports", "runners", "config"},
     "api": {"core", "ports", "services", "api", "config"},
+    "ui": {"core", "ports", "services", "api", "ui"},
     "client": {"core", "client"},
     "cli": {"core", "ports", "services", "testing", "app", "cli", "client", "config"},
-    "app": {"core", "ports", "adapters", "services", "runners", "api", "client", "config", "app"},
+    "app": {"core", "ports", "adapters", "services", "runners", "api", "ui", "client", "config", "app"},
     "declarative": {"core", "ports", "adapters", "declarative", "config"},
 }
 COMMON = {"errors", "version"}

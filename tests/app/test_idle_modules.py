@@ -16,6 +16,7 @@ HEAVY = (
     "structlog",
     "jsonschema_rs",
     "lark",
+    "jinja2",
     "aiohttp",
     "nats",
     "asyncpg",

@@ -179,9 +179,13 @@ class ApiFixture:
     def app(self) -> "App":
         """The application on these services. It takes a sixteenth of a second to build, so it is built on first use."""
         if self._app is None:
-            built = create_app(self.services, on_unexpected_error=self.unhandled_errors.append)
-            self._app = with_request_checks(cast("App", built), self.services.busy)
+            self._app = self.built_app()
         return self._app
+
+    def built_app(self) -> "App":
+        """A new application on these services."""
+        built = create_app(self.services, on_unexpected_error=self.unhandled_errors.append)
+        return with_request_checks(cast("App", built), self.services.busy)
 
     async def _look(self) -> NodeHealth:
         now, well = self.clock.now(), self.condition is not HealthCondition.ERROR

@@ -2,10 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
@@ -17,11 +16,9 @@ from litestar.plugins.core import MsgspecDIPlugin
 from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
-from gnomon.api.fair_queue import RequestCoalescer, RequestSlots
 from gnomon.api.middleware import ENDLESS_PATHS
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
-from gnomon.api.rate_limit import BodyBudget, RateLimiter
 from gnomon.api.requests import read_object, read_query
 from gnomon.api.route import (
     CERTIFICATE,
@@ -32,11 +29,10 @@ from gnomon.api.route import (
     Permission,
     Reply,
     RequestBody,
-    acting,
-    handle_call,
-    missing_role,
     model_of,
+    refuse_without_role,
 )
+from gnomon.api.route_runner import RouteRunner
 from gnomon.api.routes import ROUTES
 from gnomon.core.auth import certificate_names
 from gnomon.core.jobs.origins import OriginKind
@@ -49,7 +45,6 @@ from gnomon.errors import (
     TooLarge,
     TooMany,
     Unauthenticated,
-    Unavailable,
     WrongType,
 )
 from gnomon.ports.auth import Caller
@@ -58,30 +53,23 @@ from gnomon.services.loop import ComputeQueue
 _ANONYMOUS = Caller("", frozenset())
 #: A body of at least this many bytes is parsed in a thread.
 _LARGE = 65_536
-#: A list with more items than this is encoded item by item.
-_LONG_LIST = 100
 #: Exactly one space, and no character that another parser could strip or split at.
 _BEARER = re.compile("[Bb][Ee][Aa][Rr][Ee][Rr] ([A-Za-z0-9._~+/-]+=*)")
 _AnyRequest = Request[Any, Any, Any]
 
 
-class _Limits(NamedTuple):
-    rate_limiter: RateLimiter
-    body_budget: BodyBudget
-    coalescer: RequestCoalescer
-    slots: RequestSlots
-
-
 def create_app(
-    services: ApiServices, *, on_unexpected_error: Callable[[BaseException], None], routes: Sequence[ApiRoute] = ROUTES
+    services: ApiServices,
+    *,
+    on_unexpected_error: Callable[[BaseException], None],
+    routes: Sequence[ApiRoute] = ROUTES,
+    pages: Callable[[RouteRunner], Sequence[HTTPRouteHandler]] = lambda _: (),
 ) -> Litestar:
-    """The API on these services. Unexpected errors go to `surprised`; callers see only that one occurred."""
-    limits = _Limits(
-        RateLimiter(services.server, services.clock),
-        BodyBudget(services.server),
-        RequestCoalescer(services.busy),
-        RequestSlots(),
-    )
+    """The API on these services, and pages that are made of it.
+
+    Unexpected errors go to `on_unexpected_error`; callers see only that one occurred.
+    """
+    runner = RouteRunner(services)
 
     @cache
     def openapi_document() -> msgspec.Raw:
@@ -94,7 +82,11 @@ def create_app(
     served = [*routes, *(msgspec.structs.replace(route, handle=describe) for route in _DESCRIPTION)]
     return _MsgspecApplication(
         # OPTIONS first: Litestar adds a handler of its own to a path that has none.
-        route_handlers=[*_options_handlers(served), *(_handler(route, services, limits) for route in served)],
+        route_handlers=[
+            *_options_handlers(served),
+            *(_handler(route, services, runner) for route in served),
+            *pages(runner),
+        ],
         exception_handlers={
             GnomonError: _error_response,
             HTTPException: _http_error_response,
@@ -135,7 +127,7 @@ _DESCRIPTION = (
 )
 
 
-def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRouteHandler:
+def _handler(route: ApiRoute, services: ApiServices, runner: RouteRunner) -> HTTPRouteHandler:
     if not isinstance(route.permission, Permission):
         raise TypeError(f"{route.name} has no permission")
 
@@ -143,33 +135,22 @@ def _handler(route: ApiRoute, services: ApiServices, limits: _Limits) -> HTTPRou
         caller = _ANONYMOUS
         if route.permission is not Permission.EVERYBODY:
             caller = await _authenticate(route, services, request)
-            limits.rate_limiter.admit(caller)
+            runner.rate_limiter.admit(caller)
         try:
             return await respond(request, caller)
         except Forbidden as error:
-            await _audit_refusal(error, route, services, caller, request)
+            requested = f"{route.method} {request.url.path}"
+            await runner.record_refusal(error, route, caller, requested, _headers(request))
             raise
 
     async def respond(request: _AnyRequest, caller: Caller) -> Response[Any]:
-        _refuse_without_role(route, caller)
-        with limits.body_budget.reserve(caller) as more:
+        refuse_without_role(route, caller)
+        with runner.body_budget.reserve(caller) as more:
             raw = None if route.body is None else await _receive_body(route.body, services, request, more)
-            if route.shared:
-                call = await _build_call(route, services, caller, request, raw)
-                read = partial(_handle, route, call)
-                return _to_response(route, await limits.coalescer.coalesced(_coalescing_key(route, call), read, caller))
-            async with limits.slots.slot(_working_route(route, raw), caller, size=len(raw or b"")):
-                return _to_response(
-                    route, await _handle(route, await _build_call(route, services, caller, request, raw))
-                )
+            build = partial(_build_call, route, services, caller, request, raw)
+            return _to_response(route, await runner.run(route, caller, build, raw=raw))
 
     return HTTPRouteHandler(_typed(route.path), http_method=[route.method], status_code=200, name=route.name)(handle)
-
-
-def _working_route(route: ApiRoute, raw: bytes | None) -> ApiRoute:
-    """The route whose slots a request needs: a message of a model costs as much as the route that it calls."""
-    name = route.body.works_as(raw) if raw and route.body is not None and route.body.works_as is not None else None
-    return next((one for one in ROUTES if one.name == name), route)
 
 
 def _typed(path: str) -> str:
@@ -198,28 +179,6 @@ def _allowed(path: str, methods: Iterable[str]) -> str:
     if "GET" in found and path not in ENDLESS_PATHS:
         found.add("HEAD")
     return ", ".join(sorted(found))
-
-
-def _coalescing_key(route: ApiRoute, call: ApiCall) -> Hashable:
-    """Everything that the response of a shared route depends on, besides the time."""
-    return route.name, call.tenant, call.url, frozenset(call.raw_query.items())
-
-
-async def _handle(route: ApiRoute, call: ApiCall) -> Reply:
-    """The reply of the route, encoded: a long list item by item, because the encoder holds the interpreter."""
-    reply = await handle_call(route, call)
-    if reply.body is None:
-        return reply
-    body, encoded = reply.body, call.services.compute
-    if isinstance(body, msgspec.Struct):
-        lists = {name: getattr(body, name) for name in body.__struct_fields__}
-        long = {name: one for name, one in lists.items() if isinstance(one, list) and len(one) > _LONG_LIST}
-        body = msgspec.structs.replace(body, **{name: await encoded.map(_raw, one) for name, one in long.items()})
-    return msgspec.structs.replace(reply, body=_raw(body))
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
@@ -297,23 +256,6 @@ def _bearer_token(header: str, max_length: int) -> str:
     if found is None or len(found[1]) > max_length:
         raise Unauthenticated("the Authorization header contains no bearer token")
     return found[1]
-
-
-def _refuse_without_role(route: ApiRoute, caller: Caller) -> None:
-    if route.permission is not Permission.EVERYBODY and not caller.roles & route.permission.value:
-        raise missing_role(route.permission, caller)
-
-
-async def _audit_refusal(
-    error: Forbidden, route: ApiRoute, services: ApiServices, caller: Caller, request: _AnyRequest
-) -> None:
-    """Record the refused request in the audit trail; it is refused even if the store is unavailable."""
-    requested = f"{route.method} {request.url.path}"
-    with suppress(Unavailable, FieldError):
-        actor = acting(caller, _headers(request))
-        await services.audit.refused(
-            route.name, requested, str(error), actor=actor, tenant=caller.tenant, now=services.clock.now()
-        )
 
 
 def _certificate_caller(services: ApiServices, request: _AnyRequest) -> Caller | None:

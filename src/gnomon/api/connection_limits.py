@@ -34,7 +34,7 @@ from uvicorn.server import ServerState
 from gnomon.api.problems import MEDIA_TYPE, problem
 from gnomon.api.route import CERTIFICATE
 from gnomon.config.sections import ServerSettings
-from gnomon.core.security_headers import SECURITY_HEADERS
+from gnomon.core.security_headers import encoded_security_headers
 from gnomon.core.served_hosts import ServedHosts, host_of
 from gnomon.ports.connections import ConnectionSlot
 from gnomon.ports.runtime import Events
@@ -75,11 +75,6 @@ def refusal(refused: RequestRefused, headers: Iterable[tuple[bytes, bytes]]) -> 
     lines = b"".join(b"%s: %s\r\n" % header for header in headers)
     lines += f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n".encode()
     return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, status.phrase.encode(), lines, body)
-
-
-def encoded_security_headers() -> list[tuple[bytes, bytes]]:
-    """The security headers as they are sent."""
-    return [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 class UnreadResponses:
@@ -423,7 +418,8 @@ class BoundedHttpProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             return
         has_response = self._in_body if running is None else running.response_started
         if not has_response and not waits_for_another:
-            self.transport.write(refusal(refused, self.server_state.default_headers))
+            headers = [*encoded_security_headers(), *self.server_state.default_headers]
+            self.transport.write(refusal(refused, headers))
         self._close()
 
     # ---- responses ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ permissions, services and response types are the same; `gnomon.app.gateway.Local
 | step            | server (`api.app`)                  | local database (`api.local`)                        |
 | --------------- | ----------------------------------- | --------------------------------------------------- |
 | transport       | uvicorn, Litestar                   | a function call: `handle_locally`                   |
-| route           | Litestar's router                   | `_match_route` on the same table `ROUTES`           |
+| route           | Litestar's router                   | `find_route` on the same table `ROUTES`             |
 | caller          | bearer token or client certificate  | the local user, with the role admin                 |
 | limits          | rate, body size, fair queue         | none                                                |
 | query and body  | `read_query`, `read_object`         | `read_query`, `read_object`                         |
@@ -20,16 +20,15 @@ permissions, services and response types are the same; `gnomon.app.gateway.Local
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
 from gnomon.api.requests import read_object, read_query
-from gnomon.api.route import ApiCall, ApiRoute, ApiServices, handle_call, missing_role
+from gnomon.api.route import ApiCall, ApiServices, find_route, handle_call, missing_role
 from gnomon.api.routes import ROUTES
 from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.model import RunSource
-from gnomon.errors import NotFound
 from gnomon.ports.auth import Caller
 
 
@@ -48,7 +47,7 @@ async def handle_locally(
 ) -> Any:  # noqa: ANN401 - each route has its own response type
     """Call the route of the request and return the body of its reply; its errors are raised."""
     parts = urlsplit(request.target)
-    route, path = _match_route(request.method, parts.path)
+    route, path = find_route(ROUTES, request.method, parts.path)
     if not caller.roles & route.permission.value:
         raise missing_role(route.permission, caller)
     raw_query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -70,16 +69,3 @@ async def handle_locally(
         authenticate=authenticate,
     )
     return (await handle_call(route, call)).body
-
-
-def _match_route(method: str, path: str) -> tuple[ApiRoute, dict[str, str]]:
-    words = path.split("/")
-    for route in ROUTES:
-        parts = route.path.split("/")
-        fits = len(parts) == len(words) and all(
-            part.startswith("{") or part == word for part, word in zip(parts, words, strict=True)
-        )
-        if fits and route.method == method:
-            pairs = zip(parts, words, strict=True)
-            return route, {part[1:-1]: unquote(word) for part, word in pairs if part.startswith("{")}
-    raise NotFound("address", path)

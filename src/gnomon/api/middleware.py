@@ -1,4 +1,4 @@
-"""ASGI middleware before routing: paces requests, and refuses ambiguous paths and cross-site requests."""
+"""ASGI middleware before routing: paces requests, refuses ambiguous paths and cross-site requests, and adds headers."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -7,6 +7,7 @@ import msgspec
 
 from gnomon.api.fair_queue import RequestPacer
 from gnomon.api.problems import MEDIA_TYPE, problem
+from gnomon.core.security_headers import encoded_security_headers
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -18,6 +19,8 @@ _BAD_PATH = msgspec.json.encode(
 _CROSS_SITE = msgspec.json.encode(
     problem(403, "the request comes from a page of another site and has no token", code="other_site")
 )
+
+_SECURITY_HEADERS = encoded_security_headers()
 
 #: Responses that end only when the client disconnects; HEAD would wait for them forever.
 ENDLESS_PATHS = ("/v1/stream",)
@@ -39,6 +42,23 @@ def with_request_checks(app: App, busy: Callable[[], bool]) -> App:
             await app(scope, receive, send)
 
     return check
+
+
+def with_security_headers(app: App) -> App:
+    """The application with the security headers on each response; a page may send some of them with other values."""
+
+    async def serve(scope: _Message, receive: _Receive, send: _Send) -> None:
+        async def send_with_headers(message: _Message) -> None:
+            if message["type"] == "http.response.start":
+                own = list(message.get("headers", ()))
+                named = {name.lower() for name, _ in own}
+                added = [header for header in _SECURITY_HEADERS if header[0] not in named]
+                message = {**message, "headers": [*own, *added]}
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return serve
 
 
 def _without_body(send: _Send) -> _Send:

@@ -1,8 +1,9 @@
 """The parts of the API's route table: services, permissions, calls, replies and routes."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal, Protocol, Self
+from urllib.parse import unquote
 
 from msgspec import Meta, Struct
 
@@ -12,7 +13,7 @@ from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunSource
 from gnomon.core.model_names import MODEL_HEADER, model_actor, model_name
-from gnomon.errors import FieldError, Forbidden, Unauthenticated
+from gnomon.errors import FieldError, Forbidden, NotFound, Unauthenticated
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.ports.dry_runs import DryRunner
 from gnomon.ports.runtime import Clock
@@ -133,6 +134,17 @@ def missing_role(permission: Permission, caller: Caller) -> Forbidden:
     """The error for a caller that has none of the roles of a permission."""
     needed = " or ".join(_short(role) for role in Role if role in permission.value)
     return Forbidden(f"this needs the role {needed}; your token has {' and '.join(short_roles(caller)) or 'no role'}")
+
+
+def refuse_without_role(route: "ApiRoute", caller: Caller) -> None:
+    """Raise Forbidden unless the caller has a role that may call the route."""
+    if not may_call(route, caller):
+        raise missing_role(route.permission, caller)
+
+
+def may_call(route: "ApiRoute", caller: Caller) -> bool:
+    """Whether the caller has a role that may call the route."""
+    return route.permission is Permission.EVERYBODY or bool(caller.roles & route.permission.value)
 
 
 def short_roles(caller: Caller) -> list[str]:
@@ -309,6 +321,20 @@ class ApiRoute(Struct, frozen=True, kw_only=True):
     def names(self) -> list[str]:
         """The names of the path parameters."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+
+def find_route(routes: Iterable[ApiRoute], method: str, path: str) -> tuple[ApiRoute, dict[str, str]]:
+    """The route of a request, and its path parameters; NotFound if there is none."""
+    words = path.split("/")
+    for route in routes:
+        parts = route.path.split("/")
+        fits = len(parts) == len(words) and all(
+            part.startswith("{") or part == word for part, word in zip(parts, words, strict=True)
+        )
+        if fits and route.method == method:
+            pairs = zip(parts, words, strict=True)
+            return route, {part[1:-1]: unquote(word) for part, word in pairs if part.startswith("{")}
+    raise NotFound("address", path)
 
 
 async def handle_call(route: ApiRoute, call: ApiCall) -> Reply:

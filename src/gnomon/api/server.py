@@ -4,25 +4,26 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import cast
 
 import uvicorn
+from litestar.handlers import HTTPRouteHandler
 
 from gnomon.api.app import create_app
 from gnomon.api.connection_limits import (
     BoundedHttpProtocol,
     ConnectionRules,
     RequestRefused,
-    encoded_security_headers,
     refusal,
 )
-from gnomon.api.middleware import App, with_request_checks
+from gnomon.api.middleware import App, with_request_checks, with_security_headers
 from gnomon.api.route import ApiServices
+from gnomon.api.route_runner import RouteRunner
 from gnomon.config.sections import ServerSettings
-from gnomon.core.security_headers import SECURITY_HEADERS
+from gnomon.core.security_headers import encoded_security_headers
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.connections import Acceptor, ConnectionSlot
 from gnomon.services.observability.change_stream import ChangeStream
@@ -144,17 +145,19 @@ async def serve_api(
     *,
     events: ThrottledEvents,
     on_unexpected_error: Callable[[BaseException], None],
+    pages: Callable[[RouteRunner], Sequence[HTTPRouteHandler]] = lambda _: (),
 ) -> None:
     """Serve requests until `stop` is set; requests in progress may then finish within `server.drain`.
 
-    Refused clients are reported to `events`, unexpected errors of requests to `surprised`.
+    Refused clients are reported to `events`, unexpected errors of requests to `on_unexpected_error`. `pages` makes the
+    handlers of the dashboard.
     """
+    app = create_app(services, on_unexpected_error=on_unexpected_error, pages=pages)
     config = uvicorn.Config(
-        with_request_checks(cast("App", create_app(services, on_unexpected_error=on_unexpected_error)), services.busy),
+        with_security_headers(with_request_checks(cast("App", app), services.busy)),
         http=BoundedHttpProtocol,
         ws="none",
         loop="none",
-        headers=list(SECURITY_HEADERS.items()),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -32,8 +32,8 @@ from gnomon.core.jobs.fields import printable, schedule_name
 from gnomon.core.model import DAY_MS
 from gnomon.core.pings import is_http_url
 from gnomon.core.tokens import RevokedTokens, TokenRecord
-from gnomon.errors import FieldError, FileError, TokenRefused, UsageError
-from gnomon.ports.auth import Role, TokenAuthenticator
+from gnomon.errors import FieldError, FileError, Refused, TokenRefused, UsageError
+from gnomon.ports.auth import Caller, Role, SessionToken, SessionTokens, TokenAuthenticator
 from gnomon.ports.runtime import Clock, Events
 from gnomon.services.maintenance.audit_sealer import CheckpointSigner
 
@@ -44,6 +44,9 @@ _ADMIN = "local-admin"
 _ADMIN_MS = 365 * DAY_MS
 _LONGEST_SUBJECT = 255
 _LARGEST_TOKEN = 65_536
+#: How long a session in a browser lasts at most, and the longest cookie that every browser keeps.
+_SESSION_MS = DAY_MS // 2
+_LARGEST_COOKIE = 3_500
 
 
 class TokenVerifier(TokenAuthenticator, Protocol):
@@ -343,6 +346,51 @@ def _issue(
     if groups:
         claims["groups"] = sorted(set(groups))
     return NewToken(key.signed(claims), record)
+
+
+class LocalSessions(SessionTokens):
+    """Signs the tokens of sessions with the key of this installation."""
+
+    def __init__(self, key: LocalKey, *, skew_ms: int) -> None:
+        """Every token is accepted for `skew_ms` after its end, by clocks that are late."""
+        self._key = key
+        self._skew_ms = skew_ms
+
+    def session_token(self, token: str, caller: Caller, *, now: int) -> SessionToken:
+        """See SessionTokens.session_token. It has the id of the token, so that both are revoked together."""
+        del token
+        ends = now + _SESSION_MS if caller.expires_at is None else min(now + _SESSION_MS, caller.expires_at)
+        claims: dict[str, Any] = {
+            "iss": LOCAL_ISSUER,
+            "sub": caller.subject,
+            "jti": caller.token_id,
+            "roles": sorted(caller.roles),
+            "groups": sorted(caller.groups),
+            "tenant": caller.tenant,
+            "iat": (now if caller.issued_at is None else caller.issued_at) / 1000,
+            "exp": (ends - self._skew_ms) // 1000,
+        }
+        return SessionToken(self._key.signed(claims), ends)
+
+
+class IssuerSessions(SessionTokens):
+    """Keeps the token of the issuer in the session: all its rules stay in force."""
+
+    def session_token(self, token: str, caller: Caller, *, now: int) -> SessionToken:
+        """See SessionTokens.session_token."""
+        if len(token) > _LARGEST_COOKIE:
+            raise Refused(
+                f"the token has {len(token)} characters, and a browser keeps {_LARGEST_COOKIE}: set auth.key_file, so"
+                " that this installation signs sessions itself"
+            )
+        ends = now + _SESSION_MS if caller.expires_at is None else min(now + _SESSION_MS, caller.expires_at)
+        return SessionToken(token, ends)
+
+
+def session_tokens(settings: Settings) -> SessionTokens:
+    """The maker of session tokens: with the key of this installation if it has one."""
+    path = key_path(settings)
+    return IssuerSessions() if path is None else LocalSessions(local_key(path), skew_ms=settings.auth.clock_skew_ms)
 
 
 class TokenInspection(Struct, frozen=True, kw_only=True):

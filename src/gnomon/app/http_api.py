@@ -13,7 +13,14 @@ from gnomon.adapters.guarded_files import check_guarded
 from gnomon.adapters.host import SystemClock
 from gnomon.api.route import ApiServices, ModelServer
 from gnomon.api.server import address_of, listen, no_slot_response, serve_api, tls_context
-from gnomon.app.auth import LocalAccess, TokenVerifier, ensure_local_access, key_path, open_token_verifier
+from gnomon.app.auth import (
+    LocalAccess,
+    TokenVerifier,
+    ensure_local_access,
+    key_path,
+    open_token_verifier,
+    session_tokens,
+)
 from gnomon.app.gateway import api_services
 from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
@@ -34,6 +41,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.observability.login_failures import LoginFailures
 from gnomon.services.observed_events import ThrottledEvents
 from gnomon.services.token_revocation import RevocableTokens, RevocationList
+from gnomon.ui.handlers import Dashboard
 
 
 class HttpApi:
@@ -73,8 +81,14 @@ class HttpApi:
             services = api_services_for(
                 node, self.change_stream, self._tokens, login_failed=failures.record, model_server=model_server
             )
+            sessions = session_tokens(node.settings)
             serving = serve_api(
-                services, self._acceptor(node, throttled), stop, events=throttled, on_unexpected_error=on_error
+                services,
+                self._acceptor(node, throttled),
+                stop,
+                events=throttled,
+                on_unexpected_error=on_error,
+                pages=lambda runner: Dashboard(runner, sessions, on_unexpected_error=on_error).handlers(),
             )
             try:
                 await asyncio.gather(serving, self._read_changes(node, stop))

@@ -45,3 +45,18 @@ class TokenAuthenticator(Protocol):
     async def caller(self, token: str) -> Caller:
         """The caller that the token belongs to; Unauthenticated if it is not valid."""
         ...
+
+
+class SessionToken(Struct, frozen=True):
+    """The token of a session in a browser, and when it ends."""
+
+    text: str
+    expires_at: int
+
+
+class SessionTokens(Protocol):
+    """Makes the tokens of sessions from the tokens that people sign in with."""
+
+    def session_token(self, token: str, caller: Caller, *, now: int) -> SessionToken:
+        """The token of a session of that caller: revoked with its token, and valid no longer. Refused if too large."""
+        ...

@@ -1,0 +1,213 @@
+"""The HTTP handlers of the dashboard: pages, forms, signing in and out, and static files."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from litestar import Response
+from litestar.datastructures import Cookie
+from litestar.handlers import HTTPRouteHandler
+
+from gnomon.api.problems import Problem, problem, problem_of
+from gnomon.api.route_runner import RouteRunner
+from gnomon.core.security_headers import PAGE_SECURITY_HEADERS
+from gnomon.errors import FieldError, Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
+from gnomon.ports.auth import SessionTokens
+from gnomon.ui.forms import FORMS, DashboardForm
+from gnomon.ui.pages import PAGES, DashboardPage
+from gnomon.ui.rendering import compressed, render, static_files
+from gnomon.ui.requests import PageRequest, address
+from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
+
+_SIGN_IN = "/ui/login"
+_HTML = "text/html"
+#: How many fields a form may have.
+_MOST_FIELDS = 200
+#: Static files never change under their address.
+_FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
+
+
+class Dashboard:
+    """The pages of one server."""
+
+    def __init__(
+        self, runner: RouteRunner, tokens: SessionTokens, *, on_unexpected_error: Callable[[BaseException], None]
+    ) -> None:
+        self._runner = runner
+        self._services = runner.services
+        self._sessions = Sessions(runner.services, tokens)
+        self._on_unexpected_error = on_unexpected_error
+
+    def handlers(self) -> Sequence[HTTPRouteHandler]:
+        """All handlers."""
+        return [
+            _handler("GET", "/", self._first_page),
+            *(_handler("GET", page.path, partial(self._page, page)) for page in PAGES),
+            *(_handler("POST", form.path, partial(self._send_form, form)) for form in FORMS),
+            _handler("GET", _SIGN_IN, self._sign_in_page),
+            _handler("POST", _SIGN_IN, self._sign_in),
+            _handler("POST", "/ui/logout", self._sign_out),
+            _handler("GET", "/ui/static/{name}", self._static_file),
+        ]
+
+    async def _first_page(self, request: AnyRequest) -> Response[Any]:
+        del request
+        return _redirect(ROOT)
+
+    async def _page(self, page: DashboardPage, request: AnyRequest) -> Response[Any]:
+        session = None
+        try:
+            session = await self._sessions.find(request)
+            self._runner.rate_limiter.admit(session.caller)
+            asked = self._request(request, session)
+            _refuse_without_permission(page, asked)
+            values = await page.load(asked)
+            return await self._rendered(request, page.template, {"title": page.title, **values}, asked)
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            return await self._error_page(request, error, session)
+
+    async def _send_form(self, form: DashboardForm, request: AnyRequest) -> Response[Any]:
+        session = None
+        try:
+            session = await self._sessions.find(request)
+            self._runner.rate_limiter.admit(session.caller)
+            fields = await self._read_form(request)
+            await self._sessions.check_form(request, session, fields.get(FORM_TOKEN, ""))
+            return _redirect(await form.run(self._request(request, session, fields)))
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            return await self._error_page(request, error, session)
+
+    # ---- sessions ----------------------------------------------------------------------------
+
+    async def _sign_in_page(self, request: AnyRequest) -> Response[Any]:
+        try:
+            await self._sessions.find(request)
+        except GnomonError:
+            return await self._sign_in_form(request)
+        return _redirect(_next_page(request.query_params.get("next")))
+
+    async def _sign_in_form(self, request: AnyRequest, problem_text: str = "", status: int = 200) -> Response[Any]:
+        values = {
+            "title": "Sign in",
+            "problem_text": problem_text,
+            "next": _next_page(request.query_params.get("next")),
+        }
+        return await self._rendered(request, "login.html", values, None, status=status)
+
+    async def _sign_in(self, request: AnyRequest) -> Response[Any]:
+        try:
+            check_origin(request)
+            form = await self._read_form(request)
+            cookie = await self._sessions.sign_in(request, form.get("token", "").strip())
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            shown = self._problem_of(error)
+            return await self._sign_in_form(request, shown.detail, shown.status)
+        return _redirect(_next_page(form.get("next")), cookie)
+
+    async def _sign_out(self, request: AnyRequest) -> Response[Any]:
+        try:
+            check_origin(request)
+        except Forbidden as error:
+            return await self._error_page(request, error, None)
+        return _redirect(_SIGN_IN, self._sessions.ended(request))
+
+    # ---- answers -----------------------------------------------------------------------------
+
+    async def _static_file(self, request: AnyRequest) -> Response[Any]:
+        found = static_files().get(str(request.path_params["name"]))
+        if found is None:
+            return await self._error_page(request, NotFound("file", str(request.path_params["name"])), None)
+        kind, content = found
+        return Response(content, media_type=kind, headers=_FOREVER)
+
+    async def _error_page(self, request: AnyRequest, error: Exception, session: Session | None) -> Response[Any]:
+        if isinstance(error, TokenMissing) and request.method == "GET":
+            target = _path(request) + (f"?{request.url.query}" if request.url.query else "")
+            return _redirect(address(_SIGN_IN, next=target))
+        if isinstance(error, Unauthenticated):
+            return _redirect(_SIGN_IN, self._sessions.ended(request))
+        shown = self._problem_of(error)
+        asked = None if session is None else self._request(request, session)
+        values = {"title": shown.title, "problem": shown}
+        return await self._rendered(request, "error.html", values, asked, status=shown.status)
+
+    def _problem_of(self, error: Exception) -> Problem:
+        if isinstance(error, GnomonError):
+            return problem_of(error)
+        self._on_unexpected_error(error)
+        return problem(500, "an unexpected error occurred; see the log of the server", code="internal")
+
+    async def _rendered(
+        self,
+        request: AnyRequest,
+        template: str,
+        values: Mapping[str, Any],
+        asked: PageRequest | None,
+        *,
+        status: int = 200,
+    ) -> Response[Any]:
+        common = {
+            "asked": asked,
+            "caller": None if asked is None else asked.session.caller,
+            "form_token": "" if asked is None else asked.session.form_token,
+            "has_cookie": asked is not None and asked.session.has_cookie,
+            "menu": [] if asked is None else [page for page in PAGES if page.in_menu and asked.allows(page.route)],
+            "path": _path(request),
+            "zone": "UTC",
+        }
+        html = await render(template, common | dict(values), self._services.compute)
+        body, headers = compressed(html, request.headers.get("accept-encoding", ""))
+        return Response(body, status_code=status, media_type=_HTML, headers={**PAGE_SECURITY_HEADERS, **headers})
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def _request(self, request: AnyRequest, session: Session, form: Mapping[str, str] | None = None) -> PageRequest:
+        names = {name: str(value) for name, value in request.path_params.items()}
+        query = {name: str(value) for name, value in request.query_params.items()}
+        return PageRequest(
+            runner=self._runner, session=session, path=_path(request), names=names, query=query, form=form or {}
+        )
+
+    async def _read_form(self, request: AnyRequest) -> dict[str, str]:
+        """The fields of the form; TooLarge or FieldError if it is none."""
+        raw, limit = bytearray(), self._services.server.max_body
+        async for piece in request.stream():
+            raw += piece
+            if len(raw) > limit:
+                raise TooLarge(limit)
+        try:
+            text = raw.decode()
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+        except ValueError:
+            raise FieldError("form", "", "is not a form in UTF-8, or has too many fields") from None
+
+
+def _handler(method: Literal["GET", "POST"], path: str, answer: Callable[[AnyRequest], Any]) -> HTTPRouteHandler:
+    async def handle(request: AnyRequest) -> Response[Any]:
+        return await answer(request)  # type: ignore[no-any-return]
+
+    return HTTPRouteHandler(path.replace("}", ":str}"), http_method=[method], status_code=200)(handle)
+
+
+def _refuse_without_permission(page: DashboardPage, asked: PageRequest) -> None:
+    if not asked.allows(page.route):
+        raise Forbidden("your roles do not allow this page")
+
+
+def _path(request: AnyRequest) -> str:
+    """The path of the page: the router takes the slash from the end of the first one."""
+    path = request.url.path
+    return ROOT if f"{path}/" == ROOT else path
+
+
+def _redirect(target: str, cookie: Cookie | None = None) -> Response[Any]:
+    cookies = [] if cookie is None else [cookie]
+    return Response(b"", status_code=303, headers={"location": quote(target, safe="/?&=%:+-_.~")}, cookies=cookies)
+
+
+def _next_page(given: str | None) -> str:
+    """The page to show after signing in: one of ours, wherever the address came from."""
+    parts = urlsplit(given or ROOT)
+    ours = not parts.scheme and not parts.netloc and parts.path.startswith(ROOT) and "\\" not in parts.path
+    return given if ours and given else ROOT

@@ -1,0 +1,119 @@
+"""Renders templates to HTML: in pieces, so that a large page never holds the event loop, and compressed."""
+
+import json
+import zlib
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
+
+from gnomon.core.durations import span_text
+from gnomon.services.loop import ComputeQueue
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_PACKAGE = "gnomon.ui"
+#: Smaller answers are sent as they are.
+_SMALL = 1024
+_COMPRESSION = 5
+#: A longer text is cut; the page says where the whole is.
+MOST_TEXT = 2_000
+_NONE = "\N{EN DASH}"
+
+
+async def render(template: str, values: Mapping[str, Any], compute: ComputeQueue) -> bytes:
+    """The page as UTF-8."""
+    return await compute.run(_rendered(template, values))
+
+
+def _rendered(template: str, values: Mapping[str, Any]) -> Generator[None, None, bytes]:
+    pieces: list[str] = []
+    for piece in environment().get_template(template).generate(values):
+        pieces.append(piece)
+        yield
+    return "".join(pieces).encode()
+
+
+def compressed(page: bytes, accepted: str) -> tuple[bytes, dict[str, str]]:
+    """The body of a response to a client that accepts these encodings, and its headers."""
+    names = {part.partition(";")[0].strip().lower() for part in accepted.split(",")}
+    if len(page) < _SMALL or "gzip" not in names:
+        return page, {"vary": "accept-encoding"}
+    packer = zlib.compressobj(_COMPRESSION, wbits=31)
+    return packer.compress(page) + packer.flush(), {"content-encoding": "gzip", "vary": "accept-encoding"}
+
+
+@cache
+def environment() -> "Environment":
+    """The templates. They are loaded for the first page, because few servers show one."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {
+        "moment": moment_text,
+        "took": took_text,
+        "pretty": pretty_text,
+        "cut": cut_text,
+        "segment": lambda text: quote(str(text), safe=""),
+        "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
+    }
+    made.globals["static"] = static_address
+    return made
+
+
+# ---- static files --------------------------------------------------------------------------------
+
+
+@cache
+def static_files() -> Mapping[str, tuple[str, bytes]]:
+    """The media type and content of each static file, by its address."""
+    found = {}
+    for name, kind in (("gnomon.css", "text/css"), ("gnomon.js", "text/javascript"), ("icon.svg", "image/svg+xml")):
+        content = files(_PACKAGE).joinpath("static", name).read_bytes()
+        stem, _, suffix = name.partition(".")
+        found[f"{stem}.{sha256(content).hexdigest()[:12]}.{suffix}"] = (kind, content)
+    return found
+
+
+@cache
+def static_address(name: str) -> str:
+    """The address of a static file; it changes with the content."""
+    stem, _, suffix = name.partition(".")
+    hashed = next(one for one in static_files() if one.startswith(f"{stem}.") and one.endswith(f".{suffix}"))
+    return f"/ui/static/{hashed}"
+
+
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+def moment_text(instant: str | None, zone: str = "UTC") -> str:
+    """An instant of the API in words of the reader's zone, to the second."""
+    if instant is None:
+        return _NONE
+    local = datetime.fromisoformat(instant).astimezone(UTC if zone == "UTC" else ZoneInfo(zone))
+    return f"{local:%a %Y-%m-%d %H:%M:%S} {local.tzname()}"
+
+
+def took_text(milliseconds: int | None) -> str:
+    """A duration; a dash for none."""
+    return _NONE if milliseconds is None else span_text(milliseconds)
+
+
+def pretty_text(value: object) -> str:
+    """A JSON value over several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
+
+
+def cut_text(text: str, most: int = MOST_TEXT) -> str:
+    """The beginning of a text, with control characters made visible."""
+    shown = "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text[:most]
+    )
+    return shown if len(text) <= most else f"{shown}…"

@@ -1,0 +1,64 @@
+"""The request of a page: who asks, for which place, and what the API answers to them."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from gnomon.api.route import may_call
+from gnomon.api.route_runner import RouteRunner
+from gnomon.api.routes import ROUTES
+from gnomon.errors import FieldError
+from gnomon.ui.sessions import Session
+
+_ROUTES = {route.name: route for route in ROUTES}
+
+
+class PageRequest(Struct, frozen=True, kw_only=True):
+    """A request of an authenticated caller for a page, or the form that it sent."""
+
+    runner: RouteRunner
+    session: Session
+    #: The path, its parameters, the query and the fields of the form.
+    path: str
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str] = {}
+
+    def allows(self, route: str) -> bool:
+        """Whether the caller has a role that may call the route with that name."""
+        return may_call(_ROUTES[route], self.session.caller)
+
+    async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
+        """The answer of the API to GET, as a client of it would read it."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        target = f"{path}?{urlencode(given)}" if given else path
+        return await self._send("GET", target)
+
+    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+        """The answer of the API to a change."""
+        return await self._send(method, path, None if body is None else msgspec.json.encode(body))
+
+    async def _send(self, method: str, target: str, content: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
+        reply = await self.runner.send(self.session.caller, method, target, content)
+        return None if reply.body is None else msgspec.json.decode(bytes(reply.body))
+
+    def field(self, name: str) -> str:
+        """A field of the form; FieldError if it is missing."""
+        found = self.form.get(name)
+        if found is None:
+            raise FieldError(name, None, "is missing in the form")
+        return found
+
+
+def address(path: str, **query: str | int | None) -> str:
+    """The address of a page with these fields in its query; empty ones are left out."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def segment(text: str) -> str:
+    """A name as a part of a path."""
+    return quote(text, safe="")

@@ -1,0 +1,72 @@
+"""The dashboard in this process, on the API fixture, and a browser without JavaScript."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any, cast
+
+import httpx
+
+from gnomon.api.app import create_app
+from gnomon.api.middleware import App, with_request_checks, with_security_headers
+from gnomon.app.auth import IssuerSessions
+from gnomon.ui.handlers import Dashboard
+from support.api_fixture import ApiFixture
+
+ORIGIN = "http://gnomon"
+_TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
+
+
+class DashboardFixture(ApiFixture):
+    """The API and the pages that are made of it."""
+
+    def built_app(self) -> App:
+        """The application with its pages."""
+        errors = self.unhandled_errors
+        app = create_app(
+            self.services,
+            on_unexpected_error=errors.append,
+            pages=lambda runner: Dashboard(runner, IssuerSessions(), on_unexpected_error=errors.append).handlers(),
+        )
+        return with_security_headers(with_request_checks(cast("App", app), self.services.busy))
+
+    @asynccontextmanager
+    async def visitor(self, token: str | None = None) -> AsyncIterator["Visitor"]:
+        """A browser; signed in if there is a token."""
+        transport = httpx.ASGITransport(cast("Any", self.app))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+            found = Visitor(client)
+            if token is not None:
+                signed_in = await found.sign_in(token)
+                assert signed_in.status_code == 303, signed_in.text
+            yield found
+
+
+class Visitor:
+    """A person at a browser."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self.client.get(path)
+
+    async def sign_in(self, token: str, *, origin: str = ORIGIN, **fields: str) -> httpx.Response:
+        return await self.client.post("/ui/login", data={"token": token, **fields}, headers={"Origin": origin})
+
+    async def form_token(self) -> str:
+        """The form token of this session, from a page that has a form for everybody who may operate."""
+        page = await self.get("/ui/jobs/report")
+        found = _TOKEN.search(page.text)
+        return "" if found is None else found[1]
+
+    async def send(self, path: str, *, origin: str = ORIGIN, token: str | None = None, **fields: str) -> httpx.Response:
+        """Send a form; with its token unless another one is given."""
+        token = await self.form_token() if token is None else token
+        return await self.client.post(path, data={"form_token": token, **fields}, headers={"Origin": origin})
+
+
+def text_of(page: httpx.Response) -> str:
+    """The text of a page, without markup, with single spaces."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page.text)).split())
