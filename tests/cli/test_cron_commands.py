@@ -47,6 +47,18 @@ def names(prompt: CliPrompt) -> list[str]:
 # ---- adding --------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("Z-12")
+def test_a_command_that_needs_an_approval_is_added_with_a_warning(prompt: CliPrompt) -> None:
+    added = prompt.run("cron", "add", "0 9 * * *", "git push origin main", "--name", "publish")
+    changed = prompt.run("cron", "update", "publish", "--command", "git push origin next")
+
+    for done in (added, changed):
+        assert (done.code, len(done.out)) == (0, 1)
+        [warning] = done.err
+        assert warning.startswith("warning: publish: command: ")
+        assert "gnomon " in warning
+
+
 @pytest.mark.req("Z-06", "Z-08", "Z-09")
 def test_add_makes_an_ordinary_job_with_the_retries_and_history_of_the_settings(prompt: CliPrompt) -> None:
     [said] = prompt.lines("cron", "add", "*/5 * * * *", 'echo "hi there"', "--tz", "Asia/Tokyo")

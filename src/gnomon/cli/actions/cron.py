@@ -123,8 +123,14 @@ def _add(schedule: Mapping[str, Any], new: NewJob, target: Target, form: Format)
     if form is not Format.TABLE:
         print_data(done, form)
         return
+    _print_warnings(done)
     zone = schedule.get("timezone", "UTC")
     echo(printable(f"{done.job} is added; its next run is at {format_instant(done.next_run_at, zone)}"))
+
+
+def _print_warnings(done: JobApplied) -> None:
+    for warning in done.warnings:
+        sys.stderr.write(printable(f"warning: {done.job}: {warning}") + "\n")
 
 
 def _announce_fields(delivery: str | None) -> dict[str, Any]:
@@ -190,7 +196,9 @@ def update(given: str, wanted: CronUpdate, target: Target, form: Format) -> None
     before, done = with_gateway(target, work, origin=OriginKind.CRON)
     if form is not Format.TABLE:
         print_data(done, form)
-    elif done.change == JobChange.UNCHANGED:
+        return
+    _print_warnings(done)
+    if done.change == JobChange.UNCHANGED:
         echo(f"{done.job} is unchanged: it was so already")
     elif before.paused:
         echo(f"{done.job} is changed, and paused: gnomon cron resume {done.job} starts it")
