@@ -105,3 +105,9 @@ def add_due_lots(conn: sa.Connection, step: Task, run: Run, *, ended: int, limit
     if added:
         write_items(conn, added)
         hint_after_commit(conn, HintTopic.READY)
+
+
+def has_lots(step: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """The condition that the step, whose task has this id, is to get more items."""
+    lots = schema.payload.c
+    return sa.exists().where(lots.owner_id == step, lots.kind > _KIND, lots.kind < _AFTER_KINDS)

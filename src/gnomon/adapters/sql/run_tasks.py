@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
+from gnomon.adapters.sql.item_lots import has_lots
 from gnomon.adapters.sql.rows import TASK, task_of
 from gnomon.core.model import LogLine, RunId, Task
 from gnomon.core.runs.states import TERMINAL, TaskState
@@ -32,8 +33,9 @@ _COUNTS = (
     .where(_task.run_id == _RUN, _task.parent.is_not(None))
     .group_by(_task.step, _task.state)
 )
+#: The steps that get more items later: only there do the rows of items not say how many are open.
 _OPEN_ITEMS = sa.select(_task.step, _task.open_items).where(
-    _task.run_id == _RUN, _task.parent.is_(None), _task.open_items > 0
+    _task.run_id == _RUN, _task.parent.is_(None), _task.open_items > 0, has_lots(_task.task_id)
 )
 _ATTEMPTS = bulk.statement(
     "SELECT run_id, max(fence) FROM task WHERE run_id IN KEYS AND parent IS NULL GROUP BY run_id"
@@ -76,7 +78,6 @@ def item_counts(conn: sa.Connection, run_id: RunId) -> Mapping[str, Mapping[Task
         found.setdefault(step, {})[TaskState(state)] = count
     for step, count in conn.execute(_OPEN_ITEMS, {"run": run_id}):
         counts = found.setdefault(step, {})
-        # On SQLite, the last items of a large step are added later.
         later = count - sum(number for state, number in counts.items() if state not in TERMINAL)
         if later > 0:
             counts[TaskState.PENDING] = counts.get(TaskState.PENDING, 0) + later
