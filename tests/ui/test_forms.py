@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from gnomon.core.model import Result
-from gnomon.ui.forms import FORMS
+from gnomon.ui.pages import FORMS
 from support.dashboard import DashboardFixture, Visitor, text_of
 from ui.test_pages import executed
 

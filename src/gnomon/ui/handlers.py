@@ -14,8 +14,8 @@ from gnomon.api.route_runner import RouteRunner
 from gnomon.core.security_headers import PAGE_SECURITY_HEADERS
 from gnomon.errors import FieldError, Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
 from gnomon.ports.auth import SessionTokens
-from gnomon.ui.forms import FORMS, DashboardForm
-from gnomon.ui.pages import PAGES, DashboardPage
+from gnomon.ui.pages import FORMS, PAGES
+from gnomon.ui.pages.page import DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
 from gnomon.ui.requests import PageRequest, address
 from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
