@@ -21,6 +21,7 @@ from gnomon.ports.auth import Caller
 
 #: A list with more items than this is encoded item by item.
 _LONG_LIST = 100
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class RouteRunner:
@@ -43,11 +44,18 @@ class RouteRunner:
         async with self._slots.slot(_working_route(route, raw), caller, size=len(raw or b"")):
             return await _handle(route, await build())
 
-    async def send(self, caller: Caller, method: str, target: str, content: bytes | None = None) -> Reply:
+    async def send(
+        self,
+        caller: Caller,
+        method: str,
+        target: str,
+        content: bytes | None = None,
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Reply:
         """The reply to a request of a page, with an encoded body; errors are raised, and refusals recorded."""
         parts = urlsplit(target)
         route, path = find_route(ROUTES, method, parts.path)
-        headers: Mapping[str, str] = {}
 
         async def build() -> ApiCall:
             raw_query = dict(parse_qsl(parts.query, keep_blank_values=True))

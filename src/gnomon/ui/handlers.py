@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from litestar import Response
 from litestar.datastructures import Cookie
@@ -12,8 +12,9 @@ from litestar.handlers import HTTPRouteHandler
 from gnomon.api.problems import Problem, problem, problem_of
 from gnomon.api.route_runner import RouteRunner
 from gnomon.core.security_headers import PAGE_SECURITY_HEADERS
-from gnomon.errors import FieldError, Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
+from gnomon.errors import Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
 from gnomon.ports.auth import SessionTokens
+from gnomon.ui.form_fields import FormFields, read_form_fields
 from gnomon.ui.pages import FORMS, PAGES
 from gnomon.ui.pages.page import DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
@@ -22,8 +23,6 @@ from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, 
 
 _SIGN_IN = "/ui/login"
 _HTML = "text/html"
-#: How many fields a form may have.
-_MOST_FIELDS = 200
 #: Static files never change under their address.
 _FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 
@@ -72,9 +71,13 @@ class Dashboard:
         try:
             session = await self._sessions.find(request)
             self._runner.rate_limiter.admit(session.caller)
-            fields = await self._read_form(request)
-            await self._sessions.check_form(request, session, fields.get(FORM_TOKEN, ""))
-            return _redirect(await form.run(self._request(request, session, fields)))
+            fields = await self._read_form(request, many=form.many)
+            await self._sessions.check_form(request, session, fields.as_mapping().get(FORM_TOKEN, ""))
+            asked = self._request(request, session, fields)
+            done = await form.run(asked)
+            if isinstance(done, str):
+                return _redirect(done)
+            return await self._rendered(request, done.template, done.values, asked, status=done.status)
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
 
@@ -98,7 +101,7 @@ class Dashboard:
     async def _sign_in(self, request: AnyRequest) -> Response[Any]:
         try:
             check_origin(request)
-            form = await self._read_form(request)
+            form = (await self._read_form(request)).as_mapping()
             cookie = await self._sessions.sign_in(request, form.get("token", "").strip())
         except Exception as error:  # noqa: BLE001 - shown as a page
             shown = self._problem_of(error)
@@ -162,25 +165,29 @@ class Dashboard:
 
     # ---- requests ----------------------------------------------------------------------------
 
-    def _request(self, request: AnyRequest, session: Session, form: Mapping[str, str] | None = None) -> PageRequest:
+    def _request(self, request: AnyRequest, session: Session, fields: FormFields | None = None) -> PageRequest:
         names = {name: str(value) for name, value in request.path_params.items()}
         query = {name: str(value) for name, value in request.query_params.items()}
+        fields = fields or FormFields()
         return PageRequest(
-            runner=self._runner, session=session, path=_path(request), names=names, query=query, form=form or {}
+            runner=self._runner,
+            session=session,
+            path=_path(request),
+            names=names,
+            query=query,
+            form=fields.as_mapping(),
+            fields=fields,
         )
 
-    async def _read_form(self, request: AnyRequest) -> dict[str, str]:
+    async def _read_form(self, request: AnyRequest, *, many: bool = False) -> FormFields:
         """The fields of the form; TooLarge or FieldError if it is none."""
-        raw, limit = bytearray(), self._services.server.max_body
+        raw, server = bytearray(), self._services.server
+        limit = max(server.max_body, server.max_jobs_body) if many else server.max_body
         async for piece in request.stream():
             raw += piece
             if len(raw) > limit:
                 raise TooLarge(limit)
-        try:
-            text = raw.decode()
-            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
-        except ValueError:
-            raise FieldError("form", "", "is not a form in UTF-8, or has too many fields") from None
+        return read_form_fields(request.headers.get("content-type", ""), bytes(raw))
 
 
 def _handler(method: Literal["GET", "POST"], path: str, answer: Callable[[AnyRequest], Any]) -> HTTPRouteHandler:

@@ -11,6 +11,7 @@ from gnomon.api.route import may_call
 from gnomon.api.route_runner import RouteRunner
 from gnomon.api.routes import ROUTES
 from gnomon.errors import FieldError
+from gnomon.ui.form_fields import FormFields
 from gnomon.ui.sessions import Session
 
 _ROUTES = {route.name: route for route in ROUTES}
@@ -26,6 +27,8 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     names: Mapping[str, str]
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
+    #: The same fields with those that occur several times.
+    fields: FormFields = FormFields()
 
     def allows(self, route: str) -> bool:
         """Whether the caller has a role that may call the route with that name."""
@@ -37,12 +40,15 @@ class PageRequest(Struct, frozen=True, kw_only=True):
         target = f"{path}?{urlencode(given)}" if given else path
         return await self._send("GET", target)
 
-    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """The answer of the API to a change."""
-        return await self._send(method, path, None if body is None else msgspec.json.encode(body))
+    async def send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None
+    ) -> Any:  # noqa: ANN401 - JSON
+        """The answer of the API to a change; the same request with the same idempotency key changes nothing more."""
+        return await self._send(method, path, None if body is None else msgspec.json.encode(body), key=key)
 
-    async def _send(self, method: str, target: str, content: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
-        reply = await self.runner.send(self.session.caller, method, target, content)
+    async def _send(self, method: str, target: str, content: bytes | None = None, *, key: str | None = None) -> Any:  # noqa: ANN401 - JSON
+        headers = {"idempotency-key": key} if key else {}
+        reply = await self.runner.send(self.session.caller, method, target, content, headers=headers)
         return None if reply.body is None else msgspec.json.decode(bytes(reply.body))
 
     def field(self, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from gnomon.ui.pages.page import DashboardForm, DashboardPage, PAGE_ROWS, Values
+from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values
 from gnomon.ui.requests import PageRequest, segment
 
 

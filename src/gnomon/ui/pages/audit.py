@@ -1,6 +1,6 @@
 """The audit trail."""
 
-from gnomon.ui.pages.page import DashboardPage, PAGE_ROWS, Values
+from gnomon.ui.pages.page import PAGE_ROWS, DashboardPage, Values
 from gnomon.ui.requests import PageRequest
 
 

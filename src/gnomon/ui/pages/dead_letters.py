@@ -1,7 +1,7 @@
 """Dead letters, and the forms that replay and resolve them."""
 
 from gnomon.errors import FieldError
-from gnomon.ui.pages.page import DashboardForm, DashboardPage, PAGE_ROWS, Values
+from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values
 from gnomon.ui.requests import PageRequest, address, segment
 
 

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from gnomon.ui.pages.page import DashboardForm, DashboardPage, PAGE_ROWS, Values, page_part
+from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values, page_part
 from gnomon.ui.requests import PageRequest, segment
-
 
 #: How many lines of a log a page shows at first.
 _LOG_LINES = 200
@@ -36,8 +35,8 @@ async def _cancel(request: PageRequest) -> str:
 
 PAGES: tuple[DashboardPage, ...] = (
     DashboardPage(path="/ui/executions", title="Executions", template="executions.html", load=_executions),
-    DashboardPage(path="/ui/executions/{id}", title="Execution", template="execution.html", load=_execution, in_menu=False),
+    DashboardPage(
+        path="/ui/executions/{id}", title="Execution", template="execution.html", load=_execution, in_menu=False
+    ),
 )
-FORMS: tuple[DashboardForm, ...] = (
-    DashboardForm(path="/ui/executions/{id}/cancel", run=_cancel),
-)
+FORMS: tuple[DashboardForm, ...] = (DashboardForm(path="/ui/executions/{id}/cancel", run=_cancel),)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gnomon.errors import FieldError
-from gnomon.ui.pages.page import DashboardForm, DashboardPage, PAGE_ROWS, Values, page_part
+from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values, page_part
 from gnomon.ui.requests import PageRequest, segment
 
 

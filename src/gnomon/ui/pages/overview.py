@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gnomon.ui.pages.page import DashboardPage, FEW_ROWS, Values, page_part
+from gnomon.ui.pages.page import FEW_ROWS, DashboardPage, Values, page_part
 from gnomon.ui.requests import PageRequest
 
 

@@ -26,11 +26,25 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
     in_menu: bool = True
 
 
+class FormAnswer(Struct, frozen=True, kw_only=True):
+    """The page that answers a form, where the page has no address of its own."""
+
+    template: str
+    #: With the `title` of the page.
+    values: Values
+    status: int = 200
+
+
 class DashboardForm(Struct, frozen=True, kw_only=True):
-    """A form that changes something by one request to the API. It returns the address of the next page."""
+    """A form that changes something by one request to the API, or that asks with more text than an address holds.
+
+    It returns the address of the next page, or the page.
+    """
 
     path: str
-    run: Callable[[PageRequest], Awaitable[str]]
+    run: Callable[[PageRequest], Awaitable[str | FormAnswer]]
+    #: It may send a file: the larger limit of `server.max_jobs_body` applies.
+    many: bool = False
 
 
 async def page_part(request: PageRequest, path: str, **query: str | int | None) -> Values:

@@ -1,6 +1,6 @@
 """The reason why a job ran, or did not."""
 
-from gnomon.ui.pages.page import DashboardPage, FEW_ROWS, Values
+from gnomon.ui.pages.page import FEW_ROWS, DashboardPage, Values
 from gnomon.ui.requests import PageRequest, segment
 
 
@@ -12,6 +12,4 @@ async def _why(request: PageRequest) -> Values:
     return {"answer": answer, "job": job, "at": at}
 
 
-PAGES: tuple[DashboardPage, ...] = (
-    DashboardPage(path="/ui/why", title="Why", template="why.html", load=_why),
-)
+PAGES: tuple[DashboardPage, ...] = (DashboardPage(path="/ui/why", title="Why", template="why.html", load=_why),)
