@@ -143,6 +143,22 @@ async def test_workers_that_are_alive_are_listed(api_setup: ApiFixture, admin: A
     assert worker["seen_at"] == worker["started_at"]
 
 
+@pytest.mark.req("H-20")
+async def test_a_caller_learns_who_it_is(api_setup: ApiFixture) -> None:
+    async with api_setup.caller("operator~ada~sre+finance/acme") as ada, api_setup.caller("nothing") as nobody:
+        known = (await ada.get("/v1/whoami")).json()
+        refused = await nobody.get("/v1/whoami")
+
+    assert known == {
+        "subject": "ada",
+        "tenant": "acme",
+        "roles": ["operator"],
+        "groups": ["finance", "sre"],
+        "expires_at": None,
+    }
+    assert (refused.status_code, "your token has no role" in refused.text) == (403, True)
+
+
 # ---- health --------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,16 @@ def test_reading_commands_print_the_same_over_http_and_locally(lived: RemoteProm
             assert timeless(there) == timeless(here), command
 
 
+@pytest.mark.req("H-19", "H-20")
+def test_a_server_tells_a_caller_who_it_is_by_its_token(prompt: RemotePrompt) -> None:
+    there, here = (look("whoami", "-o", "json").data() for look in (prompt.there, prompt.here))
+
+    assert (there["tenant"], there["roles"]) == (here["tenant"], here["roles"]) == ("default", ["admin"])
+    assert there["expires_at"] is not None
+    assert here["expires_at"] is None
+    assert [line.split()[0] for line in prompt.there("whoami").out][:3] == ["subject", "tenant", "roles"]
+
+
 def test_a_local_plan_says_that_commands_of_other_origin_become_local(lived: RemotePrompt) -> None:
     there, here = (look("jobs", "plan", "-f", "jobs.yaml") for look in (lived.there, lived.here))
 

@@ -70,6 +70,10 @@ JOB = {
     "approval": None,
     "agents": None,
 }
+IDENTITY: dict[str, Any] = {
+    "subject": "ada@example.com", "tenant": "default", "roles": ["operator"], "groups": ["on-call"],
+    "expires_at": "2026-03-02T20:00:00Z",
+}  # fmt: skip
 SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {

@@ -87,6 +87,7 @@ class ClientMethods:
         return request.timeout if self._timeout is None else self._timeout
 
     health = SingleMethod(requests.health)
+    whoami = SingleMethod(requests.whoami)
 
     register = SingleMethod(requests.register)
     update = SingleMethod(requests.update)

@@ -56,7 +56,7 @@ from gnomon.core.responses.schedules import (
     WorkflowDeployed,
     WorkflowSummary,
 )
-from gnomon.core.responses.system import HealthReport, SecurityStatus, WorkerDetail
+from gnomon.core.responses.system import CallerIdentity, HealthReport, SecurityStatus, WorkerDetail
 from gnomon.core.responses.tokens import TokenDetail, TokensRevoked
 from gnomon.core.responses.why import WhyAnswer
 
@@ -104,6 +104,11 @@ def _iso(at: datetime | None) -> str | None:
 def health() -> ApiRequest[HealthReport]:
     """The health of the scheduler and of each component."""
     return _get("/v1/health", HealthReport)
+
+
+def whoami() -> ApiRequest[CallerIdentity]:
+    """The subject, tenant, roles and groups of the caller, and when its token expires."""
+    return _get(api_path("whoami"), CallerIdentity)
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

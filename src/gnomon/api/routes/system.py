@@ -1,11 +1,11 @@
-"""Workers, the policy of commands, the stream of changes, and health."""
+"""The caller, workers, the policy of commands, the stream of changes, and health."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from gnomon.api.examples import HEALTH, SECURITY, WORKER
+from gnomon.api.examples import HEALTH, IDENTITY, SECURITY, WORKER
 from gnomon.api.route import (
     LIST_DEFAULTS,
     READ_DEFAULTS,
@@ -13,13 +13,14 @@ from gnomon.api.route import (
     ApiRoute,
     Permission,
     Reply,
+    short_roles,
 )
 from gnomon.core.health import NodeHealth
 from gnomon.core.responses.base import Page
-from gnomon.core.responses.system import HealthReport, SecurityStatus, WorkerDetail
+from gnomon.core.responses.system import CallerIdentity, HealthReport, SecurityStatus, WorkerDetail
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.ports.tasks import WorkerInfo, as_seen_by_tenant
-from gnomon.services.operations.presenters.system import health_report, security_status, worker_detail
+from gnomon.services.operations.presenters.system import caller_identity, health_report, security_status, worker_detail
 
 #: A stream without changes sends a comment after this time, so that the client knows that the server is alive.
 _KEEPALIVE_SECONDS = 15.0
@@ -33,6 +34,11 @@ async def list_workers(call: ApiCall) -> Reply:
         in_hand = await workers.in_hand_of(call.tenant)
         found = [as_seen_by_tenant(worker, in_hand.get(worker.worker, 0)) for worker in found]
     return Reply(body=Page(items=[worker_detail(worker) for worker in found]))
+
+
+async def whoami(call: ApiCall) -> Reply:
+    """Show who the caller is: its subject, tenant, roles and groups, and when its token expires."""
+    return Reply(body=caller_identity(call.caller, short_roles(call.caller)))
 
 
 async def security(call: ApiCall) -> Reply:
@@ -165,6 +171,14 @@ ROUTES = (
         answer=Page[WorkerDetail],
         example={"items": [WORKER], "next": None},
         **LIST_DEFAULTS,
+    ),
+    ApiRoute(
+        path="/v1/whoami",
+        name="show_caller",
+        handle=whoami,
+        answer=CallerIdentity,
+        example=IDENTITY,
+        **READ_DEFAULTS,
     ),
     ApiRoute(
         path="/v1/security",

@@ -63,6 +63,7 @@ for command in (
     server.up,
     server.server,
     server.workers,
+    server.whoami,
     server.doctor,
     models.mcp,
     planning.explain,

@@ -160,6 +160,14 @@ def workers(*, database: Database = None, config: Config = None, output: Output 
     run(Target(database, config), output)
 
 
+def whoami(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
+    """Show who you are to the server or the database: subject, tenant, roles and groups."""
+    from gnomon.cli.actions.whoami import show_caller
+    from gnomon.cli.target import Target
+
+    show_caller(Target(database, config), output)
+
+
 def doctor(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Check the database, its schedulers and workers, disk space and time zones; exit with 1 on an error."""
     from gnomon.cli.actions.database import doctor as run

@@ -65,6 +65,19 @@ class StreamChange(Response, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
+class CallerIdentity(Response, frozen=True, kw_only=True):
+    """The caller, as the server has identified it."""
+
+    #: The subject of its token, or of its client certificate: the actor of everything that it changes.
+    subject: str
+    tenant: str
+    #: `admin`, `operator` or `viewer`.
+    roles: list[str]
+    groups: list[str]
+    #: When its token stops being accepted; None without a token.
+    expires_at: datetime | None
+
+
 class SecurityStatus(Response, frozen=True, kw_only=True):
     """The state of the policy of commands for the tenant of the caller."""
 

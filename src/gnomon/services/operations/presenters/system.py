@@ -1,10 +1,14 @@
 """Presents the health of the system, its workers and its limits of commands."""
 
+from collections.abc import Sequence
+
 from gnomon.core.health import NodeHealth
 from gnomon.core.instants import instant_of
-from gnomon.core.responses.system import Component, HealthReport, SecurityStatus, WorkerDetail
+from gnomon.core.responses.system import CallerIdentity, Component, HealthReport, SecurityStatus, WorkerDetail
+from gnomon.ports.auth import Caller
 from gnomon.ports.tasks import WorkerInfo
 from gnomon.services.operations.command_policy import ActionBudget
+from gnomon.services.operations.presenters.common import optional_instant
 from gnomon.version import __version__
 
 
@@ -25,6 +29,17 @@ def health_report(report: NodeHealth, *, messages: bool) -> HealthReport:
             )
             for one in report.components
         ],
+    )
+
+
+def caller_identity(caller: Caller, roles: Sequence[str]) -> CallerIdentity:
+    """The caller, with its roles as commands and settings name them."""
+    return CallerIdentity(
+        subject=caller.subject,
+        tenant=caller.tenant,
+        roles=list(roles),
+        groups=sorted(caller.groups),
+        expires_at=optional_instant(caller.expires_at),
     )
 
 
