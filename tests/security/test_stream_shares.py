@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from gnomon.api.routes import system
+from gnomon.api import event_stream
 from gnomon.client import AsyncClient
 from gnomon.core.instants import instant_of
 from gnomon.errors import TooMany, Unauthenticated, Unavailable
@@ -118,7 +118,7 @@ async def test_a_stream_ends_when_its_token_expires() -> None:
 
 
 async def test_a_stream_ends_when_its_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "_KEEPALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(event_stream, "_KEEPALIVE_SECONDS", 0.02)
     api_setup = ApiFixture()
     tokens = ExpiringTokens()
     api_setup.put(replace(api_setup.services, tokens=tokens))

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -13,9 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
-from litestar.response import Stream
-from litestar.response.base import ASGIResponse
 
+from gnomon.api.event_stream import ClosedStream
 from gnomon.api.middleware import ENDLESS_PATHS
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
@@ -25,7 +24,6 @@ from gnomon.api.route import (
     ApiCall,
     ApiRoute,
     ApiServices,
-    ByteStream,
     Permission,
     Reply,
     RequestBody,
@@ -184,27 +182,10 @@ def _allowed(path: str, methods: Iterable[str]) -> str:
 def _to_response(route: ApiRoute, reply: Reply) -> Response[Any]:
     headers = dict(reply.headers)
     if reply.stream is not None:
-        return _ClosedStream(reply.stream, media_type=route.media_type, headers=headers)
+        return ClosedStream(reply.stream, media_type=route.media_type, headers=headers)
     content = b"" if reply.body is None else msgspec.json.encode(reply.body)
     media_type = route.media_type if content else None
     return Response(content, status_code=reply.status, media_type=media_type, headers=headers)
-
-
-class _ClosedStream(Stream):
-    """A stream that is closed when the response has ended, also if the client disconnected before the first chunk."""
-
-    def to_asgi_response(self, app: Litestar | None, request: _AnyRequest, **options: Any) -> ASGIResponse:  # noqa: ANN401 - as Litestar passes them
-        """The response as Litestar calls it; it closes the stream at the end."""
-        response, stream = super().to_asgi_response(app, request, **options), cast("ByteStream", self.iterator)
-
-        async def send_and_close(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - of ASGI
-            try:
-                await response(scope, receive, send)
-            finally:
-                await stream.aclose()
-
-        # Litestar only calls it.
-        return cast("ASGIResponse", send_and_close)
 
 
 async def _build_call(

@@ -23,7 +23,7 @@ _CROSS_SITE = msgspec.json.encode(
 _SECURITY_HEADERS = encoded_security_headers()
 
 #: Responses that end only when the client disconnects; HEAD would wait for them forever.
-ENDLESS_PATHS = ("/v1/stream",)
+ENDLESS_PATHS = ("/v1/stream", "/ui/stream")
 
 
 def with_request_checks(app: App, busy: Callable[[], bool]) -> App:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from gnomon.api.event_stream import EventStream, EventWriter
 from gnomon.api.fair_queue import RequestCoalescer, RequestSlots
 from gnomon.api.rate_limit import BodyBudget, RateLimiter
 from gnomon.api.requests import read_object, read_query
@@ -77,6 +78,29 @@ class RouteRunner:
         except Forbidden as error:
             await self.record_refusal(error, route, caller, f"{method} {parts.path}", headers)
             raise
+
+    async def stream(
+        self, caller: Caller, path: str, writer: EventWriter, authenticate: Callable[[], Awaitable[Caller]]
+    ) -> EventStream:
+        """The changes that the route at this path would stream, written in another way."""
+        route, _ = find_route(ROUTES, "GET", path)
+        try:
+            refuse_without_role(route, caller)
+        except Forbidden as error:
+            await self.record_refusal(error, route, caller, f"GET {path}", _NO_HEADERS)
+            raise
+        call = ApiCall(
+            services=self.services,
+            caller=caller,
+            url=path,
+            path={},
+            query=None,
+            raw_query={},
+            body={},
+            headers=_NO_HEADERS,
+            authenticate=authenticate,
+        )
+        return EventStream(call, writer)
 
     async def record_refusal(
         self, error: Forbidden, route: ApiRoute, caller: Caller, requested: str, headers: Mapping[str, str]

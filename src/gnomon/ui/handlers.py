@@ -9,20 +9,26 @@ from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.handlers import HTTPRouteHandler
 
+from gnomon.api.event_stream import ClosedStream
 from gnomon.api.problems import Problem, problem, problem_of
 from gnomon.api.route_runner import RouteRunner
 from gnomon.core.security_headers import PAGE_SECURITY_HEADERS
 from gnomon.errors import Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
-from gnomon.ports.auth import SessionTokens
+from gnomon.ports.auth import Caller, SessionTokens
 from gnomon.ui.form_fields import FormFields, read_form_fields
 from gnomon.ui.pages import FORMS, PAGES
 from gnomon.ui.pages.page import DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
 from gnomon.ui.requests import PageRequest, address
 from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
+from gnomon.ui.stale_topics import StaleTopics
 
 _SIGN_IN = "/ui/login"
 _HTML = "text/html"
+#: The field of the query that asks for one part of a page.
+_PART = "part"
+#: The route of the API whose changes the stream of pages tells.
+_FOLLOWED = "/v1/stream"
 #: Static files never change under their address.
 _FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 
@@ -47,6 +53,7 @@ class Dashboard:
             _handler("GET", _SIGN_IN, self._sign_in_page),
             _handler("POST", _SIGN_IN, self._sign_in),
             _handler("POST", "/ui/logout", self._sign_out),
+            _handler("GET", "/ui/stream", self._stream),
             _handler("GET", "/ui/static/{name}", self._static_file),
         ]
 
@@ -62,7 +69,7 @@ class Dashboard:
             asked = self._request(request, session)
             _refuse_without_permission(page, asked)
             values = await page.load(asked)
-            return await self._rendered(request, page.template, {"title": page.title, **values}, asked)
+            return await self._rendered(request, page.template, {"title": page.title, **values}, asked, part=asked.part)
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
 
@@ -80,6 +87,21 @@ class Dashboard:
             return await self._rendered(request, done.template, done.values, asked, status=done.status)
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
+
+    async def _stream(self, request: AnyRequest) -> Response[Any]:
+        """The topics that have changed, for as long as the session lasts."""
+        try:
+            session = await self._sessions.find(request)
+            self._runner.rate_limiter.admit(session.caller)
+            again, writer = partial(self._caller_again, request), StaleTopics(self._services.clock)
+            stream = await self._runner.stream(session.caller, _FOLLOWED, writer, again)
+        except Exception as error:  # noqa: BLE001 - told as a status: no page reads more
+            return Response(b"", status_code=self._problem_of(error).status, media_type=_HTML)
+        headers = {**PAGE_SECURITY_HEADERS, "X-Accel-Buffering": "no"}
+        return ClosedStream(stream, media_type="text/event-stream", headers=headers)
+
+    async def _caller_again(self, request: AnyRequest) -> Caller:
+        return (await self._sessions.find(request)).caller
 
     # ---- sessions ----------------------------------------------------------------------------
 
@@ -149,6 +171,7 @@ class Dashboard:
         asked: PageRequest | None,
         *,
         status: int = 200,
+        part: str | None = None,
     ) -> Response[Any]:
         common = {
             "asked": asked,
@@ -159,7 +182,7 @@ class Dashboard:
             "path": _path(request),
             "zone": "UTC",
         }
-        html = await render(template, common | dict(values), self._services.compute)
+        html = await render(template, common | dict(values), self._services.compute, part=part)
         body, headers = compressed(html, request.headers.get("accept-encoding", ""))
         return Response(body, status_code=status, media_type=_HTML, headers={**PAGE_SECURITY_HEADERS, **headers})
 
@@ -169,6 +192,7 @@ class Dashboard:
         names = {name: str(value) for name, value in request.path_params.items()}
         query = {name: str(value) for name, value in request.query_params.items()}
         fields = fields or FormFields()
+        part = query.pop(_PART, None)
         return PageRequest(
             runner=self._runner,
             session=session,
@@ -177,6 +201,7 @@ class Dashboard:
             query=query,
             form=fields.as_mapping(),
             fields=fields,
+            part=part,
         )
 
     async def _read_form(self, request: AnyRequest, *, many: bool = False) -> FormFields:

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -12,10 +12,11 @@ from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from gnomon.core.durations import span_text
+from gnomon.errors import NotFound
 from gnomon.services.loop import ComputeQueue
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
 
 _PACKAGE = "gnomon.ui"
 #: Smaller answers are sent as they are.
@@ -26,17 +27,27 @@ MOST_TEXT = 2_000
 _NONE = "\N{EN DASH}"
 
 
-async def render(template: str, values: Mapping[str, Any], compute: ComputeQueue) -> bytes:
-    """The page as UTF-8."""
-    return await compute.run(_rendered(template, values))
+async def render(template: str, values: Mapping[str, Any], compute: ComputeQueue, *, part: str | None = None) -> bytes:
+    """The page as UTF-8, or one part of it: the block `part_NAME` of the template. NotFound if it has none."""
+    return await compute.run(_rendered(template, values, part))
 
 
-def _rendered(template: str, values: Mapping[str, Any]) -> Generator[None, None, bytes]:
+def _rendered(template: str, values: Mapping[str, Any], part: str | None) -> Generator[None, None, bytes]:
+    found = environment().get_template(template)
+    if part is not None and f"part_{part}" not in found.blocks:
+        raise NotFound("part of the page", part)
     pieces: list[str] = []
-    for piece in environment().get_template(template).generate(values):
+    for piece in found.generate(values) if part is None else _generate_part(found, values, part):
         pieces.append(piece)
         yield
     return "".join(pieces).encode()
+
+
+def _generate_part(template: "Template", values: Mapping[str, Any], part: str) -> Iterator[str]:
+    """The pieces of one block. `base.html` shows nothing then, but the template defines its macros and variables."""
+    context = template.new_context({**values, "only_part": True})
+    yield from template.root_render_func(context)
+    yield from context.blocks[f"part_{part}"][0](context)
 
 
 def compressed(page: bytes, accepted: str) -> tuple[bytes, dict[str, str]]:
@@ -64,7 +75,7 @@ def environment() -> "Environment":
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
     }
-    made.globals["static"] = static_address
+    made.globals |= {"static": static_address, "only_part": False, "parts": made.get_template("parts.html").module}
     return made
 
 

@@ -29,6 +29,12 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     form: Mapping[str, str] = {}
     #: The same fields with those that occur several times.
     fields: FormFields = FormFields()
+    #: The only part of the page that is asked for; None for all of it.
+    part: str | None = None
+
+    def wants(self, part: str) -> bool:
+        """Whether the answer shows this part: a page need not ask the API for the others."""
+        return self.part in (None, part)
 
     def allows(self, route: str) -> bool:
         """Whether the caller has a role that may call the route with that name."""

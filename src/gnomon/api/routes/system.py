@@ -1,10 +1,9 @@
 """The caller, workers, the policy of commands, the stream of changes, and health."""
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-
+from gnomon.api.event_stream import EachChange, EventStream
 from gnomon.api.examples import HEALTH, IDENTITY, SECURITY, WORKER
 from gnomon.api.route import (
     LIST_DEFAULTS,
@@ -21,9 +20,6 @@ from gnomon.core.responses.system import CallerIdentity, HealthReport, SecurityS
 from gnomon.errors import Unauthenticated, Unavailable
 from gnomon.ports.tasks import WorkerInfo, as_seen_by_tenant
 from gnomon.services.operations.presenters.system import caller_identity, health_report, security_status, worker_detail
-
-#: A stream without changes sends a comment after this time, so that the client knows that the server is alive.
-_KEEPALIVE_SECONDS = 15.0
 
 
 async def list_workers(call: ApiCall) -> Reply:
@@ -52,73 +48,7 @@ async def stream(call: ApiCall) -> Reply:
     """Stream changes of ticks, executions, tasks and dead letters as server-sent events."""
     headers = {"X-Accel-Buffering": "no"}
     # Subscribe before the status is sent: a caller for which there is no place gets an error, not a broken stream.
-    return Reply(stream=EventStream(call), headers=headers)
-
-
-class EventStream:
-    """The server-sent events of one caller, from now until its token expires or is refused.
-
-    It has a place from the beginning. `aclose` releases the place, also if nothing was read.
-    """
-
-    def __init__(self, call: ApiCall) -> None:
-        self._call = call
-        self._change_stream = call.services.change_stream
-        self._subscriber = self._change_stream.subscribe(call.caller)
-        self._check_at = call.services.clock.elapsed() + _KEEPALIVE_SECONDS
-        self._chunks = self._generate()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """End the subscription."""
-        self._change_stream.unsubscribe(self._subscriber)
-        await self._chunks.aclose()
-
-    async def _generate(self) -> AsyncGenerator[bytes]:
-        await self._change_stream.complete()
-        yield b": listening\n\n"
-        async for change in self._subscriber.changes(self._quiet_seconds):
-            refused = await self._refusal()
-            if refused is not None:
-                yield _event("end", msgspec.json.encode({"reason": "token", "error": refused}))
-                return
-            if change is None:
-                yield b": still here\n\n"
-            else:
-                yield f"id: {change.number}\n".encode() + _event(change.kind, msgspec.json.encode(change.facts))
-
-    def _quiet_seconds(self) -> float:
-        """How long to wait for a change: until the next sign of life, or until the token expires."""
-        expires_at = self._call.caller.expires_at
-        left = _KEEPALIVE_SECONDS if expires_at is None else self._call.services.clock.until(expires_at)
-        return min(_KEEPALIVE_SECONDS, max(0.0, left))
-
-    async def _refusal(self) -> str | None:
-        """The reason why the token counts no longer; None while it counts. It is verified again once in a while."""
-        clock, expires_at = self._call.services.clock, self._call.caller.expires_at
-        if expires_at is not None and clock.now() >= expires_at:
-            return "the token has expired"
-        if clock.elapsed() < self._check_at:
-            return None
-        self._check_at = clock.elapsed() + _KEEPALIVE_SECONDS
-        try:
-            caller = await self._call.authenticate()
-        except Unauthenticated as error:
-            return str(error)
-        except Unavailable:
-            # The issuer cannot be asked: the token was valid before.
-            return None
-        may_read = caller.tenant == self._call.tenant and caller.roles & Permission.READ.value
-        return None if may_read else "the caller may not read any more"
-
-
-def _event(kind: str, data: bytes) -> bytes:
-    return f"event: {kind}\ndata: ".encode() + data + b"\n\n"
+    return Reply(stream=EventStream(call, EachChange()), headers=headers)
 
 
 async def health(call: ApiCall) -> Reply:
