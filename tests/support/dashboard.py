@@ -57,7 +57,11 @@ class Visitor:
 
     async def form_token(self) -> str:
         """The form token of this session, from a page that has a form for everybody who may operate."""
-        page = await self.get("/ui/jobs/report")
+        return await self.any_form_token("/ui/jobs/report")
+
+    async def any_form_token(self, path: str) -> str:
+        """The form token of this session, from a page with a form."""
+        page = await self.get(path)
         found = _TOKEN.search(page.text)
         return "" if found is None else found[1]
 

@@ -31,10 +31,24 @@ async def executed(dashboard: DashboardFixture, result: Result = Result.SUCCEEDE
 
 async def places(dashboard: DashboardFixture) -> Mapping[str, str]:
     """An address of every page."""
+    announcement = await dashboard.given_up_announcement()
     async with dashboard.caller("admin") as admin:
         waiting = (await admin.post("/v1/jobs/report/trigger", {"force": True})).json()["execution_id"]
     asked = await dashboard.ask_for_approval(waiting)
-    names = {"/ui/jobs/{name}": "report", "/ui/executions/{id}": waiting, "/ui/approvals/{id}": asked.approval_id}
+    dashboard.keep_turn()
+    async with dashboard.caller("admin") as admin:
+        body = {"from": "2026-02-26T00:00:00Z", "to": "2026-03-01T00:00:00Z"}
+        backfill = (await admin.post("/v1/jobs/report/backfill", body)).json()["backfill_id"]
+        event = (await admin.post("/v1/events", {"name": "data.ready", "body": {}})).json()["event_id"]
+    names = {
+        "/ui/jobs/{name}": "report",
+        "/ui/executions/{id}": waiting,
+        "/ui/approvals/{id}": asked.approval_id,
+        "/ui/announcements/{id}": announcement,
+        "/ui/backfills/{id}": backfill,
+        "/ui/events/{id}": event,
+        "/ui/agents/sessions/{id}": "triage",
+    }
     return {page.path: re.sub(r"\{\w+\}", names.get(page.path, ""), page.path) for page in PAGES}
 
 
@@ -46,7 +60,7 @@ async def test_every_page_is_shown_to_those_who_may_read_it(dashboard: Dashboard
         for page in PAGES:
             shown = await visitor.get(addresses[page.path])
 
-            allowed = page.path != "/ui/audit" or role == "admin"
+            allowed = page.path not in ("/ui/audit", "/ui/quarantine") or role == "admin"
             assert shown.status_code == (200 if allowed else 403), page.path
             assert shown.headers["content-type"] == "text/html; charset=utf-8"
             assert shown.headers.get_list("content-security-policy") == [_POLICY]

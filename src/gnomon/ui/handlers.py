@@ -178,7 +178,7 @@ class Dashboard:
             "caller": None if asked is None else asked.session.caller,
             "form_token": "" if asked is None else asked.session.form_token,
             "has_cookie": asked is not None and asked.session.has_cookie,
-            "menu": [] if asked is None else [page for page in PAGES if page.in_menu and asked.allows(page.route)],
+            "menu": [] if asked is None else [page for page in PAGES if page.in_menu and page.shown_to(asked)],
             "path": _path(request),
             "zone": "UTC",
         }
@@ -223,7 +223,7 @@ def _handler(method: Literal["GET", "POST"], path: str, answer: Callable[[AnyReq
 
 
 def _refuse_without_permission(page: DashboardPage, asked: PageRequest) -> None:
-    if not asked.allows(page.route):
+    if not page.shown_to(asked):
         raise Forbidden("your roles do not allow this page")
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -72,10 +73,12 @@ def environment() -> "Environment":
         "took": took_text,
         "pretty": pretty_text,
         "cut": cut_text,
+        "money": money_text,
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
     }
-    made.globals |= {"static": static_address, "only_part": False, "parts": made.get_template("parts.html").module}
+    made.globals |= {"static": static_address, "fresh_key": lambda: token_hex(16), "only_part": False}
+    made.globals["parts"] = made.get_template("parts.html").module
     return made
 
 
@@ -115,6 +118,11 @@ def moment_text(instant: str | None, zone: str = "UTC") -> str:
 def took_text(milliseconds: int | None) -> str:
     """A duration; a dash for none."""
     return _NONE if milliseconds is None else span_text(milliseconds)
+
+
+def money_text(amount: float) -> str:
+    """An amount in the currency of the prices; small ones with more digits."""
+    return f"{amount:.2f}" if amount >= 1 or amount == 0 else f"{amount:.4f}"
 
 
 def pretty_text(value: object) -> str:

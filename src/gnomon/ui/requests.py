@@ -40,6 +40,10 @@ class PageRequest(Struct, frozen=True, kw_only=True):
         """Whether the caller has a role that may call the route with that name."""
         return may_call(_ROUTES[route], self.session.caller)
 
+    def now(self) -> int:
+        """The time of the server."""
+        return self.runner.services.clock.now()
+
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
         """The answer of the API to GET, as a client of it would read it."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -74,3 +78,14 @@ def address(path: str, **query: str | int | None) -> str:
 def segment(text: str) -> str:
     """A name as a part of a path."""
     return quote(text, safe="")
+
+
+def read_json_field(request: PageRequest, name: str) -> Any:  # noqa: ANN401 - JSON
+    """The JSON value in a field of the form; an empty object if the field is empty, FieldError if it is no JSON."""
+    text = request.form.get(name, "")
+    if not text.strip():
+        return {}
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise FieldError(name, text, f"is no JSON: {error}") from None

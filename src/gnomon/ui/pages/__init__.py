@@ -1,6 +1,24 @@
 """The pages and forms of the dashboard: a module per subject. `PAGES` is in the order of the menu."""
 
-from gnomon.ui.pages import approvals, audit, dead_letters, executions, health, jobs, overview, schedule, why, workers
+from gnomon.ui.pages import (
+    agents,
+    announcements,
+    approvals,
+    audit,
+    backfills,
+    breakers,
+    dead_letters,
+    events,
+    executions,
+    health,
+    jobs,
+    overview,
+    policy,
+    quarantine,
+    schedule,
+    why,
+    workers,
+)
 from gnomon.ui.pages.page import DashboardForm, DashboardPage
 
 PAGES: tuple[DashboardPage, ...] = (
@@ -11,7 +29,14 @@ PAGES: tuple[DashboardPage, ...] = (
     *why.PAGES,
     *dead_letters.PAGES,
     *approvals.PAGES,
+    *quarantine.PAGES,
+    *policy.PAGES,
+    *backfills.PAGES,
+    *events.PAGES,
+    *announcements.PAGES,
     *workers.PAGES,
+    *agents.PAGES,
+    *breakers.PAGES,
     *health.PAGES,
     *audit.PAGES,
 )
@@ -20,4 +45,11 @@ FORMS: tuple[DashboardForm, ...] = (
     *executions.FORMS,
     *dead_letters.FORMS,
     *approvals.FORMS,
+    *quarantine.FORMS,
+    *policy.FORMS,
+    *backfills.FORMS,
+    *events.FORMS,
+    *announcements.FORMS,
+    *agents.FORMS,
+    *breakers.FORMS,
 )

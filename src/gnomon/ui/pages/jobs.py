@@ -3,11 +3,9 @@
 import asyncio
 from typing import Any
 
-import msgspec
-
 from gnomon.errors import FieldError
 from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values, page_part
-from gnomon.ui.requests import PageRequest, segment
+from gnomon.ui.requests import PageRequest, read_json_field, segment
 
 
 async def _jobs(request: PageRequest) -> Values:
@@ -55,7 +53,7 @@ async def _resume(request: PageRequest) -> str:
 
 
 async def _trigger(request: PageRequest) -> str:
-    body = {"input": _json_object("input", request.form.get("input", ""))}
+    body = {"input": read_json_field(request, "input")}
     started = await request.send("POST", _job_route(request, "trigger"), body)
     return f"/ui/executions/{segment(started['execution_id'])}"
 
@@ -70,15 +68,6 @@ async def _skip(request: PageRequest) -> str:
 async def _unskip(request: PageRequest) -> str:
     await request.send("POST", _job_route(request, "unskip"), {"at": request.field("at")})
     return _job_page(request)
-
-
-def _json_object(name: str, text: str) -> Any:  # noqa: ANN401 - JSON
-    if not text.strip():
-        return {}
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise FieldError(name, text, f"is no JSON: {error}") from None
 
 
 PAGES: tuple[DashboardPage, ...] = (

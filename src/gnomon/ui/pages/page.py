@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gnomon.errors import GnomonError
+from gnomon.errors import GnomonError, NotFound
 from gnomon.ui.requests import PageRequest
 
 Values = Mapping[str, Any]
@@ -23,7 +23,13 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
     load: Callable[[PageRequest], Awaitable[Values]]
     #: The route of the API that only those may call who may read the page.
     route: str = "list_jobs"
+    #: It is about all tenants: only callers of the operator's tenant read it.
+    for_operator: bool = False
     in_menu: bool = True
+
+    def shown_to(self, request: PageRequest) -> bool:
+        """Whether the caller may read the page."""
+        return request.allows(self.route) and (request.session.caller.is_operator or not self.for_operator)
 
 
 class FormAnswer(Struct, frozen=True, kw_only=True):
@@ -47,9 +53,20 @@ class DashboardForm(Struct, frozen=True, kw_only=True):
     many: bool = False
 
 
-async def page_part(request: PageRequest, path: str, **query: str | int | None) -> Values:
-    """An answer of the API, or the reason why this part of the page is not known."""
+async def found_or_none(request: PageRequest, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
+    """An answer of the API; None if there is no such thing."""
     try:
-        return {"found": await request.get(path, **query), "error": None}
+        return await request.get(path, **query)
+    except NotFound:
+        return None
+
+
+async def page_part(
+    request: PageRequest, path: str, *, body: Mapping[str, Any] | None = None, **query: str | int | None
+) -> Values:
+    """An answer of the API, or the reason why this part of the page is not known. A `body` asks by POST."""
+    try:
+        found = await (request.get(path, **query) if body is None else request.send("POST", path, body))
     except GnomonError as error:
         return {"found": None, "error": str(error)}
+    return {"found": found, "error": None}
