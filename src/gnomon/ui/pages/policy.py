@@ -48,7 +48,7 @@ def _body(request: PageRequest) -> str:
 
 
 async def _compare(request: PageRequest) -> FormAnswer:
-    """What the file would change: its rules, and what it would have decided about the history."""
+    """Compare the file with the policy in force: its rules, and its decisions about the history."""
     body, days = _body(request), request.form.get("days", "7")
     if not days.isdecimal() or int(days) not in _DAYS:
         raise FieldError("days", days, f"is none of {', '.join(map(str, _DAYS))}")
