@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import httpx
+
 from gnomon.app.auth import new_token
 from gnomon.ports.auth import Role
 from support.hostile_target import REGULAR_JOB, HostileTarget, Shape, problem, received
@@ -393,12 +395,30 @@ def frames(target: HostileTarget) -> None:
 
 
 def redirects(target: HostileTarget) -> None:
+    sent = {"Origin": target.address, "Content-Type": "application/x-www-form-urlencoded"}
     for where in ("//evil.example", "/\\evil.example", "javascript:alert(1)", "https://evil.example"):
-        for path in ("/", "/v1/jobs", "/livez", "/v1/jobs/"):
+        wanted = quote(where, safe="")
+        for path in ("/", "/v1/jobs", "/livez", "/v1/jobs/", "/ui/", "/ui/jobs", "/ui/login"):
             for name in ("next", "redirect", "return_to"):
-                shown = target.ask("GET", f"{path}?{name}={quote(where, safe='')}", caller="viewer")
-                assert not 300 <= shown.status_code < 400
-                assert "location" not in shown.headers
+                for caller in ("viewer", ""):
+                    _leads_to_the_dashboard(target.ask("GET", f"{path}?{name}={wanted}", caller=caller))
+        form = f"token={target.token('viewer')}&next={wanted}".encode()
+        signed_in = target.ask("POST", "/ui/login", raw=form, caller="", headers=sent)
+        assert signed_in.status_code == 303
+        _leads_to_the_dashboard(signed_in)
+    # The client keeps cookies as a browser does; the attacks after this one come without a session.
+    target.client.cookies.clear()
+
+
+def _leads_to_the_dashboard(shown: httpx.Response) -> None:
+    """Or nowhere: there is no redirect."""
+    location = shown.headers.get("location")
+    assert (location is not None) == (300 <= shown.status_code < 400)
+    if location is not None:
+        place = urlsplit(location)
+        assert (place.scheme, place.netloc) == ("", "")
+        assert place.path.startswith("/ui/")
+        assert "\\" not in place.path
 
 
 def cookies(target: HostileTarget) -> None:

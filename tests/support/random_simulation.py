@@ -82,7 +82,7 @@ def request(rng: random.Random, name: str, *, now: int) -> dict[str, Any]:
         "catchup": rng.choice(["none", "latest", "all", "spread"]),
         "jitter_ms": rng.choice([0, 0, 0, 5_000, 100_000]),
         "misfire_grace_ms": rng.choice([60_000, 60_000, 1_000, 600_000]),
-        "catchup_window_ms": rng.choice([24 * HOUR, HOUR]),
+        "catchup_window_ms": rng.choice([24 * HOUR, MINUTE]),
         "queue_limit": rng.choice([100, 100, 1, 3]),
     }
     if rng.random() < 0.2:

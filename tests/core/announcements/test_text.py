@@ -167,6 +167,7 @@ def test_a_title_names_the_job_and_the_moment() -> None:
         "backup succeeded again",
         "backup missed a run",
         "backup skipped a run",
+        "backup waits for an approval",
     ]
 
 
