@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gnomon.core.model import Result, Run, RunId, RunSource, RunStatus
 from gnomon.core.runs.admission import Admission, AdmissionRequest, ReadyTask
@@ -13,8 +14,10 @@ from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, GiveUpLimits, 
 from gnomon.core.runs.prepare import (
     LARGEST_REPETITION,
     PreparedTask,
+    count_references,
     has_other_successors,
     immediate_successors,
+    output_owners,
     prepare_task,
 )
 from gnomon.core.runs.states import TaskState
@@ -170,3 +173,20 @@ def test_a_condition_reads_a_large_input_once() -> None:
 
     # Sixty paths cost as much as one, but for a few calls each.
     assert calls[1] - calls[0] < len(given["x"])
+
+
+@pytest.mark.parametrize("name", ["each", "compensate:each"])
+def test_an_item_does_not_read_the_list_of_its_step(name: str) -> None:
+    def references_of_item(count: int) -> None:
+        step = Step(name=name, function="f", foreach=list(range(count)), input={"x": "${item}"})
+        workflow = Workflow(workflow_id="report", version=1, steps=(FIRST, step))
+        [task] = first_tasks(RUN, (name,), now=NOON)
+        waiting = ReadyTask(task=replace(task, parent=task.task_id, item=0), run=RUN, input=b"{}")
+        request = AdmissionRequest(waiting=waiting, workflow=workflow, step=step, input={})
+        assert output_owners(request) == {}
+        assert count_references(request) < 2
+
+    few, many = (counted_calls(partial(references_of_item, count)) for count in (2, 2_000))
+
+    # The first call may fill a cache.
+    assert many <= few

@@ -67,17 +67,29 @@ def _steps_in(paths: Iterable[str]) -> frozenset[str]:
 def output_owners(request: AdmissionRequest) -> dict[TaskId, str]:
     """The tasks whose outputs must be loaded before the task can be prepared, each with its step."""
     task, step = request.waiting.task, request.step
-    needed = outputs_needed(step)
-    if task.parent is not None and not _undoes_item(request):
-        # The item of a fan-out got its input when its step began.
-        return {}
-    if is_compensation(step.name) and step.foreach is not None and task.parent is None:
-        needed = _steps_in(references(step.foreach)) if _refers_to_item(step) else frozenset()
-    owners = {task_id(task.run_id, name): name for name in needed}
+    owners = {task_id(task.run_id, name): name for name in _outputs_to_load(request)}
     undone = undone_step(step.name)
     if task.item is not None and owners.pop(task_id(task.run_id, undone), None) is not None:
         owners[undone_task_id(task)] = undone
     return owners
+
+
+def _outputs_to_load(request: AdmissionRequest) -> frozenset[str]:
+    """The steps that the task refers to."""
+    step = request.step
+    # No item looks through the list of its step: all items together would take the square of its length.
+    if has_input(request):
+        return frozenset()
+    if request.waiting.task.parent is not None:
+        return _steps_in(references(_item_template(step)))
+    if is_compensation(step.name) and step.foreach is not None:
+        return _steps_in(references(step.foreach)) if _refers_to_item(step) else frozenset()
+    return outputs_needed(step)
+
+
+def has_input(request: AdmissionRequest) -> bool:
+    """Whether the task has the input of its function: an item of a fan-out got it when its step began."""
+    return request.waiting.task.parent is not None and not _undoes_item(request)
 
 
 def _undoes_item(request: AdmissionRequest) -> bool:
@@ -102,8 +114,13 @@ def undone_item_payloads(request: AdmissionRequest) -> tuple[tuple[str, str], ..
     return ((task.run_id, "input"), (task.task_id, "item")) if _undoes_item(request) else ()
 
 
-def count_references(step: Step) -> int:
-    """How many times the step names data, at most."""
+def count_references(request: AdmissionRequest) -> int:
+    """How many times the task names data, at most."""
+    step = request.step
+    if has_input(request):
+        return 0
+    if request.waiting.task.parent is not None:
+        return sum(1 for _ in references(step.input))
     return sum(1 for _ in _references(step)) + len(step.condition or "") // _SHORTEST_PATH
 
 

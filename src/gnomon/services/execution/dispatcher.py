@@ -73,7 +73,6 @@ from gnomon.core.runs.prepare import (
 from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.routing import Unroutable
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import Step
 from gnomon.errors import ClockAhead, Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.runtime import Clock, Events
@@ -453,7 +452,7 @@ class Dispatcher:
         prepare = partial(prepare_task, request, found, sub, now=now, of_item=of_item)
         try:
             size = data_size(request.workflow, request.waiting, found)
-            return await self._compute.run_in_thread(prepare) if _takes_long(step, size) else prepare()
+            return await self._compute.run_in_thread(prepare) if _takes_long(request, size) else prepare()
         except Exception as error:  # noqa: BLE001 - an error in one task must not hold up all others
             return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
 
@@ -508,13 +507,15 @@ def _lots(fan_outs: Sequence[FanOut]) -> Iterator[Sequence[FanOut]]:
         yield lot
 
 
-def _takes_long(step: Step, size: int) -> bool:
-    """Whether preparing the step, whose references can name that much data, takes longer than the loop can wait."""
-    if isinstance(step.foreach, list):
-        return len(step.foreach) > _MANY_ITEMS
-    if step.foreach is not None and size > 2 * _MANY_ITEMS:
+def _takes_long(request: AdmissionRequest, size: int) -> bool:
+    """Whether preparing the task, whose references can name that much data, takes longer than the loop can wait."""
+    # An item does not read the list of its step again.
+    items = request.step.foreach if request.waiting.task.parent is None else None
+    if isinstance(items, list):
+        return len(items) > _MANY_ITEMS
+    if items is not None and size > 2 * _MANY_ITEMS:
         return True
-    return size * count_references(step) > _MUCH_DATA
+    return size * count_references(request) > _MUCH_DATA
 
 
 def give_up_limits(settings: ExecutionSettings) -> GiveUpLimits:
