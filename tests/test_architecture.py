@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "testing": {"core", "ports", "adapters", "services", "runners", "testing", "config"},
     "runners": {"core", "ports", "runners", "config"},
     "api": {"core", "ports", "services", "api", "config"},
-    "ui": {"core", "ports", "services", "api", "ui"},
+    "ui": {"core", "ports", "services", "api", "config", "ui"},
     "client": {"core", "client"},
     "cli": {"core", "ports", "services", "testing", "app", "cli", "client", "config"},
     "app": {"core", "ports", "adapters", "services", "runners", "api", "ui", "client", "config", "app"},

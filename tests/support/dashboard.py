@@ -11,6 +11,7 @@ import httpx
 from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks, with_security_headers
 from gnomon.app.auth import IssuerSessions
+from gnomon.config.sections import DashboardSettings
 from gnomon.ui.handlers import Dashboard
 from support.api_fixture import ApiFixture
 
@@ -21,13 +22,18 @@ _TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 class DashboardFixture(ApiFixture):
     """The API and the pages that are made of it."""
 
+    #: How the pages name the installation.
+    ui = DashboardSettings()
+
     def built_app(self) -> App:
         """The application with its pages."""
         errors = self.unhandled_errors
         app = create_app(
             self.services,
             on_unexpected_error=errors.append,
-            pages=lambda runner: Dashboard(runner, IssuerSessions(), on_unexpected_error=errors.append).handlers(),
+            pages=lambda runner: Dashboard(
+                runner, IssuerSessions(), self.ui, on_unexpected_error=errors.append
+            ).handlers(),
         )
         return with_security_headers(with_request_checks(cast("App", app), self.services.busy))
 

@@ -88,7 +88,9 @@ class HttpApi:
                 stop,
                 events=throttled,
                 on_unexpected_error=on_error,
-                pages=lambda runner: Dashboard(runner, sessions, on_unexpected_error=on_error).handlers(),
+                pages=lambda runner: Dashboard(
+                    runner, sessions, node.settings.ui, on_unexpected_error=on_error
+                ).handlers(),
             )
             try:
                 await asyncio.gather(serving, self._read_changes(node, stop))

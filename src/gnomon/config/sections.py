@@ -53,6 +53,27 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tls_client_ca_file: str = ""
 
 
+class DashboardColour(StrEnum):
+    """The colours that mark an installation: white text on each of them can be read."""
+
+    NONE = "none"
+    BLUE = "blue"
+    GREEN = "green"
+    TEAL = "teal"
+    PURPLE = "purple"
+    PINK = "pink"
+    RED = "red"
+    ORANGE = "orange"
+    GREY = "grey"
+
+
+class DashboardSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages of the dashboard: they say to which installation they belong."""
+
+    title: str = "Gnomon"
+    colour: DashboardColour = DashboardColour.NONE
+
+
 class DatabaseSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The database."""
 

@@ -34,6 +34,7 @@ from gnomon.config.sections import (
     AuthSettings,
     CleanerSettings,
     CronSettings,
+    DashboardSettings,
     DatabaseSettings,
     ExecutionSettings,
     LeaderSettings,
@@ -76,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: The channels to which jobs announce, by name.
     channels: dict[str, ChannelSettings] = {}
     server: ServerSettings = ServerSettings()
+    ui: DashboardSettings = DashboardSettings()
     database: DatabaseSettings = DatabaseSettings()
     ticker: TickerSettings = TickerSettings()
     leader: LeaderSettings = LeaderSettings()
@@ -102,6 +104,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _DEFAULTS = Settings()
+#: The longest name of an installation in the dashboard.
+_LONGEST_TITLE = 60
 #: The section without a name holds the settings outside of sections.
 _SECTIONS: dict[str, Struct] = {"": _DEFAULTS} | {
     name: section for name in Settings.__struct_fields__ if isinstance(section := getattr(_DEFAULTS, name), Struct)
@@ -421,6 +425,11 @@ def _check_schema_name(name: str) -> None:
         raise FieldError("database.schema", name, "must be lower-case letters, digits and _, not beginning with pg_")
 
 
+def _check_dashboard_title(title: str) -> None:
+    if not title.strip() or not title.isprintable() or len(title) > _LONGEST_TITLE:
+        raise FieldError("ui.title", title, f"must be 1 to {_LONGEST_TITLE} printable characters")
+
+
 def _check_archive(settings: Settings) -> None:
     execution, endpoint = settings.execution, settings.s3.endpoint
     if not execution.archive:
@@ -468,6 +477,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     _check_ping_url(settings.alive.ping_url)
     _check_archive(settings)
     _check_schema_name(settings.database.schema)
+    _check_dashboard_title(settings.ui.title)
     if not _PREFIX.fullmatch(settings.metrics.prefix):
         raise FieldError("metrics.prefix", settings.metrics.prefix, "must be letters, digits and _, no digit first")
     if settings.nats.creds_file and settings.nats.user:

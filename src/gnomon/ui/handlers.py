@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from litestar import Response
 from litestar.datastructures import Cookie
@@ -11,17 +11,22 @@ from litestar.handlers import HTTPRouteHandler
 
 from gnomon.api.event_stream import ClosedStream
 from gnomon.api.problems import Problem, problem, problem_of
+from gnomon.api.route import short_roles
 from gnomon.api.route_runner import RouteRunner
+from gnomon.config.sections import DashboardSettings
 from gnomon.core.security_headers import PAGE_SECURITY_HEADERS
 from gnomon.errors import Forbidden, GnomonError, NotFound, TokenMissing, TooLarge, Unauthenticated
 from gnomon.ports.auth import Caller, SessionTokens
 from gnomon.ui.form_fields import FormFields, read_form_fields
+from gnomon.ui.menu import menu_for, menu_path
 from gnomon.ui.pages import FORMS, PAGES
 from gnomon.ui.pages.page import DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
 from gnomon.ui.requests import PageRequest, address
+from gnomon.ui.search import search_page
 from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
 from gnomon.ui.stale_topics import StaleTopics
+from gnomon.ui.view import ReaderView
 
 _SIGN_IN = "/ui/login"
 _HTML = "text/html"
@@ -29,6 +34,8 @@ _HTML = "text/html"
 _PART = "part"
 #: The route of the API whose changes the stream of pages tells.
 _FOLLOWED = "/v1/stream"
+#: From this status on, the server is to blame, and the same request may succeed later.
+_UNAVAILABLE = 500
 #: Static files never change under their address.
 _FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 
@@ -37,22 +44,29 @@ class Dashboard:
     """The pages of one server."""
 
     def __init__(
-        self, runner: RouteRunner, tokens: SessionTokens, *, on_unexpected_error: Callable[[BaseException], None]
+        self,
+        runner: RouteRunner,
+        tokens: SessionTokens,
+        settings: DashboardSettings,
+        *,
+        on_unexpected_error: Callable[[BaseException], None],
     ) -> None:
         self._runner = runner
         self._services = runner.services
         self._sessions = Sessions(runner.services, tokens)
+        self._settings = settings
         self._on_unexpected_error = on_unexpected_error
 
     def handlers(self) -> Sequence[HTTPRouteHandler]:
         """All handlers."""
         return [
             _handler("GET", "/", self._first_page),
-            *(_handler("GET", page.path, partial(self._page, page)) for page in PAGES),
+            *(_handler("GET", page.path, partial(self._page, page)) for page in (*PAGES, search_page(PAGES))),
             *(_handler("POST", form.path, partial(self._send_form, form)) for form in FORMS),
             _handler("GET", _SIGN_IN, self._sign_in_page),
             _handler("POST", _SIGN_IN, self._sign_in),
             _handler("POST", "/ui/logout", self._sign_out),
+            _handler("POST", "/ui/view", self._change_view),
             _handler("GET", "/ui/stream", self._stream),
             _handler("GET", "/ui/static/{name}", self._static_file),
         ]
@@ -130,6 +144,18 @@ class Dashboard:
             return await self._sign_in_form(request, shown.detail, shown.status)
         return _redirect(_next_page(form.get("next")), cookie)
 
+    async def _change_view(self, request: AnyRequest) -> Response[Any]:
+        """Keep the time zone and theme that a reader has chosen."""
+        session = None
+        try:
+            session = await self._sessions.find(request)
+            form = (await self._read_form(request)).as_mapping()
+            await self._sessions.check_form(request, session, form.get(FORM_TOKEN, ""))
+            cookie = self._sessions.view_cookie(request, ReaderView.from_form(form))
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            return await self._error_page(request, error, session)
+        return _redirect(_next_page(form.get("next")), cookie)
+
     async def _sign_out(self, request: AnyRequest) -> Response[Any]:
         try:
             check_origin(request)
@@ -148,13 +174,13 @@ class Dashboard:
 
     async def _error_page(self, request: AnyRequest, error: Exception, session: Session | None) -> Response[Any]:
         if isinstance(error, TokenMissing) and request.method == "GET":
-            target = _path(request) + (f"?{request.url.query}" if request.url.query else "")
-            return _redirect(address(_SIGN_IN, next=target))
+            return _redirect(address(_SIGN_IN, next=_address(request)))
         if isinstance(error, Unauthenticated):
             return _redirect(_SIGN_IN, self._sessions.ended(request))
         shown = self._problem_of(error)
         asked = None if session is None else self._request(request, session)
-        values = {"title": shown.title, "problem": shown}
+        retry = _address(request) if request.method == "GET" and shown.status >= _UNAVAILABLE else ""
+        values = {"title": shown.title, "problem": shown, "retry": retry}
         return await self._rendered(request, "error.html", values, asked, status=shown.status)
 
     def _problem_of(self, error: Exception) -> Problem:
@@ -173,14 +199,21 @@ class Dashboard:
         status: int = 200,
         part: str | None = None,
     ) -> Response[Any]:
+        view = self._sessions.view(request)
         common = {
             "asked": asked,
             "caller": None if asked is None else asked.session.caller,
             "form_token": "" if asked is None else asked.session.form_token,
             "has_cookie": asked is not None and asked.session.has_cookie,
-            "menu": [] if asked is None else [page for page in PAGES if page.in_menu and page.shown_to(asked)],
+            "role_names": [] if asked is None else short_roles(asked.session.caller),
+            "menu": [] if asked is None else menu_for(asked, PAGES),
+            "current": menu_path(_path(request)),
             "path": _path(request),
-            "zone": "UTC",
+            "here": _address(request) if request.method == "GET" else ROOT,
+            "installation": self._settings,
+            "view": view,
+            "zone": view.zone,
+            "zone_for": view.zone_for,
         }
         html = await render(template, common | dict(values), self._services.compute, part=part)
         body, headers = compressed(html, request.headers.get("accept-encoding", ""))
@@ -202,6 +235,7 @@ class Dashboard:
             form=fields.as_mapping(),
             fields=fields,
             part=part,
+            view=self._sessions.view(request),
         )
 
     async def _read_form(self, request: AnyRequest, *, many: bool = False) -> FormFields:
@@ -231,6 +265,12 @@ def _path(request: AnyRequest) -> str:
     """The path of the page: the router takes the slash from the end of the first one."""
     path = request.url.path
     return ROOT if f"{path}/" == ROOT else path
+
+
+def _address(request: AnyRequest) -> str:
+    """The address of the page with its query, without the part that is asked for."""
+    query = [pair for pair in parse_qsl(request.url.query, keep_blank_values=True) if pair[0] != _PART]
+    return _path(request) + (f"?{urlencode(query)}" if query else "")
 
 
 def _redirect(target: str, cookie: Cookie | None = None) -> Response[Any]:

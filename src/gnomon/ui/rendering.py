@@ -116,8 +116,8 @@ def moment_text(instant: str | None, zone: str = "UTC") -> str:
 
 
 def took_text(milliseconds: int | None) -> str:
-    """A duration; a dash for none."""
-    return _NONE if milliseconds is None else span_text(milliseconds)
+    """A duration that stays in one line; a dash for none."""
+    return _NONE if milliseconds is None else span_text(milliseconds).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def money_text(amount: float) -> str:

@@ -13,6 +13,7 @@ from gnomon.api.routes import ROUTES
 from gnomon.errors import FieldError
 from gnomon.ui.form_fields import FormFields
 from gnomon.ui.sessions import Session
+from gnomon.ui.view import ReaderView
 
 _ROUTES = {route.name: route for route in ROUTES}
 
@@ -29,6 +30,8 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     form: Mapping[str, str] = {}
     #: The same fields with those that occur several times.
     fields: FormFields = FormFields()
+    #: The time zone and theme that the reader has chosen.
+    view: ReaderView = ReaderView()
     #: The only part of the page that is asked for; None for all of it.
     part: str | None = None
 

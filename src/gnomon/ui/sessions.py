@@ -17,11 +17,14 @@ from msgspec import Struct
 from gnomon.api.route import ApiServices
 from gnomon.errors import Forbidden, Unauthenticated
 from gnomon.ports.auth import Caller, SessionTokens
+from gnomon.ui.view import ReaderView
 
 #: The path of all pages, and of the cookie.
 ROOT = "/ui/"
 #: The name of the field with the form token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a name
+#: A part of the name of the cookie that keeps zone and theme, and how long it does.
+_VIEW, _VIEW_SECONDS = "-view", 365 * 24 * 3600
 AnyRequest = Request[Any, Any, Any]
 
 
@@ -58,6 +61,14 @@ class Sessions:
         made = self._tokens.session_token(token, caller, now=now)
         return _cookie(request, made.text, max_age=max(0, made.expires_at - now) // 1000)
 
+    def view(self, request: AnyRequest) -> ReaderView:
+        """How the reader of this browser wants to see pages."""
+        return ReaderView.from_cookie(request.cookies.get(_cookie_name(request, _VIEW), ""))
+
+    def view_cookie(self, request: AnyRequest, view: ReaderView) -> Cookie:
+        """The cookie that keeps how the reader wants to see pages."""
+        return _cookie(request, view.as_cookie(), max_age=_VIEW_SECONDS, subject=_VIEW)
+
     async def _identify(self, token: str) -> Caller:
         caller = await self._services.tokens.caller(token)
         if not caller.roles:
@@ -87,16 +98,16 @@ def check_origin(request: AnyRequest) -> None:
         raise Forbidden("the form was not sent by a page of this server")
 
 
-def _cookie_name(request: AnyRequest) -> str:
+def _cookie_name(request: AnyRequest, subject: str = "") -> str:
     # Cookies do not know ports: two servers of one machine would overwrite each other's.
     port = (request.scope.get("server") or ("", 0))[1]
-    return f"__Host-gnomon-{port}" if _is_secure(request) else f"gnomon-{port}"
+    return f"{'__Host-' if _is_secure(request) else ''}gnomon{subject}-{port}"
 
 
-def _cookie(request: AnyRequest, value: str, *, max_age: int) -> Cookie:
+def _cookie(request: AnyRequest, value: str, *, max_age: int, subject: str = "") -> Cookie:
     secure = _is_secure(request)
     return Cookie(
-        key=_cookie_name(request),
+        key=_cookie_name(request, subject),
         value=value,
         max_age=max_age,
         # The prefix __Host- demands the path of all pages; only those of the dashboard read it.
