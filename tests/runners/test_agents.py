@@ -309,7 +309,9 @@ async def test_arguments_that_are_no_mapping_are_an_error_for_the_model(tmp_path
         done = await tried.run(spec={"tools": ("list_files",)})
 
     assert output(done) == "Done."
-    assert len(steps(done)) == 1
+    [refused, called] = steps(done)
+    assert refused == f"list_files {arguments}: failed: its arguments are no mapping"
+    assert called.startswith("list_files {}: allowed")
     assert len(tried.server.requests) == 3
 
 
@@ -374,8 +376,21 @@ async def test_a_tool_that_the_job_does_not_list_is_not_there(tmp_path: Path) ->
 
     assert output(done) == "I could not."
     assert [one["function"]["name"] for one in tried.server.requests[0].json["tools"]] == ["list_files"]
-    assert steps(done) == []
+    assert steps(done) == [
+        'shell {"command": "touch x"}: refused: blocked by security policy: the job does not list the tool shell'
+    ]
     assert list(tried.workspace.iterdir()) == []
+
+
+async def test_the_log_shows_no_secret_of_a_call_that_no_tool_gets_and_few_of_them(tmp_path: Path) -> None:
+    named = (f"send_{KEY}", {"key": KEY, "text": "x" * 480 + KEY})
+    async with agents(tmp_path) as tried:
+        tried.server.replies = [openai_calls(*[named] * 50), openai_text("I could not.")]
+        done = await tried.run(spec={"tools": ("list_files",)})
+
+    assert output(done) == "I could not."
+    assert len(steps(done)) == 20
+    assert KEY[:5] not in repr(done)
 
 
 @pytest.mark.req("Z-04")
@@ -669,8 +684,10 @@ async def test_nothing_happens_that_the_result_of_a_tool_demands(tmp_path: Path)
     assert b"secret rows" not in bodies
     assert [one for one in answers if one.startswith("<data-")] in ([], [injected])
     assert output(done) == "I could not."
-    # Tools that the job does not list never reach the worker.
-    assert {line.partition(" ")[0] for line in steps(done)} == {"read_file", "http_get"}
+    # Tools that the job does not list are never carried out; the log shows what the model has tried.
+    in_vain = {line.partition(" ")[0] for line in steps(done) if "the job does not list the tool" in line}
+    assert in_vain == {"shell", "announce", "sessions_show"}
+    assert {line.partition(" ")[0] for line in steps(done)} - in_vain == {"read_file", "http_get"}
     assert len(tried.server.requests) == 3
 
 

@@ -23,7 +23,7 @@ from gnomon.core.agents.sessions import LONGEST_TURN
 from gnomon.core.durations import duration_text
 from gnomon.core.model import LogLine, Result
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.errors import GnomonError, UsageError, truncate
+from gnomon.errors import CommandRefused, GnomonError, UsageError, truncate
 from gnomon.runners.agents.agent_starter import ForkedAgent
 from gnomon.runners.agents.messages import (
     AboutToAsk,
@@ -34,6 +34,7 @@ from gnomon.runners.agents.messages import (
     FromAgent,
     ModelFailure,
     Proceed,
+    RejectedCall,
     ToAgent,
     ToolDescription,
     ToolRequest,
@@ -277,6 +278,8 @@ class AgentProcess(SupervisedProcess):
                 self._log.add("warning", f"{self._shown(message.reason)}{onwards}")
             case ToolRequest():
                 self._begin_call(message, size)
+            case RejectedCall():
+                self._log_rejected(message)
             case AgentAnswer():
                 self._finish(message)
             case AgentFailure():
@@ -338,6 +341,13 @@ class AgentProcess(SupervisedProcess):
                 self._log.add("tool", f"{request.tool} {shown}: {verdict}, {spent_ms} ms")
             self._report()
             self._send(ToolResult(request.call, done.text))
+
+    def _log_rejected(self, call: RejectedCall) -> None:
+        """Log a call that never becomes one: whoever reads the log sees what the model has tried."""
+        name = truncate(self._log.redact(call.tool))
+        refusal = CommandRefused(f"the job does not list the tool {name}")
+        verdict = "failed: its arguments are no mapping" if call.is_listed else f"refused: {refusal}"
+        self._log.add("tool", f"{name} {self._shown(call.arguments)}: {verdict}")
 
     def _report(self, call: str = "") -> None:
         if self._progress is not None:

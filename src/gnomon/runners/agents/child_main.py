@@ -8,7 +8,8 @@ import asyncio
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
@@ -27,6 +28,7 @@ from gnomon.runners.agents.messages import (
     ModelEndpoint,
     ModelFailure,
     Proceed,
+    RejectedCall,
     ToAgent,
     ToolDescription,
     ToolRequest,
@@ -49,6 +51,8 @@ _CORRECTIONS = 3
 _LONGEST_LINE = 64 << 20
 #: The key of servers that want none: the clients insist on one.
 _NO_KEY = "none"
+#: Of calls that no tool gets, so many of one answer are reported.
+_MOST_REJECTED = 20
 #: The worker shortens a reason further, once it has removed secrets.
 _LONGEST_REASON = 65_536
 #: The memory that an answer may take, in bytes.
@@ -253,6 +257,8 @@ class _Models:
             self._failed(current, error)
             return None
         self._conversation.send(Answered(current, *_tokens(messages, answer)))
+        for rejected in islice(_rejected_calls(answer, parameters), _MOST_REJECTED):
+            self._conversation.send(rejected)
         return answer
 
     def _failed(self, model: str, error: Exception) -> None:
@@ -278,6 +284,27 @@ def _tokens(messages: Any, answer: Any) -> tuple[int, int]:  # noqa: ANN401 - of
         return used.input_tokens, used.output_tokens
     read, written = (len(ModelMessagesTypeAdapter.dump_json(one)) for one in (list(messages), [answer]))
     return -(-read // _TOKEN_BYTES), -(-written // _TOKEN_BYTES)
+
+
+def _rejected_calls(answer: Any, parameters: Any) -> Iterator[RejectedCall]:  # noqa: ANN401 - of the library
+    """The calls of an answer that the library refuses by itself: it tells the model, and nobody else."""
+    tools = {one.name for one in parameters.function_tools}
+    answers = {one.name for one in parameters.output_tools}
+    for call in answer.tool_calls:
+        is_listed = call.tool_name in tools
+        if call.tool_name in answers or (is_listed and _is_mapping(call)):
+            continue
+        # The worker shortens both, once it has removed secrets.
+        arguments = call.args if isinstance(call.args, str) else call.args_as_json_str()
+        yield RejectedCall(call.tool_name[:_LONGEST_REASON], arguments[:_LONGEST_REASON], is_listed=is_listed)
+
+
+def _is_mapping(call: Any) -> bool:  # noqa: ANN401 - of the library
+    try:
+        call.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        return False
+    return True
 
 
 def _described(error: Exception) -> str:

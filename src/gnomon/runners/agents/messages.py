@@ -102,6 +102,16 @@ class ToolRequest(Struct, frozen=True, tag="tool_request"):
     arguments: dict[str, Any]
 
 
+class RejectedCall(Struct, frozen=True, tag="rejected_call"):
+    """The model calls what the process cannot ask the worker for. The model is told; the worker only logs it."""
+
+    #: As the model has named it.
+    tool: str
+    arguments: str
+    #: Whether there is such a tool, so that its arguments are wrong.
+    is_listed: bool
+
+
 class AgentAnswer(Struct, frozen=True, tag="agent_answer"):
     """The last answer of the model, and the messages of this run for its session."""
 
@@ -154,4 +164,4 @@ class AgentEnded(Struct, frozen=True, tag="ended"):
 StarterRequest = StartAgent | ReapAgent
 StarterReport = AgentStarted | AgentEnded
 ToAgent = Proceed | ToolResult
-FromAgent = AboutToAsk | Answered | ModelFailure | ToolRequest | AgentAnswer | AgentFailure
+FromAgent = AboutToAsk | Answered | ModelFailure | ToolRequest | RejectedCall | AgentAnswer | AgentFailure
