@@ -54,6 +54,18 @@ async def test_a_command_that_the_policy_would_refuse_is_not_added(
 
 
 @pytest.mark.req("Z-04")
+async def test_a_plan_has_the_warnings_with_which_the_job_is_added(admin: ApiCaller) -> None:
+    planned = (await admin.post("/v1/plan", {"jobs": [TAG]})).json()
+    added = (await admin.post("/v1/jobs", TAG)).json()
+    again = (await admin.post("/v1/plan", {"jobs": [TAG]})).json()
+
+    [warning] = added["warnings"]
+    assert "gnomon approvals ask nightly" in warning
+    assert planned["plan"][0]["warnings"] == [warning]
+    assert again["plan"][0]["warnings"] == []
+
+
+@pytest.mark.req("Z-04")
 async def test_of_several_jobs_none_is_added_if_one_is_refused(admin: ApiCaller) -> None:
     jobs = [{**NIGHTLY, "command": "ls"}, {"name": "bad", "command": "rm x"}]
 

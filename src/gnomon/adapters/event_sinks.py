@@ -205,6 +205,8 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "jobs_applied": lambda f: (
         f"* {f['file']}: {f['created']} created, {f['changed']} changed, {f['unchanged']} as before"
     ),
+    "job_warning": lambda f: f"~ {f['job']}: {f['warning']}",
+    "more_job_warnings": lambda f: f"~ there are {f['count']} more warnings: gnomon jobs validate shows them",
     "jobs_orphaned": lambda f: (
         f"! {_jobs(f)} declared in {f['origin']} before and not now: {_names(f)}; --prune deletes such jobs"
     ),

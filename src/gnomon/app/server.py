@@ -44,6 +44,7 @@ from gnomon.services.maintenance.file_sync import (
     PoolsFileSync,
     WatchedFile,
     announce_undeclared,
+    announce_warnings,
     reject_duplicate_jobs,
 )
 from gnomon.services.operations.job_changes import Declaration
@@ -61,6 +62,8 @@ _GC_THRESHOLDS = (2_000, 5, 1_000)
 
 #: How many unknown functions, and jobs of each, are named at the start.
 _MOST_UNKNOWN = 10
+#: The place of the jobs that imported modules declare.
+_PROGRAM = "the program"
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -138,7 +141,7 @@ async def _open_node(options: ServerOptions, http_api: "HttpApi | None") -> Node
 async def _read_all_jobs(options: ServerOptions, files: Sequence[WatchedFile[list[Job]]]) -> Mapping[str, list[Job]]:
     """All jobs by where they are defined: in the program, or in a file. UsageError for the first error."""
     declared = read_declared_jobs(options.functions.declared, options.settings, now=SystemClock().now())
-    found = {"the program": declared, **{file.name: await file.read() for file in files}}
+    found = {_PROGRAM: declared, **{file.name: await file.read() for file in files}}
     reject_duplicate_jobs(found)
     return found
 
@@ -165,11 +168,12 @@ async def _register_jobs(
     done = await jobs_service.apply(all_jobs, actor=local_user(), declaration=_declaration(options, all_jobs))
     applied = {one.name: one for one in done}
     announce_undeclared(done, node.events)
+    announce_warnings(jobs[_PROGRAM], done, node.events)
     syncs = []
     for path, file in zip(options.jobs_files, files, strict=True):
         declaration = Declaration(frozenset([_file_origin(path)]), prune=options.prune, has_gone=_has_gone)
         sync = JobsFileSync(file, jobs_service, node.events, actor=local_user(), declaration=declaration)
-        sync.announce(applied[job.name] for job in jobs[file.name])
+        sync.announce(jobs[file.name], [applied[job.name] for job in jobs[file.name]])
         syncs.append(sync)
     return syncs
 

@@ -104,6 +104,21 @@ async def test_a_file_is_applied_and_what_became_of_it_is_said(
     assert heard.events == [("jobs_applied", {"file": "jobs.yaml", "created": 2, "changed": 0, "unchanged": 0})]
 
 
+@pytest.mark.req("Z-10")
+async def test_the_first_warnings_about_the_jobs_of_a_file_are_announced(
+    job_service: FailingJobService, heard: AnnouncedChanges
+) -> None:
+    agent = {"agent": {"model": "local:small", "prompt": "Look around."}, "schedule": "* * * * *"}
+    jobs = [read_job({"name": f"watch-{number:02}", **agent}, Defaults(), now=NOON) for number in range(12)]
+    watched = WatchedFile("jobs.yaml", stamp=lambda: 1, digest=lambda: 1, read=lambda: [a_job("a"), *jobs])
+    await JobsFileSync(watched, job_service, heard, actor="ada").step()
+
+    warned = [facts for name, facts in heard.events if name == "job_warning"]
+    assert [one["job"] for one in warned] == [f"watch-{number:02}" for number in range(10)]
+    assert str(warned[0]["warning"]).startswith("an agent starts every 1m at its most frequent")
+    assert heard.events[-1] == ("more_job_warnings", {"count": 2})
+
+
 async def test_a_file_is_read_on_a_thread_of_its_own(file_sync: JobsFileSync, jobs_file: InMemoryJobsFile) -> None:
     await file_sync.step()
 

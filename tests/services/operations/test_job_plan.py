@@ -218,3 +218,17 @@ async def test_however_many_jobs_there_are_only_so_many_fires_are_looked_at(setu
     assert sum(walked) < 110_000
     assert (walked[0], walked[-1]) == (5000, 5)
     assert planned.fires(FireChangeKind.ADDED) == 200 * 366 * 24 * 60
+
+
+@pytest.mark.req("Z-10")
+async def test_a_plan_and_its_application_warn_of_an_agent_that_starts_too_often(setup: PlanFixture) -> None:
+    work: dict[str, Any] = {"schedule": "* * * * *", "agent": {"model": "local:small", "prompt": "Look around."}}
+    often = read_job({"name": "watch", **work}, Defaults(), now=setup.clock.now())
+    seldom = read_job({"name": "sum", **work, "schedule": "0 * * * *"}, Defaults(), now=setup.clock.now())
+    planned = await setup.plan(often, seldom)
+    applied = await setup.job_service.apply([often, seldom], actor="ada")
+
+    [warning] = planned.jobs[0].warnings
+    assert warning.startswith("an agent starts every 1m at its most frequent")
+    assert planned.jobs[1].warnings == ()
+    assert [one.warnings for one in applied] == [(warning,), ()]

@@ -120,9 +120,7 @@ def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | Non
     with progress_spinner(f"applying {pluralized(len(jobs), 'job')}"):
         done = send(target, request, make=True).items
     print_warnings(jobs)
-    printed = dict(_warnings_by_job(jobs))
-    for one in done:
-        _print_warnings(one.job, [warning for warning in one.warnings if warning not in printed.get(one.job, ())])
+    print_further_warnings(jobs, {one.job: one.warnings for one in done})
     if form is not Format.TABLE:
         print_data(done, form)
         return
@@ -176,6 +174,13 @@ def print_warnings(jobs: list[Job]) -> None:
     """Print the warnings about the jobs."""
     for name, found in _warnings_by_job(jobs):
         _print_warnings(name, found)
+
+
+def print_further_warnings(jobs: list[Job], answered: Mapping[str, Sequence[str]]) -> None:
+    """Print the warnings of the server about the jobs that `print_warnings` has not printed."""
+    printed = dict(_warnings_by_job(jobs))
+    for name, found in answered.items():
+        _print_warnings(name, [warning for warning in found if warning not in printed.get(name, ())])
 
 
 def _print_warnings(name: str, found: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gnomon.app.gateway import RequestActor, open_empty
 from gnomon.app.local_user import local_user
-from gnomon.cli.actions.jobs import print_warnings, read_definitions
+from gnomon.cli.actions.jobs import print_further_warnings, print_warnings, read_definitions
 from gnomon.cli.output import Format, format_instant, print_data, printable, progress_spinner
 from gnomon.cli.target import Target, echo, send
 from gnomon.client import requests
@@ -58,11 +58,13 @@ def plan(
     written, tag = read_definitions(files, target), prune.tag if prune else None
     shown = (_MAX_LISTED if form is Format.TABLE else None) if limit is None else limit
     everything = prune is not None and tag is None
-    print_warnings([job for job, _ in written])
+    jobs = [job for job, _ in written]
+    print_warnings(jobs)
     definitions = [definition for _, definition in written]
     request = requests.plan(definitions, days=days, prune=everything, prune_tag=tag, fires=shown)
     with progress_spinner(f"planning {pluralized(len(definitions), 'job')}"):
         planned = _planned(request, target)
+    print_further_warnings(jobs, {one.job: one.warnings for one in planned.plan})
     if form is Format.TABLE:
         _print_plan(planned, days=days)
     else:

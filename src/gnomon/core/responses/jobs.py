@@ -136,7 +136,8 @@ class JobApplied(Response, frozen=True, kw_only=True):
     #: The schedule in words, and as cron; None if cron cannot express it.
     schedule: str = ""
     cron: str | None = None
-    #: Commands that need an approval and have none: they are refused until an admin approves the job.
+    #: Commands that need an approval and have none, which are refused until an admin approves the job; and agents that
+    #: start too often.
     warnings: list[str] = []
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from gnomon.core import component_names
-from gnomon.core.jobs.job import Job
+from gnomon.core.jobs.job import Job, warnings
 from gnomon.core.jobs.origins import origin_text
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import ChangesRefused, Unavailable, UsageError
@@ -99,20 +99,23 @@ class JobsFileSync:
         self._actor = actor
         self._backoff = Backoff(events, component_names.JOBS_FILE_WRITES)
 
-    def announce(self, applied: Iterable[ApplyResult]) -> None:
-        """Announce how the jobs of the file changed."""
+    def announce(self, jobs: Iterable[Job], applied: Iterable[ApplyResult]) -> None:
+        """Announce how the jobs of the file changed, and the warnings about them."""
+        applied = tuple(applied)
         changes = Counter(one.change for one in applied)
         self._events.emit(
             "jobs_applied", file=self._file.name, **{kind.value: changes[kind] for kind in _REPORTED_CHANGES}
         )
+        announce_warnings(jobs, applied, self._events)
 
     async def step(self) -> float:
         """Check the file, and apply it if it has changed. Returns how many seconds to wait before the next step."""
         if not await self._file.changed():
             return _POLL_SECONDS
         try:
-            applied = await self._apply()
-            self.announce(applied)
+            jobs = await self._file.read()
+            applied = await self._apply(jobs)
+            self.announce(jobs, applied)
             announce_undeclared(applied, self._events)
         except (UsageError, ChangesRefused) as error:
             # The error is reported once, until the file changes again.
@@ -122,8 +125,7 @@ class JobsFileSync:
         self._backoff.worked()
         return _POLL_SECONDS
 
-    async def _apply(self) -> list[ApplyResult]:
-        jobs = await self._file.read()
+    async def _apply(self, jobs: Sequence[Job]) -> list[ApplyResult]:
         try:
             return await self._job_service.apply(jobs, actor=self._actor, declaration=self._declaration)
         except (UsageError, ChangesRefused):
@@ -131,6 +133,18 @@ class JobsFileSync:
         except Exception:
             self._file.mark_changed()
             raise
+
+
+def announce_warnings(jobs: Iterable[Job], applied: Iterable[ApplyResult], events: Events) -> None:
+    """Announce the first warnings about the jobs, and how many more there are."""
+    answered = {one.name: one.warnings for one in applied}
+    found = [
+        (job.name, warning) for job in jobs for warning in dict.fromkeys((*warnings(job), *answered.get(job.name, ())))
+    ]
+    for job, warning in found[:_NAMED]:
+        events.emit("job_warning", job=job, warning=warning)
+    if (more := len(found) - _NAMED) > 0:
+        events.emit("more_job_warnings", count=more)
 
 
 def announce_undeclared(applied: Iterable[ApplyResult], events: Events) -> None:

@@ -83,8 +83,8 @@ class JobChangePlan(Struct, frozen=True, kw_only=True):
     removal: TickVerdict | None = None
     #: Ticks to decide before the change, because the catch-up limit leaves more than one decision.
     overdue: TickVerdict | None = None
-    #: Commands of the new definition that need an approval.
-    warnings: tuple[str, ...] = ()
+    #: The hints about commands of the new definition that need an approval, whether they have one or not.
+    unapproved: tuple[str, ...] = ()
 
 
 def with_stored_ping(workflow: Workflow, newest: Workflow | None) -> Workflow:

@@ -33,6 +33,8 @@ class PlannedJob(Struct, frozen=True, kw_only=True):
     standing: Schedule | None = None
     #: The steps of its next run that the policy in force would hold back.
     outlook: RunOutlook = RunOutlook()
+    #: See `JobService.warnings`.
+    warnings: tuple[str, ...] = ()
 
 
 class JobsPlan(Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class Planner:
         ]
         # In a thread: the fires of one job alone may take longer than the event loop can wait.
         planned = await self._compute.run_in_thread(partial(_planned_jobs, plans, stored, now=now, until=until))
+        warnings = await self._job_service.warnings(plans)
+        planned = tuple(replace(one, warnings=warnings.get(one.forecast.name, ())) for one in planned)
         return JobsPlan(from_at=now, until_at=until, jobs=await self._with_outlook(planned, tenant, now))
 
     async def _with_outlook(self, planned: Sequence[PlannedJob], tenant: str, now: int) -> tuple[PlannedJob, ...]:

@@ -174,7 +174,7 @@ class ApplyResult(Struct, frozen=True):
     next_run_at: int | None
     #: The spec as it was parsed.
     spec: Spec
-    #: Commands that need an approval and have none.
+    #: See `JobService.warnings`.
     warnings: tuple[str, ...] = ()
 
 
@@ -247,8 +247,8 @@ class JobService:
             for schedule in overdue:
                 await decide_overdue(self._schedules, schedule, now=now, tzdata=self._tzdata, limit=self._catchup_limit)
             if not overdue and await self._apply_plans(plans, actor, now):
-                approved = await self._approvals([plan.job.workflow for plan in plans if plan.warnings and plan.job])
-                return await self._compute.map(partial(_apply_result, now=now, approved=approved), plans)
+                warnings = await self.warnings(plans)
+                return await self._compute.map(partial(_apply_result, now=now, warnings=warnings), plans)
         raise Contended("job", ", ".join(job.name for job in jobs[:3]))
 
     async def plan_changes(
@@ -285,7 +285,6 @@ class JobService:
 
         plans = await self._compute.map(plan, jobs)
         plans = [await self._checked(one) if one.job and _is_under_policy(one.job.workflow) else one for one in plans]
-        plans = [_with_agent_warnings(one) if one.job and one.job.workflow.has_agents else one for one in plans]
         if prune is not None:
             plans += [
                 plan_removal(schedule, now=now, limit=self._catchup_limit)
@@ -302,15 +301,20 @@ class JobService:
             ]
         return plans
 
+    async def warnings(self, plans: Sequence[JobChangePlan]) -> dict[str, tuple[str, ...]]:
+        """The warnings by job: of commands that need an approval and have none, and of agents that start too often."""
+        approved = await self._approvals([plan.job.workflow for plan in plans if plan.unapproved and plan.job])
+        return {plan.schedule.schedule_id: found for plan in plans if (found := _warnings(plan, approved))}
+
     async def _checked(self, plan: JobChangePlan) -> JobChangePlan:
-        """The plan with the warnings of the policy of commands; FieldError if that refuses a command of a change."""
+        """The plan with what the policy of commands says of it; FieldError if that refuses a command of a change."""
         if self._command_policy is None or plan.job is None or plan.change is JobChange.UNCHANGED:
             return plan
         workflow = replace(plan.job.workflow, tenant=plan.schedule.tenant)
         return replace(
             plan,
             job=replace(plan.job, workflow=workflow),
-            warnings=await self._command_policy.check(workflow),
+            unapproved=await self._command_policy.check(workflow),
         )
 
     async def _approvals(self, workflows: Sequence[Workflow]) -> Mapping[str, Approval]:
@@ -533,13 +537,14 @@ def _reject_duplicate_names(jobs: Sequence[Job]) -> None:
         seen.add(job.name)
 
 
-def _with_agent_warnings(plan: JobChangePlan) -> JobChangePlan:
+def _warnings(plan: JobChangePlan, approved: Collection[str]) -> tuple[str, ...]:
     if plan.job is None or plan.change is JobChange.UNCHANGED:
-        return plan
-    return replace(plan, warnings=(*plan.warnings, *agent_warnings(plan.job.workflow)))
+        return ()
+    workflow = plan.job.workflow
+    return (*(() if workflow.workflow_id in approved else plan.unapproved), *agent_warnings(workflow))
 
 
-def _apply_result(plan: JobChangePlan, *, now: int, approved: Collection[str]) -> ApplyResult:
+def _apply_result(plan: JobChangePlan, *, now: int, warnings: Mapping[str, tuple[str, ...]]) -> ApplyResult:
     schedule = plan.schedule
     idle = schedule.paused_at is not None or plan.change is JobChange.REMOVED
     return ApplyResult(
@@ -549,7 +554,7 @@ def _apply_result(plan: JobChangePlan, *, now: int, approved: Collection[str]) -
         schedule.spec.workflow_version,
         None if idle else next_run(schedule, now=now),
         schedule.spec,
-        () if schedule.spec.workflow_id in approved else plan.warnings,
+        warnings.get(schedule.schedule_id, ()),
     )
 
 

@@ -38,6 +38,7 @@ def _job_plan(one: PlannedJob, limit: int) -> JobPlan:
         fires=_planned_fires(expected.fires, expected.odd_days, limit),
         clock_changes=days,
         policy=[step_ruling(step) for step in one.outlook.steps],
+        warnings=list(one.warnings),
     )
 
 
