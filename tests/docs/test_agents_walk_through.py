@@ -76,22 +76,35 @@ async def test_a_nightly_agent_reads_logs_answers_in_json_announces_and_is_pause
     assert "paused" in why.stdout
 
 
-async def test_an_agent_for_each_item_shares_a_session_one_at_a_time(tmp_path: Path) -> None:
-    database = tmp_path / "gnomon.db"
-    names = ["ada", "bob", "eve"]
+NAMES = ["ada", "bob", "eve"]
+
+
+def greetings(folder: Path, model: ScriptedServer) -> list[str]:
+    """The flags of a process with a job whose agent greets each of the names, all in one session."""
     step: dict[str, Any] = {
         "step": "greet",
         "foreach": "${input.names}",
         "agent": {"model": "local:small", "prompt": "Greet ${item}.", "session": "main"},
     }
-    job = {"name": "greetings", "input": {"names": names}, "dag": [step]}
+    job = {"name": "greetings", "input": {"names": NAMES}, "dag": [step]}
+    (folder / "gnomon.yaml").write_text(
+        json.dumps({"agents": {"providers": {"local": {"kind": "openai", "url": model.url("/v1")}}}})
+    )
+    (folder / "jobs.yaml").write_text(json.dumps({"jobs": [job]}))
+    return ["--config", str(folder / "gnomon.yaml"), "--jobs", str(folder / "jobs.yaml")]
+
+
+def answers_before(model: ScriptedServer) -> list[int]:
+    """How many answers of its session each request has."""
+    return [sum(one["role"] == "assistant" for one in asked.json["messages"]) for asked in model.requests]
+
+
+@pytest.mark.req("Z-03")
+async def test_an_agent_for_each_item_shares_a_session_one_at_a_time(tmp_path: Path) -> None:
+    database = tmp_path / "gnomon.db"
     async with scripted_server() as model:
         model.replies = [openai_text(f"Hello {number}.") for number in range(3)]
-        (tmp_path / "gnomon.yaml").write_text(
-            json.dumps({"agents": {"providers": {"local": {"kind": "openai", "url": model.url("/v1")}}}})
-        )
-        (tmp_path / "jobs.yaml").write_text(json.dumps({"jobs": [job]}))
-        flags = ["--config", str(tmp_path / "gnomon.yaml"), "--jobs", str(tmp_path / "jobs.yaml")]
+        flags = greetings(tmp_path, model)
         with up(database, *flags, imports=()):
             done = await asyncio.to_thread(
                 run_command, "jobs", "trigger", "greetings", "--wait", "--database", str(database), folder=tmp_path
@@ -100,12 +113,13 @@ async def test_an_agent_for_each_item_shares_a_session_one_at_a_time(tmp_path: P
 
     assert done.returncode == 0, done.stderr
     # Each has the messages of those before it.
-    assert [sum(one["role"] == "assistant" for one in asked.json["messages"]) for asked in model.requests] == [0, 1, 2]
+    assert answers_before(model) == [0, 1, 2]
     prompts = [asked.json["messages"][-1]["content"] for asked in model.requests]
-    assert sorted(name for name in names for prompt in prompts if f"\n{name}\n" in prompt) == names
+    assert sorted(name for name in NAMES for prompt in prompts if f"\n{name}\n" in prompt) == NAMES
     assert re.search(r"main\s+3\b", shown.stdout)
 
 
+@pytest.mark.req("Z-03")
 async def test_a_killed_process_repeats_its_agent_and_counts_each_attempt_once(tmp_path: Path) -> None:
     database = tmp_path / "gnomon.db"
     lists = openai_calls(("list_files", {}))
@@ -141,3 +155,31 @@ async def test_a_killed_process_repeats_its_agent_and_counts_each_attempt_once(t
 
     assert (day["attempts"], day["requests"], day["input_tokens"], day["tool_calls"]) == (2, 3, 20, 1)
     assert re.search(r"main\s+1\b", sessions)
+
+
+@pytest.mark.req("Z-03")
+async def test_a_killed_process_loses_and_repeats_no_turn_of_a_session_of_items(tmp_path: Path) -> None:
+    database = tmp_path / "gnomon.db"
+
+    def gnomon(*words: str) -> str:
+        return run_command(*words, "--database", str(database), folder=tmp_path).stdout
+
+    async with scripted_server() as model:
+        model.replies = [openai_text("Hello."), ScriptedReply(silent=True), *[openai_text("Hello.")] * 2]
+        flags = greetings(tmp_path, model)
+        with up(database, *flags, imports=()) as first:
+            await asyncio.to_thread(gnomon, "jobs", "trigger", "greetings")
+            await asyncio.wait_for(model.until(2), 60)
+            first.kill()
+            await asyncio.wait_for(model.given_up.wait(), 30)
+        with up(database, *flags, imports=()):
+            await asyncio.wait_for(model.until(4), 60)
+            while "completed" not in await asyncio.to_thread(gnomon, "executions", "list"):
+                pass
+        usage = json.loads(await asyncio.to_thread(gnomon, "agents", "usage", "--output", "json"))["days"]
+        sessions = await asyncio.to_thread(gnomon, "sessions", "list")
+
+    # The item that was lost is repeated with the history before it, and each answer is there once.
+    assert answers_before(model) == [0, 1, 1, 2]
+    assert re.search(r"main\s+3\b", sessions)
+    assert sum(one["output_tokens"] for one in usage) == 15

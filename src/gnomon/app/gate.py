@@ -10,6 +10,7 @@ from gnomon.app.policy import parse_policy_text
 from gnomon.app.runner import workspace_folder
 from gnomon.config.agents import agent_catalog
 from gnomon.config.settings import Settings
+from gnomon.core.agents.catalog import AgentCatalog
 from gnomon.core.agents.usage import daily_limit_micros
 from gnomon.core.commands.rules import CommandRules
 from gnomon.core.jobs.origins import OriginKind
@@ -146,6 +147,12 @@ def build_command_policy(
         RandomIds(),
         compute=compute,
     )
+
+
+def offered_agents(settings: Settings) -> AgentCatalog:
+    """The agents that these settings let start, as the check of jobs sees them."""
+    limit = command_rules(settings).action_limit(OriginKind.MCP.value)
+    return agent_catalog(settings.agents, actions_per_hour=limit)
 
 
 def build_model_actions(settings: Settings, store: Store, clock: Clock, *, reserved: bool = False) -> ModelActions:

@@ -6,12 +6,11 @@ from typing import NamedTuple, Self, TypedDict
 
 from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.structured_log import LoggedEvents
-from gnomon.app.gate import build_command_policy, build_model_actions, held_output_cipher
+from gnomon.app.gate import build_command_policy, build_model_actions, held_output_cipher, offered_agents
 from gnomon.app.maintenance import build_cleaner
 from gnomon.app.policy import parse_policy_text
 from gnomon.app.settings import catchup_limit, schedule_defaults
 from gnomon.app.stores import ConnectedStore, open_store
-from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.core.agents.catalog import AgentCatalog
@@ -129,7 +128,7 @@ def _definition_checks(common: _Common, command_policy: CommandPolicyService) ->
         tzdata=tzdata_version(),
         command_tenants=settings.shell.tenants,
         channels=channel_rules(settings.channels),
-        agents=agent_catalog(settings.agents),
+        agents=offered_agents(settings),
         command_policy=command_policy,
         catchup_limit=catchup_limit(settings),
     )

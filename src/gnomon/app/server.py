@@ -20,14 +20,13 @@ from gnomon.adapters.host import RandomIds, SystemClock, tzdata_version
 from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.database_file import DatabaseFileMonitor
 from gnomon.app.files import read_declared_jobs, read_jobs_file
-from gnomon.app.gate import build_command_policy
+from gnomon.app.gate import build_command_policy, offered_agents
 from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
 from gnomon.app.observability import observed
 from gnomon.app.runner import import_modules
 from gnomon.app.settings import catchup_limit, serving
 from gnomon.app.stores import create_database_in_child
-from gnomon.config.agents import agent_catalog
 from gnomon.config.channels import channel_rules
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
@@ -160,7 +159,7 @@ async def _register_jobs(
         default_timeout_ms=options.settings.execution.default_timeout_ms,
         command_tenants=options.settings.shell.tenants,
         channels=channel_rules(options.settings.channels),
-        agents=agent_catalog(options.settings.agents),
+        agents=offered_agents(options.settings),
         command_policy=build_command_policy(options.settings, node.store, node.clock),
         catchup_limit=catchup_limit(options.settings),
     )

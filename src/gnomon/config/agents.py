@@ -188,9 +188,10 @@ def check_agents(agents: AgentSettings) -> None:
         raise FieldError("agents.model", agents.model, "must be provider:name, such as openai:gpt-5-mini")
 
 
-def agent_catalog(agents: AgentSettings) -> AgentCatalog:
-    """The models as the check of jobs sees them."""
+def agent_catalog(agents: AgentSettings, *, actions_per_hour: int | None = None) -> AgentCatalog:
+    """The models as the check of jobs sees them, and how many actions of agents may count within an hour."""
     return AgentCatalog(
+        actions_per_hour=actions_per_hour,
         default_model=agents.model,
         providers=frozenset(agents.providers),
         priced=frozenset(agents.prices),

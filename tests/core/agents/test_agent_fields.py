@@ -159,6 +159,18 @@ def test_a_model_of_the_settings_is_accepted() -> None:
     check_agents(job({"prompt": "x", "model": "openai:small", "budget": {"cost": 1}}).workflow, CATALOG)
 
 
+def test_an_agent_that_reserves_more_actions_than_an_hour_has_is_refused() -> None:
+    settings = AgentSettings(providers={"openai": ProviderSettings(kind=ProviderKind.OPENAI)})
+    writes = {"prompt": "x", "model": "openai:small", "tools": ["write_file"], "budget": {"actions": 20}}
+    with pytest.raises(FieldError, match=r"more than security\.max_actions_per_hour \(19\)") as refused:
+        check_agents(job(writes).workflow, agent_catalog(settings, actions_per_hour=19))
+
+    assert refused.value.field == "agent.budget.actions"
+    for limit in (20, 0, None):
+        check_agents(job(writes).workflow, agent_catalog(settings, actions_per_hour=limit))
+    check_agents(job({**writes, "tools": ["read_file"]}).workflow, agent_catalog(settings, actions_per_hour=19))
+
+
 def test_a_limit_of_the_cost_of_a_day_needs_a_price_of_every_model() -> None:
     limited = agent_catalog(
         AgentSettings(

@@ -32,10 +32,14 @@ class AgentCatalog(Struct, frozen=True, kw_only=True):
     #: Whether the cost of a day is limited, so that every model needs a price.
     has_daily_limit: bool = False
     servers: Mapping[str, ToolServer] = {}
+    #: How many actions of a tenant may count within an hour; None for any number.
+    actions_per_hour: int | None = None
 
 
 def check_agents(workflow: Workflow, catalog: AgentCatalog | None, *, list_field: str = "dag") -> None:
-    """Raise FieldError for an agent whose models the settings do not offer, or do not price. None: nothing is known.
+    """Raise FieldError for an agent that the settings never let start: they lack its models, prices, tools or actions.
+
+    Without a catalog nothing is known.
 
     `list_field` is the name of the field with the steps of the definition.
     """
@@ -63,6 +67,10 @@ def _check_agent(path: str, spec: AgentSpec, catalog: AgentCatalog) -> None:
             hint = f"; did you mean {near}?" if near else ""
             raise FieldError(field, model, f"names the provider {provider}, which is not in agents.providers{hint}")
     check_servers(path, spec, catalog)
+    # Without any actions in an hour nothing starts for now, which says nothing about the job.
+    if catalog.actions_per_hour and spec.reserved_actions > catalog.actions_per_hour:
+        reason = f"is more than security.max_actions_per_hour ({catalog.actions_per_hour}): it would never be admitted"
+        raise FieldError(f"{path}.budget.actions", spec.reserved_actions, reason)
     unpriced = _unpriced(spec, catalog)
     if spec.budget.cost_micros is not None and unpriced:
         reason = f"cannot be kept: agents.prices has no price of {', '.join(unpriced)}"

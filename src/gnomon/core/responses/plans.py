@@ -107,7 +107,7 @@ class JobPlan(Response, frozen=True, kw_only=True):
     clock_changes: list[PlannedOddDay]
     #: The steps of its next execution that the policy in force would deny, put off or ask about, or may.
     policy: list[StepRuling]
-    #: What the same change would be answered with: commands that need an approval, and agents that start too often.
+    #: Commands that need an approval and have none, and agents that start too often.
     warnings: list[str] = []
 
 
