@@ -19,6 +19,7 @@ from gnomon.ports.change_log import Change
 from gnomon.services.observability.change_stream import StreamedChange
 from gnomon.testing.clock import VirtualClock
 from gnomon.ui.pages import PAGES
+from gnomon.ui.rendering import environment
 from gnomon.ui.stale_topics import StaleTopics
 from support.api_fixture import RoleTokens
 from support.dashboard import DashboardFixture
@@ -40,6 +41,14 @@ async def test_every_part_of_a_page_is_answered_alone_as_the_page_shows_it(dashb
                 assert len(part.text) < len(whole)
                 seen += 1
     assert seen
+
+
+def test_a_field_of_an_answer_is_found_before_the_method_of_that_name() -> None:
+    template = environment().from_string(
+        "{{ one.items }} {% for name, value in none_such.items() %}{{ name }}{% endfor %}"
+    )
+
+    assert template.render(one={"items": 3}, none_such={"a": 1}) == "3 a"
 
 
 async def test_a_part_that_a_page_does_not_have_is_named(dashboard: DashboardFixture) -> None:

@@ -65,7 +65,15 @@ def environment() -> "Environment":
     """The templates. They are loaded for the first page, because few servers show one."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    class FieldsFirst(Environment):
+        """A field of an answer is found before the method of that name: `one.items` is what the API said."""
+
+        def getattr(self, obj: object, attribute: str) -> Any:  # noqa: ANN401 - as in Jinja2
+            if isinstance(obj, dict) and attribute in obj:
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+    made = FieldsFirst(
         loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {
