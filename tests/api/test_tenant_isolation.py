@@ -12,7 +12,14 @@ from support.api_fixture import ApiCaller, ApiFixture
 #: Routes shared by all tenants: health and workers.
 SHARED = {"show_health", "show_readiness", "show_liveness", "list_workers", "follow_changes"}
 #: Routes that show the caller's own tenant, whatever there is; those of models are tested with their tools.
-OF_THE_CALLER = {"show_agent_usage", "show_caller", "show_security", "answer_model", "explain_schedule"}
+OF_THE_CALLER = {
+    "show_agent_usage",
+    "show_caller",
+    "show_overview",
+    "show_security",
+    "answer_model",
+    "explain_schedule",
+}
 #: Routes about what is one for all tenants: only the tenant of the operator may call them.
 OF_THE_OPERATOR = {"show_policy", "list_policy_versions", "list_budgets", "diff_policy", "apply_policy",
     "replay_policy", "show_policy_shadow", "start_policy_shadow", "stop_policy_shadow", "promote_policy_shadow",

@@ -16,6 +16,7 @@ from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.output_rulings import HeldOutputContract, OutputRulingContract
+from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
@@ -36,6 +37,7 @@ class TestMemoryStore(
     TaskStateContract,
     DeadlineContract,
     PlacementContract,
+    OverviewContract,
     ExternalEventContract,
     AuditContract,
     TokenContract,

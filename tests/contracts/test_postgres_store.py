@@ -19,6 +19,7 @@ from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
 from contracts.output_rulings import HeldOutputContract, OutputRulingContract
+from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
@@ -53,6 +54,7 @@ class PostgresContract(
     TaskStateContract,
     DeadlineContract,
     PlacementContract,
+    OverviewContract,
     ExternalEventContract,
     AuditContract,
     TokenContract,

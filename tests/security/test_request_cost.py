@@ -260,6 +260,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
             ("POST", "/v1/approvals", {"job": name, "reason": "x" * 500}) for name in ("commands", "none")
         ],
         "show_security": [("GET", "/v1/security", None)],
+        "show_overview": [("GET", "/v1/overview?hours=744", None)],
         "show_caller": [("GET", "/v1/whoami", None)],
         "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
         "show_announcement": [("GET", "/v1/announcements/none", None)],

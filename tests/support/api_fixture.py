@@ -53,6 +53,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
+from gnomon.services.operations.overview import OverviewService
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.policy_outlook import PolicyOutlook
 from gnomon.services.operations.quarantine import QuarantineService
@@ -124,6 +125,7 @@ class ApiFixture:
                 search=SearchService(
                     store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements
                 ),
+                overview=OverviewService(store.overview, store.workers, self._look, clock),
                 workflows=workflows,
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

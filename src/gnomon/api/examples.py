@@ -74,6 +74,38 @@ IDENTITY: dict[str, Any] = {
     "subject": "ada@example.com", "tenant": "default", "roles": ["operator"], "groups": ["on-call"],
     "expires_at": "2026-03-02T20:00:00Z",
 }  # fmt: skip
+OVERVIEW: dict[str, Any] = {
+    "since": "2026-03-01T12:00:00Z", "until": "2026-03-02T12:00:00Z", "unknown": {},
+    "jobs": {"count": 12, "more": False, "href": "/v1/jobs"},
+    "due_next": [
+        {
+            "job": "report", "planned_at": "2026-03-02T14:00:00Z", "due_at": "2026-03-02T14:00:00Z",
+            "local": "2026-03-02T09:00:00-05:00", "timezone": "America/New_York", "late_ms": 0,
+            "href": "/v1/jobs/report/why?at=2026-03-02T14%3A00%3A00.000000Z",
+        }
+    ],
+    "overdue": {"count": 0, "more": False, "items": []},
+    "late": [],
+    "not_run": [
+        {
+            "kind": "skipped", "reason": "overlap", "count": 3, "more": False, "planned_times": 3,
+            "newest_at": "2026-03-02T11:00:00Z",
+            "href": "/v1/ticks?kind=skipped&reason=overlap&since=1772366400000&until=1772452800000",
+        }
+    ],
+    "queued": [],
+    "failed": {
+        "count": 1, "more": False,
+        "href": "/v1/executions?status=failed&since=1772366400000&until=1772452800000",
+    },
+    "running": {"count": 2, "more": False, "href": "/v1/executions?status=running"},
+    "pending": {"count": 1, "more": False, "href": "/v1/executions?status=pending"},
+    "waiting": [{"reason": "retry", "count": 1, "more": False, "href": "/v1/executions?waiting=retry"}],
+    "dead_letters": {"count": 1, "more": False, "href": "/v1/dead-letters"},
+    "approvals": {"count": 0, "more": False, "href": "/v1/approvals?status=waiting"},
+    "workers": {"count": 2, "draining": 0, "href": "/v1/workers"},
+    "health": {"status": "ok", "failing": [], "href": "/v1/health"},
+}  # fmt: skip
 SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {

@@ -36,6 +36,7 @@ from gnomon.services.operations.job_plan import Planner
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
+from gnomon.services.operations.overview import OverviewService
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.schedules import ScheduleService
@@ -61,6 +62,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     launcher: Launcher
     executions: ExecutionService
     search: SearchService
+    overview: OverviewService
     workflows: WorkflowService
     events: EventService
     dead_letters: DeadLetterService

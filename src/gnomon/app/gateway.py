@@ -27,6 +27,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
 from gnomon.services.operations.launcher import Launcher
+from gnomon.services.operations.overview import OverviewService
 from gnomon.services.operations.schedules import ScheduleService
 from gnomon.services.operations.tasks import TaskService
 
@@ -75,6 +76,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         search=SearchService(
             store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
         ),
+        overview=OverviewService(store.overview, store.workers, health, clock),
         workflows=operations.workflows,
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

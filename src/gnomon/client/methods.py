@@ -88,6 +88,7 @@ class ClientMethods:
 
     health = SingleMethod(requests.health)
     whoami = SingleMethod(requests.whoami)
+    overview = SingleMethod(requests.overview)
 
     register = SingleMethod(requests.register)
     update = SingleMethod(requests.update)

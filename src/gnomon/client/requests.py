@@ -36,6 +36,7 @@ from gnomon.core.responses.jobs import (
     LedgerTick,
     PlannedFire,
 )
+from gnomon.core.responses.overview import Overview
 from gnomon.core.responses.plans import JobsPlanned, SimulationResult
 from gnomon.core.responses.policy import (
     BudgetDetail,
@@ -109,6 +110,11 @@ def health() -> ApiRequest[HealthReport]:
 def whoami() -> ApiRequest[CallerIdentity]:
     """The subject, tenant, roles and groups of the caller, and when its token expires."""
     return _get(api_path("whoami"), CallerIdentity)
+
+
+def overview(*, hours: int | None = None) -> ApiRequest[Overview]:
+    """The overview: what needs attention, with counts of the last hours."""
+    return _get(api_path("overview"), Overview, _set_fields(hours=hours))
 
 
 # ---- jobs ----------------------------------------------------------------------------------------
@@ -223,13 +229,15 @@ def ticks(
     job: str | None = None,
     *,
     kind: str | None = None,
+    reason: str | None = None,
     status: str | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
     page: int = 100,
 ) -> ApiRequest[Page[LedgerTick]]:
     """The ticks of one job or of all jobs, newest first: planned times and the decision on each."""
-    query = {"job": job, "kind": kind, "status": status, "since": since, "until": until, "limit": page}
+    bounds = {"since": since, "until": until, "limit": page}
+    query = {"job": job, "kind": kind, "reason": reason, "status": status, **bounds}
     return _get(api_path("ticks"), Page[LedgerTick], query)
 
 
@@ -289,9 +297,9 @@ def cancel_backfill(backfill_id: str) -> ApiRequest[BackfillDetail]:
 
 
 def executions(*, page: int = 100, **filters: object) -> ApiRequest[Page[Execution]]:
-    """Executions, newest first; filters are job, status, trigger, tag, since and until, or the prefix of an id.
+    """Executions, newest first; filters are job, status, trigger, waiting, tag, since and until.
 
-    With the status `skipped`, the ticks that had no execution.
+    Or alone the prefix of an id. With the status `skipped`, the ticks that had no execution.
     """
     return _get(api_path("executions"), Page[Execution], {"limit": page, **filters})
 

@@ -28,7 +28,7 @@ from gnomon.core.runs.backfill import (
 )
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.rollback import RollbackOutcome
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import TaskState, WaitReason
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -38,6 +38,8 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     schedule_id: str | None = None
     status: RunStatus | None = None
     source: RunSource | None = None
+    #: Only runs that are queued, or of which a task waits for this reason.
+    wait_reason: WaitReason | None = None
     #: Created at or after `since`, and before `until`.
     since: int | None = None
     until: int | None = None

@@ -17,6 +17,7 @@ from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
 from gnomon.ports.output_policy import HeldOutputs, OutputRulings
+from gnomon.ports.overview import OverviewCounts
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
@@ -108,6 +109,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def history(self) -> ScheduleHistory:
         """The past of schedules."""
+        ...
+
+    @property
+    def overview(self) -> OverviewCounts:
+        """Counts of what needs attention."""
         ...
 
     @property

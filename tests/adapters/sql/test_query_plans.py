@@ -25,6 +25,7 @@ from gnomon.adapters.sql import (
     ledger,
     open_postgres,
     open_sqlite,
+    overview,
     placement,
     retention,
     runs,
@@ -380,6 +381,10 @@ QUERIES: dict[str, Asked] = {
     "recount": recount_runs,
     "newest workflows": lambda conn: workflows.newest_workflows(conn, "default", ["report", "other"]),
     "lock unresolved dead letters": lambda conn: dead_letters.lock_unresolved(conn, "default", ["dl_1", "dl_2"]),
+    "ticks that are not on time": lambda conn: overview.ticks(conn, "default", NOON, NOON + MINUTE, 10),
+    "failed runs": lambda conn: overview.failed_runs(conn, "default", NOON, NOON + MINUTE, 10),
+    "open runs": lambda conn: overview.open_runs(conn, "default", 10),
+    "totals": lambda conn: overview.totals(conn, "default", 10),
     "audit": lambda conn: audit.page(conn, AuditQuery(before=99, actor="ada", since_at=NOON)),
     "audit of a job": lambda conn: audit.page(conn, AuditQuery(kind="job", name="report")),
     "audit of the chain": lambda conn: audit.sealed(conn, 1, 10),
@@ -459,6 +464,6 @@ def _walks(step: str) -> bool:
     """A scan is a walk through all of it, but for an index that is read in order until enough is found."""
     if step.startswith(("Seq Scan", "->  Seq Scan")):
         return True
-    # There are as many keys, and as many rows, as were given.
-    given = ("SCAN json_each ", "SCAN v <-")
+    # There are as many keys, and as many rows, as were given; what was found is no more than the limit.
+    given = ("SCAN json_each ", "SCAN v <-", "SCAN found <-")
     return step.startswith("SCAN") and not step.startswith(given) and "USING" not in step and "CONSTANT" not in step

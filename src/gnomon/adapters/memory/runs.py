@@ -9,7 +9,7 @@ from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry, r
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Overlap, Run, RunId, Task, TaskId
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.rollback import RollbackOutcome, RollbackStatus
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
 
 
@@ -71,9 +71,18 @@ class MemoryExecutions:
             for run in self._listed(query)
             if query.status in (None, run.status)
             and query.source in (None, run.source)
+            and (query.wait_reason is None or self._waits_for(run, query.wait_reason))
             and (query.down_to is None or (run.created_at, run.run_id) >= query.down_to)
         ]
         return found[: query.limit]
+
+    def _waits_for(self, run: Run, reason: WaitReason) -> bool:
+        if reason is WaitReason.QUEUE:
+            return run.queued
+        return any(
+            task.run_id == run.run_id and task.state is TaskState.PENDING and task.wait_reason is reason
+            for task in self._state.tasks.live.values()
+        )
 
     async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[Run]:
         """See Executions.find_by_prefix."""

@@ -15,6 +15,7 @@ from gnomon.adapters.memory.budgets import MemoryBudgetWindows
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
 from gnomon.adapters.memory.output_rulings import MemoryHeldOutputs, MemoryOutputRulings
+from gnomon.adapters.memory.overview import MemoryOverviewCounts
 from gnomon.adapters.memory.policies import MemoryPolicies, MemoryPolicyShadows, MemoryRulings
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.runs import MemoryDeadLetters, MemoryExecutions, MemoryRuns, MemoryRunTasks
@@ -47,6 +48,7 @@ class MemoryStore:
         self.shards = MemoryShards(state)
         self.schedules = MemorySchedules(state, shared)
         self.history = MemoryScheduleHistory(state)
+        self.overview = MemoryOverviewCounts(state)
         self.jobs = MemoryJobs(state, self.schedules)
         self.runs = MemoryRuns(state, shared)
         self.executions = MemoryExecutions(state)

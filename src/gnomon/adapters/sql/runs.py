@@ -9,9 +9,10 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.payloads import cipher_of, unsealed
 from gnomon.adapters.sql.rows import LAST_CHARACTER, RUN, column_list, run_of
 from gnomon.core.model import LogLine, Overlap, Run, RunId, TaskId
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.ports.runs import RunQuery
 
-_run, _payload, _log = schema.run.c, schema.payload.c, schema.task_log.c
+_run, _task, _payload, _log = schema.run.c, schema.task.c, schema.payload.c, schema.task_log.c
 _FIND = sa.select(*RUN).where(_run.run_id == sa.bindparam("name"))
 _BY_PREFIX = (
     sa.select(*RUN)
@@ -73,9 +74,19 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
         statement = statement.where(_run.status == query.status.value)
     if query.source is not None:
         statement = statement.where(_run.source == query.source.value)
+    if query.wait_reason is not None:
+        statement = statement.where(_waits_for(query.wait_reason))
     if query.down_to is not None:
         statement = statement.where(sa.tuple_(_run.created_at, _run.run_id) >= sa.tuple_(*query.down_to))
     return [run_of(row) for row in conn.execute(statement, {"owner": query.tenant, "limit": query.limit}).all()]
+
+
+def _waits_for(reason: WaitReason) -> sa.ColumnElement[bool]:
+    """Whether a run is queued, or a task of it waits for the reason."""
+    if reason is WaitReason.QUEUE:
+        return _run.queued
+    waits = (_task.run_id == _run.run_id, _task.state == TaskState.PENDING.value, _task.wait_reason == reason.value)
+    return sa.and_(_run.completed_at.is_(None), sa.exists().where(*waits))
 
 
 def excluding_runs(conn: sa.Connection, limit: int) -> Sequence[Run]:

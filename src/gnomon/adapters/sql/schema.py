@@ -22,6 +22,9 @@ TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
 CONSTRAINED = "constraints IS NOT NULL AND state IN ('SCHEDULED', 'DISPATCHED', 'RUNNING')"
 LIMITED = "deadline_at IS NOT NULL AND state IN ('PENDING', 'APPROVAL_REQUIRED', 'SCHEDULED', 'DISPATCHED', 'RUNNING')"
 OPEN = "ended_at IS NULL"
+NOT_ON_TIME = "reason <> 'on_time'"
+# Not a condition on the status either: a run fails with an error, and another one has none while it is under way.
+WITH_ERROR = "error IS NOT NULL"
 IDLE = "next_fire_at IS NULL AND paused_at IS NULL AND deleted_at IS NULL AND trigger_kind IN ('cron', 'every', 'at')"
 LISTENS = "trigger_kind = 'event' AND deleted_at IS NULL"
 GATHERED = "kind = 'gathered'"
@@ -157,6 +160,8 @@ tick = sa.Table(
     sa.Column("decided_at", InstantType, nullable=False),
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
+    # Few ticks are late or do not run, so that it costs hardly anything to write.
+    partial_index("tick_not_on_time", "tenant", "reason", "last_at", "planned_at", "count", where=NOT_ON_TIME),
 )
 
 run = sa.Table(
@@ -196,6 +201,7 @@ run = sa.Table(
     partial_index("run_queued", "schedule_uid", "planned_at", "run_id", where="queued"),
     partial_index("run_to_stop", "run_id", where=TO_STOP),
     partial_index("run_rolling_back", "run_id", where=ROLLING_BACK),
+    partial_index("run_with_error", "tenant", "created_at", "run_id", where=WITH_ERROR),
     partial_index("run_waited_for", "parent_task", where=f"parent_task IS NOT NULL AND {NOT_OVER}"),
     # In the order in which runs are listed, of a tenant and of one of its jobs.
     sa.Index("run_listed", "tenant", "created_at", "run_id"),

@@ -9,6 +9,7 @@ from gnomon.adapters.sql.change_log import ChangeLogWriter, SqlChangeLog
 from gnomon.adapters.sql.metrics_outbox import SqlMetricsOutbox
 from gnomon.adapters.sql.migrator import cursor_key
 from gnomon.adapters.sql.one_shots import RetiringTransactions
+from gnomon.adapters.sql.overview import SqlOverviewCounts
 from gnomon.adapters.sql.repositories.breakers import SqlBreakers
 from gnomon.adapters.sql.repositories.budgets import SqlBudgetWindows
 from gnomon.adapters.sql.repositories.maintenance import (
@@ -82,6 +83,7 @@ class SqlStore:
         self.shards = SqlShards(transactions)
         self.schedules = SqlSchedules(transactions, unreadable)
         self.history = SqlScheduleHistory(transactions)
+        self.overview = SqlOverviewCounts(transactions, unreadable)
         self.jobs = SqlJobs(transactions)
         self.runs = SqlRuns(transactions)
         self.executions = SqlExecutions(transactions)

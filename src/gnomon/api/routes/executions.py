@@ -46,7 +46,7 @@ from gnomon.core.responses.executions import (
     RollbackStarted,
     Started,
 )
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.operations.executions import ListedRun
@@ -79,6 +79,10 @@ class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description="Only executions with this status; `skipped` lists the ticks that had none, job by job."),
     ] = None
     trigger: Annotated[RunSource | None, Meta(description="Only executions started this way.")] = None
+    waiting: Annotated[
+        WaitReason | None,
+        Meta(description="Only executions of which a step waits for this reason; `queue` for those behind another."),
+    ] = None
     tag: Annotated[Name | None, Meta(description="Only executions of jobs with this tag.")] = None
     prefix: Annotated[
         Prefix | None, Meta(description="Only executions whose ids begin so, by id; not with another filter.")
@@ -140,6 +144,7 @@ async def list_executions(call: ApiCall) -> Reply:
         schedule_id=None if query.job is None else schedule_name("job", query.job),
         status=None if query.status is None else RunStatus(query.status),
         source=query.trigger,
+        wait_reason=query.waiting,
         since=parse_instant("since", query.since),
         until=parse_instant("until", query.until),
         after=await read_cursor(call, tuple[CursorNumber, CursorName]),
@@ -157,8 +162,8 @@ async def _shown_with_usage(call: ApiCall, listed: Sequence[ListedRun]) -> Calla
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
     """List skipped ticks as executions: each job's newest first."""
-    if query.trigger not in (None, RunSource.CRON):
-        # Only a schedule has ticks.
+    if query.trigger not in (None, RunSource.CRON) or query.waiting is not None:
+        # Only a schedule has ticks, and a tick without an execution waits for nothing.
         return Reply(body=await make_page(call, skipped_execution, (), None))
     filters = tick_query(since=query.since, until=query.until, limit=query.limit, status=TickStatus.SKIPPED)
     return Reply(body=await ticks_page(call, skipped_execution, filters, job=query.job, tag=query.tag))

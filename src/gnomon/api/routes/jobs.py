@@ -28,7 +28,7 @@ from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.json_schema import deadline_fields, job_schema
 from gnomon.core.jobs.origins import with_origin
 from gnomon.core.jobs.steps import DEADLINE_FIELDS, read_deadline
-from gnomon.core.model import MINUTE_MS, Schedule, Tick, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Reason, Schedule, Tick, TickKind, TickStatus
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.executions import Started
 from gnomon.core.responses.jobs import (
@@ -104,6 +104,7 @@ class TicksQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     job: Annotated[Name | None, Meta(description="Only ticks of this job.")] = None
     kind: Annotated[TickKind | None, Meta(description="Only ticks with this decision.")] = None
+    reason: Annotated[Reason | None, Meta(description="Only ticks with this reason of the decision.")] = None
     status: Annotated[TickStatus | None, Meta(description="Only ticks with this status.")] = None
     since: Instant | None = None
     until: Instant | None = None
@@ -255,7 +256,14 @@ async def coming(call: ApiCall) -> Reply:
 async def list_ticks(call: ApiCall) -> Reply:
     """List ticks, newest first: planned times and the decision on each, of one job, or job by job."""
     query: TicksQuery = call.query
-    filters = tick_query(since=query.since, until=query.until, limit=query.limit, kind=query.kind, status=query.status)
+    filters = tick_query(
+        since=query.since,
+        until=query.until,
+        limit=query.limit,
+        kind=query.kind,
+        reason=query.reason,
+        status=query.status,
+    )
     return Reply(body=await ticks_page(call, ledger_tick, filters, job=query.job))
 
 
@@ -265,12 +273,13 @@ def tick_query(
     until: str | None,
     limit: int,
     kind: TickKind | None = None,
+    reason: Reason | None = None,
     status: TickStatus | None = None,
 ) -> TickQuery:
     """The filters of a list of ticks, with the bounds of a query."""
     bounds = {"since": parse_instant("since", since), "before": parse_instant("until", until)}
     given = {field: at for field, at in bounds.items() if at is not None}
-    return TickQuery(kind=kind, status=status, limit=limit, **given)
+    return TickQuery(kind=kind, reason=reason, status=status, limit=limit, **given)
 
 
 T = TypeVar("T")

@@ -414,7 +414,10 @@ def tick_status(status: RunStatus, *, started: bool) -> TickStatus:
 
 def run_error(run: Run, status: RunStatus, error: str | None) -> str | None:
     """The error that a run shows after its end."""
-    return None if status is RunStatus.COMPLETED else run.error or error
+    if status is RunStatus.COMPLETED:
+        return None
+    # Failed runs are counted by an index of those with an error.
+    return run.error or error or ("no reason was given" if status is RunStatus.FAILED else None)
 
 
 def dead_letter_id(task_id: TaskId) -> str:

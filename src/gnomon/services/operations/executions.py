@@ -324,7 +324,7 @@ class SearchService:
         return [ListedRun(run, numbers.get(run.run_id, 0), announcements.get(run.run_id, ())) for run in runs]
 
     async def _runs(self, query: RunQuery, tag: str | None) -> SearchPage[Run, tuple[int, str]]:
-        if query.status is not None or query.source is not None or tag is not None:
+        if any(one is not None for one in (query.status, query.source, query.wait_reason, tag)):
             limit = self._scan_limit if tag is None else self._tag_scan_limit
             query = replace(query, down_to=await self._executions.run_position(query, limit))
         found = await self._tagged(query, tag) if tag else await self._executions.list_runs(query)

@@ -27,7 +27,7 @@ from gnomon.core.ledger.edits import (
 )
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import MINUTE_MS, Run, RunStatus, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
+from gnomon.core.model import MINUTE_MS, Reason, Run, RunStatus, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
 from gnomon.core.runs.job_lock import RunLock, job_lock
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import At
@@ -101,10 +101,23 @@ class TickQuery(Struct, frozen=True, kw_only=True):
     """The filters of a list of ticks."""
 
     kind: TickKind | None = None
+    reason: Reason | None = None
     status: TickStatus | None = None
     since: int = -FOREVER
     before: int = FOREVER
     limit: int = 100
+
+    @property
+    def selects(self) -> bool:
+        """Whether it selects some of the ticks of a time."""
+        return any(one is not None for one in (self.kind, self.reason, self.status))
+
+    def matches(self, tick: Tick) -> bool:
+        """Whether the decision on a tick, its reason and its status are selected."""
+        made = tick.decision
+        return (
+            self.kind in (None, made.kind) and self.reason in (None, made.reason) and self.status in (None, tick.status)
+        )
 
 
 class TickPage(Struct, frozen=True):
@@ -456,14 +469,14 @@ class JobService:
             uid = (await self._schedule_service.get(name, tenant=tenant, coming=0, last=0)).schedule.uid
         found: list[Tick] = []
         before, looked = query.before, 0
-        size = query.limit if query.kind is None and query.status is None else _PAGE
+        size = _PAGE if query.selects else query.limit
         while looked < _SCAN_LIMIT and (ticks := await self._history.ticks(uid, before=before, limit=size)):
             looked += len(ticks)
             for tick in ticks:
                 before = tick.decision.planned_at
                 if tick.decision.last_at < query.since:
                     return TickPage(found, None, looked)
-                if query.kind in (None, tick.decision.kind) and query.status in (None, tick.status):
+                if query.matches(tick):
                     found.append(tick)
                 if len(found) == query.limit:
                     return TickPage(found, before, looked)
