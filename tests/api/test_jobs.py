@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.store import NOON
-from gnomon.core.model import LogLine
+from gnomon.core.model import DAY_MS, LogLine, Result
 from support.api_fixture import JOB, ApiCaller, ApiFixture
 
 
@@ -78,6 +78,96 @@ async def test_jobs_are_listed_by_tag(admin: ApiCaller) -> None:
     await admin.registered(name="b", tags=["x", "y"])
 
     assert [one["job"] for one in (await admin.get("/v1/jobs?tag=y")).json()["items"]] == ["b"]
+
+
+@pytest.mark.req("H-25")
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("q=REP", ["report-a"]),
+        ("q=daily+SALES", ["b"]),
+        ("q=umber", ["b", "c"]),
+        ("q=none", []),
+        ("q=e&tag=numbers", ["b", "c"]),
+        ("q=r&tag=numbers&state=paused", ["c"]),
+        ("state=active", ["b", "report-a"]),
+        ("state=failing", []),
+        ("state=running", []),
+    ],
+)
+async def test_jobs_are_found_by_text_tag_and_state(admin: ApiCaller, asked: str, found: list[str]) -> None:
+    await admin.registered(name="report-a", tags=[])
+    await admin.registered(name="b", description="Adds up the daily sales", tags=["numbers"])
+    await admin.registered(name="c", tags=["numbers"])
+    await admin.post("/v1/jobs/c/pause")
+
+    listed = (await admin.get(f"/v1/jobs?{asked}")).json()
+
+    assert ([one["job"] for one in listed["items"]], listed["next"]) == (found, None)
+
+
+@pytest.mark.req("H-25")
+async def test_jobs_are_listed_by_their_next_run_or_by_their_last_decision(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    for name, schedule in {"late": "0 23 * * *", "soon": "5 12 * * *", "mid": "0 20 * * *"}.items():
+        await admin.registered(name=name, schedule=schedule)
+        api_setup.clock.advance(1000)
+    await admin.post("/v1/jobs/late/pause")
+
+    async def listed(order: str) -> list[str]:
+        found, path = list[str](), f"/v1/jobs?limit=1&order={order}"
+        while path:
+            page = (await admin.get(path)).json()
+            found += [one["job"] for one in page["items"]]
+            path = page["next"]
+        return found
+
+    assert await listed("next") == ["soon", "mid", "late"]
+    assert await listed("last") == ["late", "mid", "soon"]
+    assert (await admin.get("/v1/jobs?order=size")).status_code == 422
+
+
+@pytest.mark.req("H-25")
+async def test_jobs_show_their_last_ticks_if_that_is_wanted(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered(overlap="allow")
+    await admin.registered(name="other")
+    await admin.post("/v1/jobs/report/pause")
+    api_setup.clock.advance(3 * DAY_MS)
+    await admin.post("/v1/jobs/report/resume", {"missed": "latest"})
+
+    with_ticks = (await admin.get("/v1/jobs?include=ticks")).json()["items"]
+    without = (await admin.get("/v1/jobs")).json()["items"]
+
+    assert [one["ticks"] for one in without] == [None, None]
+    assert with_ticks[0]["ticks"] == []
+    [newest, skipped] = with_ticks[1]["ticks"]
+    [started] = (await admin.get("/v1/executions")).json()["items"]
+    assert newest == {
+        "planned_at": "2026-03-05T09:00:00Z",
+        "count": 1,
+        "kind": "fired",
+        "reason": "caught_up",
+        "status": "ENQUEUED",
+        "execution_id": started["execution_id"],
+    }
+    assert (skipped["kind"], skipped["reason"], skipped["count"]) == ("skipped", "paused", 2)
+
+
+@pytest.mark.req("H-25")
+async def test_a_job_is_failing_until_an_execution_of_it_succeeds(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered(overlap="allow")
+
+    async def failing_after(result: Result) -> list[str]:
+        await admin.post("/v1/jobs/report/pause")
+        api_setup.clock.advance(DAY_MS)
+        await admin.post("/v1/jobs/report/resume", {"missed": "latest"})
+        started = (await admin.get("/v1/executions?limit=1")).json()["items"][0]["execution_id"]
+        await api_setup.finish_execution(started, result)
+        return [one["job"] for one in (await admin.get("/v1/jobs?state=failing")).json()["items"]]
+
+    assert await failing_after(Result.FAILED) == ["report"]
+    assert await failing_after(Result.SUCCEEDED) == []
 
 
 @pytest.mark.req("H-12")

@@ -511,9 +511,12 @@ def test_executions_are_listed_by_what_started_them_tag_and_time(
     assert len(prompt.data("executions", "list", *asked)) == found
 
 
-def test_jobs_are_listed_by_tag(prompt: CliPrompt) -> None:
+def test_jobs_are_listed_by_tag_text_state_and_order(prompt: CliPrompt) -> None:
     assert [one["job"] for one in prompt.data("jobs", "list", "--tag", "numbers")] == ["report"]
     assert prompt.lines("jobs", "list", "--tag", "letters") == ["no jobs with that tag"]
+    assert [one["job"] for one in prompt.data("jobs", "list", "-q", "REP", "--state", "active")] == ["report"]
+    assert prompt.lines("jobs", "list", "-q", "nothing") == ["no jobs match"]
+    assert prompt.data("jobs", "list", "--order", "next")[0]["job"] == "report"
 
 
 @pytest.mark.req("H-10", "H-19")

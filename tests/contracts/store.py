@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.cron import Cron
-from gnomon.core.ids import SHARDS, shard_of, tick_key
+from gnomon.core.ids import SHARDS, run_id, shard_of, tick_key
 from gnomon.core.ledger.edits import (
     edited_schedule,
     has_remaining_due,
@@ -36,6 +36,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ClockAhead, StaleTerm
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.ledger import Terms
+from gnomon.ports.schedules import ScheduleOrder, schedule_position
 from gnomon.ports.store import Store
 from support.task_steps import completion_of, finish_run, runs_of, take_task
 
@@ -257,6 +258,32 @@ class StoreContract:
 
         assert [s.schedule_id for s in first] == ["a", "b", "c"]
         assert [s.schedule_id for s in second] == ["d"]
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 10])
+    @pytest.mark.parametrize(
+        ("order", "expected"),
+        [
+            (ScheduleOrder.NAME, ["a", "b", "c", "d", "e"]),
+            # Of `b` and `e`, which fire at one instant, the one with the smaller uid comes first.
+            (ScheduleOrder.NEXT, ["d", "b", "e", "a", "c"]),
+            (ScheduleOrder.LAST, ["b", "e", "a", "c", "d"]),
+        ],
+        ids=str,
+    )
+    async def test_schedules_are_listed_in_several_orders_page_by_page(
+        self, store: Store, order: ScheduleOrder, expected: list[str], size: int
+    ) -> None:
+        marks = {"e": HOUR, "d": -HOUR, "b": HOUR}
+        made = [minutely(name, mark=NOON + mark) for name, mark in marks.items()]
+        silent = [replace(minutely(name), next_fire_at=None, paused_at=NOON) for name in ("c", "a")]
+        await self.registered(store, *made, *silent, minutely("b", tenant="acme"))
+
+        found, after = list[str](), None
+        while page := await store.schedules.in_order("default", order, after=after, limit=size):
+            found += [one.schedule_id for one in page]
+            after = schedule_position(page[-1], order)
+
+        assert found == expected
 
     async def test_every_revision_is_kept_with_who_made_it(self, store: Store) -> None:
         schedule = minutely()
@@ -600,6 +627,26 @@ class StoreContract:
         second = await store.history.ticks(schedule.uid, before=first[-1].decision.planned_at, limit=3)
 
         assert [(t.decision.planned_at - NOON) // MINUTE for t in [*first, *second]] == [5, 4, 3, 2, 1]
+
+    async def test_the_newest_ticks_of_many_schedules_are_read_at_once(self, store: Store, terms: Terms) -> None:
+        fires, skips, idle = minutely(overlap=Overlap.ALLOW), minutely("skips", overlap=Overlap.SKIP), minutely("idle")
+        await self.registered(store, fires, skips, idle)
+        for minute in range(1, 5):
+            for schedule in (fires, skips):
+                await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+
+        found = await store.tick_history.newest([one.uid for one in (fires, skips, idle)], each=3)
+
+        assert {uid: [(one.planned_at - NOON) // MINUTE for one in marks] for uid, marks in found.items()} == {
+            fires.uid: [4, 3, 2],
+            skips.uid: [4, 3, 2],
+        }
+        newest, last_run = found[skips.uid][0], found[fires.uid][0].run_id
+        assert (newest.kind, newest.reason, newest.status) == (TickKind.SKIPPED, Reason.OVERLAP, TickStatus.SKIPPED)
+        assert (newest.count, newest.run_id) == (1, None)
+        assert last_run == run_id(fires.uid, NOON + 4 * MINUTE)
+        assert [len(marks) for marks in (await store.tick_history.newest([fires.uid], each=20)).values()] == [4]
+        assert await store.tick_history.newest([], each=20) == {}
 
     # ---- overlap -----------------------------------------------------------------------------
 

@@ -219,7 +219,10 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "apply_jobs": [("POST", "/v1/apply", {"jobs": many_jobs(1000)}), ("POST", "/v1/apply", {"jobs": LARGE_JOBS})],
         "register_job": [("POST", "/v1/jobs", one) for one in (*LARGE_JOBS, job("refused", dag=REFUSED_COMMANDS))],
         "update_job": [("PUT", "/v1/jobs/large", job("large", input={"x": NUMBERS}))],
-        "list_jobs": [("GET", "/v1/jobs?limit=1000", None), ("GET", "/v1/jobs?limit=1000&tag=none", None)],
+        "list_jobs": [
+            ("GET", f"/v1/jobs?limit=1000{more}", None)
+            for more in ("", "&tag=none", "&q=none&state=failing", "&order=last&include=ticks")
+        ],
         "show_job": [("GET", f"/v1/jobs/{name}?coming=1000&last=1000", None) for name in ("leap", "second", "wide")],
         "trigger_job": [
             ("POST", "/v1/jobs/checked/trigger", {"input": {"x": NUMBERS}}),

@@ -50,6 +50,7 @@ from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
@@ -126,6 +127,7 @@ class ApiFixture:
                     store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements
                 ),
                 overview=OverviewService(store.overview, store.workers, self._look, clock),
+                job_search=JobSearchService(jobs, store.schedules, store.tick_history),
                 workflows=workflows,
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

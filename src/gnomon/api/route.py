@@ -33,6 +33,7 @@ from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.model_actions import ModelActions
@@ -63,6 +64,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     executions: ExecutionService
     search: SearchService
     overview: OverviewService
+    job_search: JobSearchService
     workflows: WorkflowService
     events: EventService
     dead_letters: DeadLetterService

@@ -26,6 +26,7 @@ from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
+from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.overview import OverviewService
 from gnomon.services.operations.schedules import ScheduleService
@@ -77,6 +78,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
             store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
         ),
         overview=OverviewService(store.overview, store.workers, health, clock),
+        job_search=JobSearchService(operations.jobs, store.schedules, store.tick_history),
         workflows=operations.workflows,
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

@@ -161,9 +161,22 @@ def simulate(
     return _post_many(api_path("simulate"), SimulationResult, body)
 
 
-def jobs(*, tag: str | None = None, page: int = 100) -> ApiRequest[Page[JobSummary]]:
-    """All jobs by name; `page` is the number of jobs per request."""
-    return _get(api_path("jobs"), Page[JobSummary], {"tag": tag, "limit": page})
+def jobs(
+    *,
+    q: str | None = None,
+    tag: str | None = None,
+    state: str | None = None,
+    order: str | None = None,
+    include: str | None = None,
+    page: int = 100,
+) -> ApiRequest[Page[JobSummary]]:
+    """All jobs by name, or those with the text `q` in their name, description or a tag.
+
+    `state` is a state as it is shown, or `failing`; `order` is `name`, `next` or `last`; with `include="ticks"` each
+    has its last twenty ticks. `page` is the number of jobs per request.
+    """
+    query = {"q": q, "tag": tag, "state": state, "order": order, "include": include, "limit": page}
+    return _get(api_path("jobs"), Page[JobSummary], query)
 
 
 def job(name: str, *, coming: int = 5, last: int = 10) -> ApiRequest[JobDetail]:

@@ -4,11 +4,23 @@ An edit from a node whose clock is ahead of the clock of a server raises ClockAh
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import Run, Schedule, ScheduleUid, Task, Tick, TickKind, TickVerdict
+from gnomon.core.model import (
+    Reason,
+    Run,
+    RunId,
+    Schedule,
+    ScheduleUid,
+    Task,
+    Tick,
+    TickKind,
+    TickStatus,
+    TickVerdict,
+)
 from gnomon.core.runs.workflow import Workflow
 
 
@@ -39,6 +51,31 @@ class DeletedSchedule(Struct, frozen=True, kw_only=True):
     deleted_by: str
 
 
+class ScheduleOrder(StrEnum):
+    """The orders in which schedules are listed."""
+
+    #: By name.
+    NAME = "name"
+    #: By the next fire, the earliest first; then those without one, by name.
+    NEXT = "next"
+    #: By the time up to which their ticks are decided, the latest first; then by name.
+    LAST = "last"
+
+
+#: A position in a listing of schedules: by name, no time and the name; by the next fire, its time and the uid, then as
+#: by name; by the last tick, the time and the name.
+SchedulePosition = tuple[int | None, str]
+
+
+def schedule_position(schedule: Schedule, order: ScheduleOrder) -> SchedulePosition:
+    """The position of a schedule in a listing."""
+    if order is ScheduleOrder.LAST:
+        return schedule.mark_at, schedule.schedule_id
+    if order is ScheduleOrder.NEXT and schedule.next_fire_at is not None:
+        return schedule.next_fire_at, schedule.uid
+    return None, schedule.schedule_id
+
+
 class Schedules(Protocol):
     """Registering, changing and finding schedules."""
 
@@ -48,6 +85,12 @@ class Schedules(Protocol):
 
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """The schedules whose names come after `after`, in the order of their names."""
+        ...
+
+    async def in_order(
+        self, tenant: str, order: ScheduleOrder, *, after: SchedulePosition | None, limit: int
+    ) -> Sequence[Schedule]:
+        """The schedules after a position in that order, from the first one without a position."""
         ...
 
     async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
@@ -110,6 +153,25 @@ class ScheduleHistory(Protocol):
 
     async def deleted(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """The deleted schedules that had that name, newest first."""
+        ...
+
+
+class TickMark(Struct, frozen=True, gc=False):
+    """A decision on a tick in short."""
+
+    planned_at: int
+    count: int
+    kind: TickKind
+    reason: Reason
+    status: TickStatus
+    run_id: RunId | None
+
+
+class TickHistory(Protocol):
+    """The ledger of many schedules at once."""
+
+    async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
+        """The newest ticks of each of these schedules that has any, newest first, `each` of them at most."""
         ...
 
 

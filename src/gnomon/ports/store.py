@@ -20,7 +20,7 @@ from gnomon.ports.output_policy import HeldOutputs, OutputRulings
 from gnomon.ports.overview import OverviewCounts
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
-from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
+from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules, TickHistory
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskDeadlines, TaskPlacement, Workers
 from gnomon.ports.tokens import Tokens
 
@@ -114,6 +114,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def overview(self) -> OverviewCounts:
         """Counts of what needs attention."""
+        ...
+
+    @property
+    def tick_history(self) -> TickHistory:
+        """The ledger of many schedules at once."""
         ...
 
     @property

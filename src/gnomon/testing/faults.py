@@ -23,7 +23,7 @@ from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.approvals import ApprovalFilter, Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
 from gnomon.ports.runs import PayloadReader, Runs
-from gnomon.ports.schedules import JobChangeset, Jobs, Schedules
+from gnomon.ports.schedules import JobChangeset, Jobs, ScheduleOrder, SchedulePosition, Schedules
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -642,6 +642,12 @@ class FaultySchedules:
     async def page(self, tenant: str, *, after: str, limit: int) -> Sequence[Schedule]:
         """See Schedules.page."""
         return await self._schedules.page(tenant, after=after, limit=limit)
+
+    async def in_order(
+        self, tenant: str, order: ScheduleOrder, *, after: SchedulePosition | None, limit: int
+    ) -> Sequence[Schedule]:
+        """See Schedules.in_order."""
+        return await self._schedules.in_order(tenant, order, after=after, limit=limit)
 
     async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
         """See Schedules.names_from."""

@@ -51,7 +51,7 @@ from gnomon.ports.approvals import ApprovalFilter
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.maintenance import FIRST_OPEN_RUN, HISTORY_START, RetentionBatch, RetentionKind
 from gnomon.ports.runs import RunQuery
-from gnomon.ports.schedules import JobChangeset
+from gnomon.ports.schedules import JobChangeset, ScheduleOrder
 from gnomon.ports.tasks import TakeFilter
 from support.postgres_server import postgres
 from support.task_steps import LEASE, admission, completion_of, runs_of, take_task, workflow
@@ -276,6 +276,11 @@ QUERIES: dict[str, Asked] = {
     "terms": lambda conn: ledger.terms_of(conn, [1, 2]),
     "find": lambda conn: schedules.find(conn, "default", "report"),
     "page": lambda conn: schedules.page(conn, "default", "", 10, READABLE),
+    "schedules by next fire": lambda conn: schedules.in_order(conn, "default", ScheduleOrder.NEXT, None, 9, READABLE),
+    "schedules after a next fire": lambda conn: schedules.in_order(
+        conn, "default", ScheduleOrder.NEXT, (NOON, "sch_1"), 9, READABLE
+    ),
+    "newest ticks": lambda conn: history.newest_ticks(conn, [UID], 20),
     "ticks": lambda conn: history.ticks(conn, UID, NOON * 2, 10),
     "runs": lambda conn: history.runs(conn, UID, NOON * 2, 10),
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),

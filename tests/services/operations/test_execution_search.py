@@ -67,16 +67,6 @@ async def test_a_rare_execution_is_found_page_after_short_page(
     assert pages == 4
 
 
-async def test_a_rare_job_is_found_page_after_short_page(library: SearchFixture) -> None:
-    await library.fill()
-    first = await library.search.jobs(tag="x", after="", limit=5, tenant="default")
-    rest = await library.search.jobs(tag="x", after=first.after or "", limit=5, tenant="default")
-
-    assert [view.schedule.schedule_id for view in first.items] == ["rare"]
-    assert first.after is not None
-    assert rest.items == []
-
-
 async def test_filters_with_an_index_need_no_search(library: SearchFixture) -> None:
     await library.fill()
 

@@ -15,7 +15,17 @@ from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick,
 from gnomon.core.runs.workflow import Workflow
 from gnomon.errors import StaleTerm
 from gnomon.ports.ledger import ShardRenewal, Terms
-from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision, Schedules
+from gnomon.ports.schedules import (
+    DeletedSchedule,
+    JobChangeset,
+    Pause,
+    Revision,
+    ScheduleOrder,
+    SchedulePosition,
+    Schedules,
+    TickMark,
+    schedule_position,
+)
 
 
 class MemoryLedger:
@@ -142,6 +152,19 @@ class MemorySchedules:
         names = sorted(name for owner, name in state.names if owner == tenant and name > after)
         return [state.schedules[state.names[tenant, name]] for name in names[:limit]]
 
+    async def in_order(
+        self, tenant: str, order: ScheduleOrder, *, after: SchedulePosition | None, limit: int
+    ) -> Sequence[Schedule]:
+        """See Schedules.in_order."""
+        state = self._state
+        places = {
+            _sort_key(schedule_position(state.schedules[uid], order), order): state.schedules[uid]
+            for (owner, _), uid in state.names.items()
+            if owner == tenant
+        }
+        begin = None if after is None else _sort_key(after, order)
+        return [places[key] for key in sorted(places) if begin is None or key > begin][:limit]
+
     async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
         """See Schedules.names_from."""
         state = self._state
@@ -189,6 +212,30 @@ class MemorySchedules:
         self._rules.delete_schedule(verdict.schedule.uid, now, actor)
         self._state.write_audit([deleted_entry(verdict.schedule, actor, now)])
         return True
+
+
+def _sort_key(position: SchedulePosition, order: ScheduleOrder) -> tuple[bool, int, str]:
+    """The key that sorts positions: without a time at the end; by the last tick, the latest one at the beginning."""
+    at, name = position
+    if at is None:
+        return True, 0, name
+    return False, -at if order is ScheduleOrder.LAST else at, name
+
+
+class MemoryTickHistory:
+    """Implements TickHistory."""
+
+    def __init__(self, state: MemoryTables) -> None:
+        self._state = state
+
+    async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
+        """See TickHistory.newest."""
+        wanted, found = set(uids), dict[ScheduleUid, list[TickMark]]()
+        for (uid, _), tick in sorted(self._state.ticks.items(), reverse=True):
+            if uid in wanted and len(marks := found.setdefault(uid, [])) < each:
+                made = tick.decision
+                marks.append(TickMark(made.planned_at, made.count, made.kind, made.reason, tick.status, tick.run_id))
+        return found
 
 
 class MemoryScheduleHistory:

@@ -25,6 +25,7 @@ from gnomon.adapters.memory.schedules import (
     MemoryScheduleHistory,
     MemorySchedules,
     MemoryShards,
+    MemoryTickHistory,
 )
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.memory.stats import MemoryStoreStats
@@ -49,6 +50,7 @@ class MemoryStore:
         self.schedules = MemorySchedules(state, shared)
         self.history = MemoryScheduleHistory(state)
         self.overview = MemoryOverviewCounts(state)
+        self.tick_history = MemoryTickHistory(state)
         self.jobs = MemoryJobs(state, self.schedules)
         self.runs = MemoryRuns(state, shared)
         self.executions = MemoryExecutions(state)

@@ -1,13 +1,14 @@
 """The history of schedules: ticks, runs, tasks, revisions, pauses, deletions. Every query reads an index range."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
-from gnomon.core.model import Run, ScheduleUid, Task, Tick, TickKind
-from gnomon.ports.schedules import DeletedSchedule, Pause, Revision
+from gnomon.core.model import Reason, Run, ScheduleUid, Task, Tick, TickKind, TickStatus
+from gnomon.ports.schedules import DeletedSchedule, Pause, Revision, TickMark
 
 _tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
 _UID = sa.bindparam("uid", type_=schema.NameType)
@@ -57,6 +58,15 @@ _LAST_TICKS = bulk.statement(
     "SELECT tick.uid, tick.kind FROM tick WHERE tick.uid IN KEYS AND tick.planned_at ="
     " (SELECT max(newest.planned_at) FROM tick AS newest WHERE newest.uid = tick.uid)"
 )
+_MARK = "planned_at, count, kind, reason, status, run_id"
+_NEWEST = bulk.Statement(
+    f"SELECT tick.uid, {_MARK} FROM json_each(?)"  # noqa: S608 - our own names, here and below
+    " JOIN tick ON tick.uid = json_each.value AND tick.planned_at IN"
+    " (SELECT newest.planned_at FROM tick AS newest WHERE newest.uid = json_each.value"
+    " ORDER BY newest.planned_at DESC LIMIT ?)",
+    f"SELECT wanted.uid, {_MARK} FROM unnest($1::text[]) AS wanted (uid) CROSS JOIN LATERAL"  # noqa: S608
+    f" (SELECT {_MARK} FROM tick WHERE tick.uid = wanted.uid ORDER BY tick.planned_at DESC LIMIT $2) AS newest",
+)
 #: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
@@ -82,6 +92,21 @@ def last_tick_kinds(conn: sa.Connection, uids: Sequence[ScheduleUid]) -> Mapping
     """See ScheduleHistory.last_tick_kinds."""
     names: list[str] = sorted(set(uids))
     return {ScheduleUid(uid): TickKind(kind) for uid, kind in bulk.fetch_rows(conn, _LAST_TICKS, names)}
+
+
+def newest_ticks(
+    conn: sa.Connection, uids: Sequence[ScheduleUid], each: int
+) -> Mapping[ScheduleUid, Sequence[TickMark]]:
+    """See TickHistory.newest."""
+    names: list[str] = sorted(set(uids))
+    found: dict[ScheduleUid, list[TickMark]] = {}
+    for uid, planned_at, count, kind, reason, status, run_id in bulk.fetch_rows(conn, _NEWEST, names, each):
+        mark = TickMark(planned_at, count, TickKind(kind), Reason(reason), TickStatus(status), run_id)
+        found.setdefault(ScheduleUid(uid), []).append(mark)
+    return {uid: sorted(marks, key=_planned_at, reverse=True) for uid, marks in found.items()}
+
+
+_planned_at = attrgetter("planned_at")
 
 
 def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:

@@ -15,7 +15,7 @@ from gnomon.core.ledger.edits import SYSTEM_ACTOR, paused_schedule, verdict_befo
 from gnomon.core.ledger.plan import schedule_after
 from gnomon.core.model import RunStatus, Schedule, TickVerdict
 from gnomon.errors import UsageError
-from gnomon.ports.schedules import ScheduleEdit
+from gnomon.ports.schedules import ScheduleEdit, ScheduleOrder, SchedulePosition
 
 _schedule, _pause = schema.schedule.c, schema.pause.c
 _EXISTING = sa.select(*SCHEDULE).where(_schedule.tenant == sa.bindparam("tenant"), _schedule.deleted_at.is_(None))
@@ -26,6 +26,25 @@ _PAGE = (
     _EXISTING.where(_schedule.schedule_id > sa.bindparam("after"))
     .order_by(_schedule.schedule_id)
     .limit(sa.bindparam("limit"))
+)
+# In the order of the index of due schedules: of the tenant, the database must not use the index of names.
+_NEXT = sa.select(*SCHEDULE).where(
+    _schedule.tenant.concat("") == sa.bindparam("tenant"),
+    _schedule.deleted_at.is_(None),
+    _schedule.next_fire_at.is_not(None),
+)
+_BY_NEXT = _NEXT.order_by(_schedule.next_fire_at, _schedule.uid).limit(sa.bindparam("limit"))
+_AFTER_NEXT = _BY_NEXT.where(
+    sa.tuple_(_schedule.next_fire_at, _schedule.uid) > sa.tuple_(sa.bindparam("at"), sa.bindparam("after"))
+)
+_WITHOUT_NEXT = _PAGE.where(_schedule.next_fire_at.is_(None))
+# Without an index: one would be written with every tick. The rows are those of the tenant, whatever the history.
+_BY_LAST = _EXISTING.order_by(_schedule.mark_at.desc(), _schedule.schedule_id).limit(sa.bindparam("limit"))
+_AFTER_LAST = _BY_LAST.where(
+    sa.or_(
+        _schedule.mark_at < sa.bindparam("at"),
+        sa.and_(_schedule.mark_at == sa.bindparam("at"), _schedule.schedule_id > sa.bindparam("after")),
+    )
 )
 _NAMES_FROM = sa.select(_schedule.schedule_id).where(
     _schedule.tenant == sa.bindparam("tenant"),
@@ -65,6 +84,43 @@ def page(
         if len(rows) < missing:
             break
         after = rows[-1].schedule_id
+    return found
+
+
+def in_order(
+    conn: sa.Connection,
+    tenant: str,
+    order: ScheduleOrder,
+    after: SchedulePosition | None,
+    limit: int,
+    unreadable: UnreadableSchedules,
+) -> Sequence[Schedule]:
+    """See Schedules.in_order. Unreadable schedules are skipped, as in a page by name."""
+    if order is ScheduleOrder.NAME:
+        return page(conn, tenant, "" if after is None else after[1], limit, unreadable)
+    found: list[Schedule] = []
+    by_time = _BY_NEXT if order is ScheduleOrder.NEXT else _BY_LAST
+    after_time = _AFTER_NEXT if order is ScheduleOrder.NEXT else _AFTER_LAST
+    while (missing := limit - len(found)) > 0 and (after is None or after[0] is not None):
+        given = {"tenant": tenant, "limit": missing}
+        if after is None:
+            rows = conn.execute(by_time, given).all()
+        else:
+            rows = conn.execute(after_time, {**given, "at": after[0], "after": after[1]}).all()
+        found += unreadable.readable(rows)
+        if len(rows) < missing:
+            break
+        last = rows[-1]
+        after = (last.next_fire_at, last.uid) if order is ScheduleOrder.NEXT else (last.mark_at, last.schedule_id)
+    if order is ScheduleOrder.LAST or (missing := limit - len(found)) <= 0:
+        return found
+    after_name = after[1] if after is not None and after[0] is None else ""
+    while missing > 0:
+        rows = conn.execute(_WITHOUT_NEXT, {"tenant": tenant, "limit": missing, "after": after_name}).all()
+        found += unreadable.readable(rows)
+        if len(rows) < missing:
+            break
+        after_name, missing = rows[-1].schedule_id, limit - len(found)
     return found
 
 

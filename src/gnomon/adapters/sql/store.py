@@ -37,7 +37,14 @@ from gnomon.adapters.sql.repositories.runs import (
     SqlRuns,
     SqlRunTasks,
 )
-from gnomon.adapters.sql.repositories.schedules import SqlJobs, SqlLedger, SqlScheduleHistory, SqlSchedules, SqlShards
+from gnomon.adapters.sql.repositories.schedules import (
+    SqlJobs,
+    SqlLedger,
+    SqlScheduleHistory,
+    SqlSchedules,
+    SqlShards,
+    SqlTickHistory,
+)
 from gnomon.adapters.sql.repositories.tasks import (
     SqlActionCounts,
     SqlAttempts,
@@ -84,6 +91,7 @@ class SqlStore:
         self.schedules = SqlSchedules(transactions, unreadable)
         self.history = SqlScheduleHistory(transactions)
         self.overview = SqlOverviewCounts(transactions, unreadable)
+        self.tick_history = SqlTickHistory(transactions)
         self.jobs = SqlJobs(transactions)
         self.runs = SqlRuns(transactions)
         self.executions = SqlExecutions(transactions)

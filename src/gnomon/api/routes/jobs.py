@@ -1,6 +1,7 @@
 """Jobs: register, show, trigger, pause and delete one job; list jobs, coming fires and past ticks."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -40,7 +41,9 @@ from gnomon.core.responses.jobs import (
     PlannedFire,
 )
 from gnomon.errors import FieldError, NameTaken, NotFound, Stale
+from gnomon.ports.schedules import ScheduleOrder
 from gnomon.services.operations.job_changes import JobChange, JobChangePlan
+from gnomon.services.operations.job_search import JobFilter, JobStateFilter, ListedJob
 from gnomon.services.operations.jobs import LAST_NAME, ApplyResult, JobView, PlanGuard, TickQuery
 from gnomon.services.operations.presenters.executions import launch_response
 from gnomon.services.operations.presenters.jobs import (
@@ -75,10 +78,28 @@ TRIGGER_SCHEMA = {
 }
 
 
+class JobInclude(StrEnum):
+    """The parts that a list of jobs has on request."""
+
+    TICKS = "ticks"
+
+
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The query of the list of jobs."""
 
+    q: Annotated[
+        Name | None, Meta(description="Only jobs with this text in their name, description or a tag, in any case.")
+    ] = None
     tag: Annotated[Name | None, Meta(description="Only jobs with this tag.")] = None
+    state: Annotated[
+        JobStateFilter | None,
+        Meta(description="Only jobs in this state; `failing`: the last execution of its newest ticks has failed."),
+    ] = None
+    order: Annotated[
+        ScheduleOrder,
+        Meta(description="By name; by the next run, earliest first; or by the last decision on a tick, latest first."),
+    ] = ScheduleOrder.NAME
+    include: Annotated[JobInclude | None, Meta(description="`ticks`: the last twenty ticks of each job.")] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
@@ -176,11 +197,21 @@ async def read_sent_job(call: ApiCall, fields: dict[str, Any], now: int) -> Job:
 
 
 async def list_jobs(call: ApiCall) -> Reply:
-    """List jobs by name with their next run."""
+    """List jobs with their next run. A page may have fewer items than `limit` and still have a `next`."""
     query: JobsQuery = call.query
-    after = await read_cursor(call, CursorName) or ""
-    found = await call.services.search.jobs(tag=query.tag, after=after, limit=query.limit, tenant=call.tenant)
-    return Reply(body=await make_page(call, job_summary, found.items, found.after))
+    found = await call.services.job_search.page(
+        JobFilter(text=query.q, tag=query.tag, state=query.state),
+        tenant=call.tenant,
+        order=query.order,
+        after=await read_cursor(call, tuple[CursorNumber | None, CursorName]),
+        limit=query.limit,
+        with_ticks=query.include is JobInclude.TICKS,
+    )
+    return Reply(body=await make_page(call, _listed_job, found.items, found.after))
+
+
+def _listed_job(one: ListedJob) -> JobSummary:
+    return job_summary(one.view, one.ticks)
 
 
 async def show(call: ApiCall) -> Reply:

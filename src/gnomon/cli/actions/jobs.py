@@ -188,14 +188,17 @@ def _print_warnings(name: str, found: Sequence[str]) -> None:
         sys.stderr.write(printable(f"warning: {name}: {warning}") + "\n")
 
 
-def list_jobs(tag: str | None, target: Target, form: Format) -> None:
-    """Print jobs and their next run."""
+def list_jobs(target: Target, form: Format, *, order: str | None = None, **filters: str | None) -> None:
+    """Print jobs and their next run; filters are q, tag and state."""
 
     async def work(gateway: Gateway) -> list[JobSummary]:
-        return await list_all(gateway, requests.jobs(tag=tag, page=page_size()))
+        return await list_all(gateway, requests.jobs(**filters, order=order, page=page_size()))
 
     found = with_gateway(target, work)
-    none = "no jobs: gnomon jobs apply -f FILE registers them" if tag is None else "no jobs with that tag"
+    given = {name for name, value in filters.items() if value is not None}
+    none = "no jobs: gnomon jobs apply -f FILE registers them" if not given else "no jobs match"
+    if given == {"tag"}:
+        none = "no jobs with that tag"
     print_list(found, form, ["job", "state", "schedule", "next run", "from"], _row, none)
 
 

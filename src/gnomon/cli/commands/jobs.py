@@ -20,6 +20,18 @@ from gnomon.cli.output import Format
 jobs = typer.Typer(cls=CommandGroup, name="jobs", help="Define, run, pause and inspect jobs.", no_args_is_help=True)
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a job.", autocompletion=job_names)]
+WithText = Annotated[
+    str | None,
+    typer.Option("-q", metavar="TEXT", help="Only jobs with this text in their name, description or a tag."),
+]
+InState = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only jobs in this state: active, paused, running, waiting, done, missed or failing.",
+    ),
+]
 FailOn = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,13 +123,25 @@ def apply_jobs(
 
 @jobs.command("list")
 def list_jobs(
-    *, tag: OfTag = None, database: Database = None, config: Config = None, output: Output = Format.TABLE
+    *,
+    text: WithText = None,
+    tag: OfTag = None,
+    state: InState = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order", metavar="ORDER", help="name; next: the next run first; last: the last decided tick first."
+        ),
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """List jobs and their next run."""
     from gnomon.cli.actions.jobs import list_jobs as run
     from gnomon.cli.target import Target
 
-    run(tag, Target(database, config), output)
+    run(Target(database, config), output, q=text, tag=tag, state=state, order=order)
 
 
 @jobs.command("show")

@@ -6,6 +6,18 @@ from typing import Any
 from gnomon.core.responses.base import Response
 
 
+class JobTick(Response, frozen=True, kw_only=True):
+    """One of the newest ticks of a job, in short."""
+
+    planned_at: datetime
+    #: How many planned times in a row it stands for.
+    count: int
+    kind: str
+    reason: str
+    status: str
+    execution_id: str | None
+
+
 class JobSummary(Response, frozen=True, kw_only=True):
     """A job in a list."""
 
@@ -37,6 +49,9 @@ class JobSummary(Response, frozen=True, kw_only=True):
     orphaned: bool = False
     #: Whether an admin has approved its commands as they are now.
     approved: bool = False
+    description: str = ""
+    #: Its newest ticks, newest first; None if they were not asked for.
+    ticks: list[JobTick] | None = None
 
 
 class LedgerTick(Response, frozen=True, kw_only=True):

@@ -370,22 +370,6 @@ class SearchService:
         """Whether the job has that tag; NotFound if there is no such job."""
         return _has_tag(await self._job_service.get(job, tenant=tenant, coming=0, last=0), tag)
 
-    async def jobs(self, *, tag: str | None, after: str, limit: int, tenant: str) -> SearchPage[JobView, str]:
-        """Jobs by name."""
-        found: list[JobView] = []
-        for _ in range(self._tag_scan_limit // self._batch):
-            size = limit if tag is None else self._batch
-            page = await self._job_service.page(tenant=tenant, after=after, limit=size)
-            for view in page:
-                after = view.schedule.schedule_id
-                if _has_tag(view, tag):
-                    found.append(view)
-                if len(found) == limit:
-                    return SearchPage(found, after)
-            if len(page) < size:
-                return SearchPage(found, None)
-        return SearchPage(found, after)
-
 
 def _has_tag(view: JobView, tag: str | None) -> bool:
     return tag is None or (view.workflow is not None and tag in view.workflow.tags)

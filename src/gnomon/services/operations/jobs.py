@@ -489,18 +489,27 @@ class JobService:
     async def page(self, *, tenant: str = "default", after: str = "", limit: int = 100) -> list[JobView]:
         """Jobs by name, each with its next planned time."""
         schedules = await self._schedule_service.page(tenant=tenant, after=after, limit=limit)
-        keys = [(tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules]
-        workflows, now = await self._workflow_cache.get_many(keys), self._clock.now()
+        return await self.views(schedules, tenant=tenant)
+
+    async def workflows_of(self, schedules: Sequence[Schedule], *, tenant: str) -> Mapping[ScheduleUid, Workflow]:
+        """The versions of workflows that these schedules start, as far as they are registered."""
+        keys = {one.uid: (tenant, one.spec.workflow_id, one.spec.workflow_version) for one in schedules}
+        found = await self._workflow_cache.get_many(set(keys.values()))
+        return {uid: found[key] for uid, key in keys.items() if key in found}
+
+    async def views(self, schedules: Sequence[Schedule], *, tenant: str) -> list[JobView]:
+        """The jobs of these schedules, each with its next planned time."""
+        workflows, now = await self.workflows_of(schedules, tenant=tenant), self._clock.now()
         running = await self._history.running([one.uid for one in schedules if one.active_runs])
         approved = await self._approvals(list(workflows.values()))
         last_kinds = await self._last_kinds(schedules)
 
         def view(one: Schedule) -> JobView:
-            key, coming = (tenant, one.spec.workflow_id, one.spec.workflow_version), next_run(one, now=now)
+            coming = next_run(one, now=now)
             next_runs = () if coming is None else (coming,)
             return JobView(
                 schedule=one,
-                workflow=workflows.get(key),
+                workflow=workflows.get(one.uid),
                 next_runs=next_runs,
                 running=running.get(one.uid, 0),
                 approval=approved.get(one.spec.workflow_id),

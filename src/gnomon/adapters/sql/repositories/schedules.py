@@ -33,10 +33,21 @@ from gnomon.core.model import (
 )
 from gnomon.core.runs.workflow import Workflow
 from gnomon.ports.ledger import ShardRenewal, Terms
-from gnomon.ports.schedules import DeletedSchedule, JobChangeset, Pause, Revision
+from gnomon.ports.schedules import (
+    DeletedSchedule,
+    JobChangeset,
+    Pause,
+    Revision,
+    ScheduleOrder,
+    SchedulePosition,
+    TickMark,
+    schedule_position,
+)
 
 #: How many schedules are read in one go: the rows of PostgreSQL become objects on the event loop.
 _READ_AT_ONCE = 250
+#: The same for schedules whose newest ticks are read, of which each may have twenty.
+_TICKS_OF_AT_ONCE = 50
 
 
 class SqlLedger:
@@ -114,6 +125,29 @@ class SqlSchedules:
             if len(part) < size:
                 break
             after = part[-1].schedule_id
+        return found
+
+    async def in_order(
+        self, tenant: str, order: ScheduleOrder, *, after: SchedulePosition | None, limit: int
+    ) -> Sequence[Schedule]:
+        """See Schedules.in_order."""
+        found: list[Schedule] = []
+        while (missing := limit - len(found)) > 0:
+            size = min(missing, _READ_AT_ONCE)
+            part = await self._transactions.read(
+                partial(
+                    schedules.in_order,
+                    tenant=tenant,
+                    order=order,
+                    after=after,
+                    limit=size,
+                    unreadable=self._unreadable,
+                )
+            )
+            found += part
+            if len(part) < size:
+                break
+            after = schedule_position(part[-1], order)
         return found
 
     async def names_from(self, tenant: str, origins: Collection[str]) -> frozenset[str]:
@@ -197,6 +231,21 @@ class SqlScheduleHistory:
     async def deleted(self, tenant: str, schedule_id: str, *, limit: int) -> Sequence[DeletedSchedule]:
         """See ScheduleHistory.deleted."""
         return await self._transactions.read(lambda conn: history.deleted(conn, tenant, schedule_id, limit))
+
+
+class SqlTickHistory:
+    """Implements TickHistory."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
+        """See TickHistory.newest."""
+        found: dict[ScheduleUid, Sequence[TickMark]] = {}
+        for start in range(0, len(uids), _TICKS_OF_AT_ONCE):
+            some = uids[start : start + _TICKS_OF_AT_ONCE]
+            found |= await self._transactions.read(partial(history.newest_ticks, uids=some, each=each))
+        return found
 
 
 class SqlJobs:

@@ -1,6 +1,6 @@
 """Presents jobs, their ticks and their coming fires."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -21,6 +21,7 @@ from gnomon.core.responses.jobs import (
     JobLock,
     JobResumed,
     JobSummary,
+    JobTick,
     LedgerTick,
     PlannedFire,
     TickMoved,
@@ -28,6 +29,7 @@ from gnomon.core.responses.jobs import (
 )
 from gnomon.core.runs.job_lock import RunLock
 from gnomon.core.runs.workflow import Workflow
+from gnomon.ports.schedules import TickMark
 from gnomon.services.operations.jobs import ApplyResult, JobView, UpcomingFire
 from gnomon.services.operations.presenters.common import (
     cron_expression,
@@ -60,8 +62,8 @@ def functions_of(workflow: Workflow | None) -> list[str]:
     return list(dict.fromkeys(step.function for step in workflow.all_steps if step.function)) if workflow else []
 
 
-def job_summary(view: JobView) -> JobSummary:
-    """A job in a list."""
+def job_summary(view: JobView, ticks: Sequence[TickMark] | None = None) -> JobSummary:
+    """A job in a list, with its newest ticks if they are given."""
     schedule, workflow = view.schedule, view.workflow
     return JobSummary(
         job=schedule.schedule_id,
@@ -81,6 +83,19 @@ def job_summary(view: JobView) -> JobSummary:
         origin=schedule.spec.origin,
         orphaned=schedule.spec.orphaned,
         approved=view.approval is not None,
+        description="" if workflow is None else workflow.description,
+        ticks=None if ticks is None else [_job_tick(mark) for mark in ticks],
+    )
+
+
+def _job_tick(mark: TickMark) -> JobTick:
+    return JobTick(
+        planned_at=instant_of(mark.planned_at),
+        count=mark.count,
+        kind=mark.kind.value,
+        reason=mark.reason.value,
+        status=mark.status.value,
+        execution_id=mark.run_id,
     )
 
 
