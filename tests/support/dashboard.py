@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from html import unescape
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ import httpx
 from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks, with_security_headers
 from gnomon.app.auth import IssuerSessions
+from gnomon.app.files import read_jobs_text
 from gnomon.config.sections import DashboardSettings
+from gnomon.config.settings import Settings
 from gnomon.ui.handlers import Dashboard
 from support.api_fixture import ApiFixture
 
@@ -32,7 +35,11 @@ class DashboardFixture(ApiFixture):
             self.services,
             on_unexpected_error=errors.append,
             pages=lambda runner: Dashboard(
-                runner, IssuerSessions(), self.ui, on_unexpected_error=errors.append
+                runner,
+                IssuerSessions(),
+                self.ui,
+                read_jobs=partial(read_jobs_text, settings=Settings()),
+                on_unexpected_error=errors.append,
             ).handlers(),
         )
         return with_security_headers(with_request_checks(cast("App", app), self.services.busy))

@@ -23,6 +23,7 @@ async def test_the_inbox_shows_what_is_asked_and_who_may_vote_and_has(dashboard:
         assert "task of report / main" in before
         assert "2 persons in finance" in before
         assert "0 of 2" in before
+        assert "items" not in before
         assert digest[:12] in before
 
         await eve.send(f"{page}/approve", digest=digest, reason="seen")

@@ -49,10 +49,11 @@ async def test_an_input_that_is_no_json_is_refused_by_name(dashboard: DashboardF
 async def test_an_admin_skips_and_moves_a_coming_tick_and_undoes_it(dashboard: DashboardFixture) -> None:
     async with dashboard.visitor("admin") as visitor:
         await visitor.send("/ui/jobs/report/skip", at=NEXT)
-        assert "is skipped" in text_of(await visitor.get("/ui/jobs/report"))
+        assert "is skipped" in text_of(await visitor.get("/ui/jobs/report?tab=plan"))
         await visitor.send("/ui/jobs/report/unskip", at=NEXT)
-        await visitor.send("/ui/jobs/report/skip", at=NEXT, move_to="2026-03-03T10:00:00Z")
-        assert "is moved to" in text_of(await visitor.get("/ui/jobs/report"))
+        await visitor.send("/ui/jobs/report/skip", at=NEXT, move_to="2026-03-03T10:00")
+        shown = text_of(await visitor.get("/ui/jobs/report?tab=plan"))
+        assert "Tue 2026-03-03 09:00:00 UTC is moved to Tue 2026-03-03 10:00:00 UTC" in shown
 
 
 async def test_a_dead_letter_is_replayed_once_and_another_resolved(dashboard: DashboardFixture) -> None:

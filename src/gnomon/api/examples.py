@@ -71,6 +71,7 @@ JOB = {
     "lock": None,
     "approval": None,
     "agents": None,
+    "swallowed": None,
 }
 IDENTITY: dict[str, Any] = {
     "subject": "ada@example.com", "tenant": "default", "roles": ["operator"], "groups": ["on-call"],

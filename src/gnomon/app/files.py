@@ -20,6 +20,9 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import DeclaredJobError, FieldError
 from gnomon.runners.registry import DeclaredJob
 
+#: The name in errors of a file of which there is only the text.
+_PASTED = "jobs file"
+
 
 def read_jobs_file(
     path: Path,
@@ -63,6 +66,12 @@ def read_jobs_with_source(
 ) -> list[tuple[Job, dict[str, Any]]]:
     """The jobs of the file, each with its definition as written; see read_jobs_file."""
     return read_jobs_with_positions(path, schedule_defaults(settings), now=now, guarded=guarded, content=content)
+
+
+def read_jobs_text(text: str, now: int, *, settings: Settings) -> list[dict[str, Any]]:
+    """The definitions of the jobs of a file with this text, as written; JobsFileError names the lines of mistakes."""
+    found = read_jobs_with_source(Path(_PASTED), settings, now=now, guarded=False, content=text.encode())
+    return [definition for _, definition in found]
 
 
 def read_declared_jobs(declared: Sequence[DeclaredJob], settings: Settings, *, now: int) -> list[Job]:

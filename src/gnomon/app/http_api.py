@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from gnomon.app.auth import (
     open_token_verifier,
     session_tokens,
 )
+from gnomon.app.files import read_jobs_text
 from gnomon.app.gateway import api_services
 from gnomon.app.local_user import local_user
 from gnomon.app.node import Node
@@ -89,7 +91,11 @@ class HttpApi:
                 events=throttled,
                 on_unexpected_error=on_error,
                 pages=lambda runner: Dashboard(
-                    runner, sessions, node.settings.ui, on_unexpected_error=on_error
+                    runner,
+                    sessions,
+                    node.settings.ui,
+                    read_jobs=partial(read_jobs_text, settings=node.settings),
+                    on_unexpected_error=on_error,
                 ).handlers(),
             )
             try:

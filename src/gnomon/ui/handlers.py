@@ -22,7 +22,7 @@ from gnomon.ui.menu import menu_for, menu_path
 from gnomon.ui.pages import FORMS, PAGES
 from gnomon.ui.pages.page import DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
-from gnomon.ui.requests import PageRequest, address
+from gnomon.ui.requests import JobsReader, PageRequest, address
 from gnomon.ui.search import search_page
 from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
 from gnomon.ui.stale_topics import StaleTopics
@@ -49,12 +49,15 @@ class Dashboard:
         tokens: SessionTokens,
         settings: DashboardSettings,
         *,
+        read_jobs: JobsReader,
         on_unexpected_error: Callable[[BaseException], None],
     ) -> None:
+        """`read_jobs` returns the jobs of a file with this text, as they are written; JobsFileError if it is none."""
         self._runner = runner
         self._services = runner.services
         self._sessions = Sessions(runner.services, tokens)
         self._settings = settings
+        self._read_jobs = read_jobs
         self._on_unexpected_error = on_unexpected_error
 
     def handlers(self) -> Sequence[HTTPRouteHandler]:
@@ -236,6 +239,7 @@ class Dashboard:
             fields=fields,
             part=part,
             view=self._sessions.view(request),
+            jobs_reader=self._read_jobs,
         )
 
     async def _read_form(self, request: AnyRequest, *, many: bool = False) -> FormFields:

@@ -1,6 +1,7 @@
 """The request of a page: who asks, for which place, and what the API answers to them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -11,10 +12,17 @@ from gnomon.api.route import may_call
 from gnomon.api.route_runner import RouteRunner
 from gnomon.api.routes import ROUTES
 from gnomon.errors import FieldError
+from gnomon.services.loop import compute_limit
 from gnomon.ui.form_fields import FormFields
 from gnomon.ui.sessions import Session
 from gnomon.ui.view import ReaderView
 
+#: Returns the jobs of a file with this text, as they are written, at a moment; JobsFileError names the lines.
+JobsReader = Callable[[str, int], Sequence[Mapping[str, Any]]]
+#: A field for date and time has no zone; the page says that it is in UTC.
+_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
+#: The processor time that reading a jobs file may take.
+_READ_SECONDS = 20
 _ROUTES = {route.name: route for route in ROUTES}
 
 
@@ -30,6 +38,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     form: Mapping[str, str] = {}
     #: The same fields with those that occur several times.
     fields: FormFields = FormFields()
+    jobs_reader: JobsReader
     #: The time zone and theme that the reader has chosen.
     view: ReaderView = ReaderView()
     #: The only part of the page that is asked for; None for all of it.
@@ -42,6 +51,12 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     def allows(self, route: str) -> bool:
         """Whether the caller has a role that may call the route with that name."""
         return may_call(_ROUTES[route], self.session.caller)
+
+    async def read_jobs(self, text: str) -> Sequence[Mapping[str, Any]]:
+        """The jobs of a file with this text; JobsFileError names the lines of its mistakes."""
+        services, now = self.runner.services, self.now()
+        with compute_limit(_READ_SECONDS, FieldError("body", "", f"costs more than {_READ_SECONDS} s to read")):
+            return await services.compute.run_in_thread(lambda: self.jobs_reader(text, now))
 
     def now(self) -> int:
         """The time of the server."""
@@ -76,6 +91,11 @@ def address(path: str, **query: str | int | None) -> str:
     """The address of a page with these fields in its query; empty ones are left out."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def utc_moment(text: str) -> str:
+    """The moment that a field holds: in UTC unless it names a zone."""
+    return f"{text}Z" if _WITHOUT_ZONE.fullmatch(text) else text
 
 
 def segment(text: str) -> str:

@@ -222,7 +222,7 @@ async def show(call: ApiCall) -> Reply:
 
 async def _shown(call: ApiCall, query: JobQuery) -> Reply:
     view = await call.services.jobs.get(call.path["name"], tenant=call.tenant, coming=query.coming, last=query.last)
-    body = job_detail(view, await _agent_usage(call, view))
+    body = job_detail(view, await _agent_usage(call, view), now=call.services.clock.now())
     return Reply(body=body, headers={"ETag": etag(view.schedule)})
 
 

@@ -117,6 +117,14 @@ class JobAgentUsage(Response, frozen=True, kw_only=True):
     cost: float
 
 
+class TicksSwallowed(Response, frozen=True, kw_only=True):
+    """The planned times that a pause suppressed."""
+
+    count: int
+    first_at: datetime | None
+    last_at: datetime | None
+
+
 class JobDetail(JobSummary, frozen=True, kw_only=True):
     """A job with all its details."""
 
@@ -137,6 +145,8 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     approval: JobApproval | None = None
     #: The usage of its agents; None for a job without agents, and in the answer to a change.
     agents: JobAgentUsage | None = None
+    #: The planned times that its pause has suppressed so far; None unless it is paused.
+    swallowed: TicksSwallowed | None = None
 
 
 class JobApplied(Response, frozen=True, kw_only=True):
@@ -165,14 +175,6 @@ class PlannedFire(Response, frozen=True, kw_only=True):
     local: str
     timezone: str
     schedule: str
-
-
-class TicksSwallowed(Response, frozen=True, kw_only=True):
-    """The planned times that a pause suppressed."""
-
-    count: int
-    first_at: datetime | None
-    last_at: datetime | None
 
 
 class JobResumed(JobDetail, frozen=True, kw_only=True):

@@ -1,12 +1,8 @@
 """Backfills: the list, one backfill, a preview of another, and the forms that start and cancel them."""
 
-import re
-
 from gnomon.ui.pages.page import PAGE_ROWS, DashboardForm, DashboardPage, Values
-from gnomon.ui.requests import PageRequest, segment
+from gnomon.ui.requests import PageRequest, segment, utc_moment
 
-#: The moment of a field for date and time has no zone; the page says that it is in UTC.
-_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 #: How many planned times a preview lists.
 _LISTED = 100
 
@@ -39,11 +35,6 @@ def _range(fields: Values) -> Values:
         "to": utc_moment(fields["to"]),
         "again": fields.get("again", "") == "yes",
     }
-
-
-def utc_moment(text: str) -> str:
-    """The moment that a field holds: in UTC unless it names a zone."""
-    return f"{text}Z" if _WITHOUT_ZONE.fullmatch(text) else text
 
 
 async def _start(request: PageRequest) -> str:

@@ -12,6 +12,7 @@ from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.jobs.export import job_as_data, workflow_as_data
 from gnomon.core.jobs.job import Job
 from gnomon.core.jobs.steps import redacted_ping
+from gnomon.core.ledger.edits import MissedTicks, missed_ticks
 from gnomon.core.model import Schedule, Tick, TickException, TickKind
 from gnomon.core.responses.jobs import (
     JobAgentUsage,
@@ -99,8 +100,12 @@ def _job_tick(mark: TickMark) -> JobTick:
     )
 
 
-def job_detail(view: JobView, agents: JobAgentUsage | None = None) -> JobDetail:
-    """A job with its definition, next planned times and last ticks, and the usage of its agents."""
+def job_detail(view: JobView, agents: JobAgentUsage | None = None, *, now: int | None = None) -> JobDetail:
+    """A job with its definition, next planned times and last ticks, and the usage of its agents.
+
+    With the time it also has what its pause has suppressed.
+    """
+    missed = None if now is None or view.schedule.paused_at is None else missed_ticks(view.schedule, now=now)
     return JobDetail(
         **asdict(job_summary(view)),
         revision=view.schedule.revision,
@@ -116,6 +121,7 @@ def job_detail(view: JobView, agents: JobAgentUsage | None = None) -> JobDetail:
         lock=None if view.lock is None else _job_lock(view.lock),
         approval=None if view.approval is None else _job_approval(view.approval),
         agents=agents,
+        swallowed=None if missed is None else _ticks_swallowed(missed),
     )
 
 
@@ -221,8 +227,11 @@ def planned_fire(fire: UpcomingFire) -> PlannedFire:
 
 def job_resumed(view: JobView, done: ResumeResult) -> JobResumed:
     """A resumed job and the runs that its pause skipped."""
-    missed = done.swallowed
-    swallowed = TicksSwallowed(
+    swallowed = _ticks_swallowed(done.swallowed)
+    return JobResumed(**{**asdict(job_detail(view)), "swallowed": swallowed}, runs=done.runs)
+
+
+def _ticks_swallowed(missed: MissedTicks) -> TicksSwallowed:
+    return TicksSwallowed(
         count=missed.count, first_at=optional_instant(missed.first_at), last_at=optional_instant(missed.last_at)
     )
-    return JobResumed(**asdict(job_detail(view)), swallowed=swallowed, runs=done.runs)
