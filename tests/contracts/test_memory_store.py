@@ -15,6 +15,7 @@ from contracts.budgets import BudgetContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
+from contracts.late_checks import LateCheckContract
 from contracts.output_rulings import HeldOutputContract, OutputRulingContract
 from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
@@ -47,6 +48,7 @@ class TestMemoryStore(
     PolicyContract,
     OutputRulingContract,
     HeldOutputContract,
+    LateCheckContract,
     BreakerContract,
     BudgetContract,
     AgentSessionContract,

@@ -18,6 +18,7 @@ from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
+from contracts.late_checks import LateCheckContract
 from contracts.output_rulings import HeldOutputContract, OutputRulingContract
 from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
@@ -64,6 +65,7 @@ class PostgresContract(
     PolicyContract,
     OutputRulingContract,
     HeldOutputContract,
+    LateCheckContract,
     BreakerContract,
     BudgetContract,
     AgentSessionContract,

@@ -17,6 +17,7 @@ from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
+from contracts.late_checks import LateCheckContract
 from contracts.output_rulings import HeldOutputContract, OutputRulingContract
 from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
@@ -50,6 +51,7 @@ class TestSqliteStore(
     PolicyContract,
     OutputRulingContract,
     HeldOutputContract,
+    LateCheckContract,
     BreakerContract,
     BudgetContract,
     AgentSessionContract,

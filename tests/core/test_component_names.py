@@ -10,6 +10,7 @@ PUBLISHED = {
     "HEARTBEAT": "heartbeat",
     "RECONCILER": "reconciler",
     "DEADLINES": "deadlines",
+    "LATE_OUTPUT_CHECKER": "late_output_checker",
     "EVENT_BATCHER": "gatherer",
     "POLICY": "policy",
     "POLICY_SHADOW": "policy_shadow",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,7 +19,6 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.messaging import ReportInbox
-from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
@@ -36,6 +36,10 @@ from gnomon.services.maintenance.backfiller import Backfiller
 from gnomon.services.operations.events import EventBatcher
 from gnomon.services.remote.result_consumer import ResultConsumer
 from gnomon.services.remote.task_publisher import TaskPublisher
+
+if TYPE_CHECKING:
+    from gnomon.services.execution.late_output_checker import LateOutputChecker
+    from gnomon.services.execution.output_check import StoredOutputPolicy
 
 #: The lease of the reconciler lasts for so many of its steps.
 _STEPS_PER_LEASE = 2
@@ -72,7 +76,7 @@ class NodeContext(Struct, frozen=True, kw_only=True):
     policy: StoredPolicy
     shadow: ShadowPolicy
     #: None: outputs are not checked.
-    output_policy: OutputPolicy | None
+    output_policy: "StoredOutputPolicy | None"
     coordination: Coordination
     wake_ups: WakeUps
 
@@ -129,6 +133,7 @@ class ExecutionServices:
             lease=singleton(component_names.DEADLINES),
             on_ready=wake,
         )
+        self._late_checker = self._build_late_checker(context)
         self._policy, self._shadow = context.policy, context.shadow
         self._event_batcher = EventBatcher(
             store.events, clock, events, lease=singleton(component_names.EVENT_BATCHER), on_ready=wake
@@ -142,14 +147,36 @@ class ExecutionServices:
             on_ready=wake,
         )
 
+    def _build_late_checker(self, context: NodeContext) -> "LateOutputChecker | None":
+        """The checker of stored outputs; None if outputs are not checked."""
+        if context.output_policy is None:
+            return None
+        from gnomon.services.execution.late_output_checker import LateOutputChecker
+
+        store = context.store
+        return LateOutputChecker(
+            store.late_checks,
+            store.executions,
+            self.workflow_cache,
+            context.output_policy,
+            context.output_policy,
+            context.clock,
+            context.events,
+            lease=context.coordination.singleton(component_names.LATE_OUTPUT_CHECKER),
+            timeout_ms=context.settings.output_policy.late_timeout_ms,
+            on_ready=context.wake_ups.dispatch.set,
+        )
+
     @property
     def backoffs(self) -> Mapping[str, Backoff]:
         """The backoffs of the services, by the names of their health components."""
+        late = self._late_checker
         return {
             component_names.DISPATCHER: self.dispatcher.backoff,
             component_names.RECONCILER: self.reconciler.backoff,
             component_names.DEADLINES: self._deadline_enforcer.backoff,
             component_names.EVENT_BATCHER: self._event_batcher.backoff,
+            **({} if late is None else {component_names.LATE_OUTPUT_CHECKER: late.backoff}),
         }
 
     async def begin(self) -> None:
@@ -161,7 +188,13 @@ class ExecutionServices:
     def loops(self, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
         """The loops of the services, until `stop` is set."""
         events, wake_ups = self._events, self._wake_ups
+        late = self._late_checker
         return [
+            *(
+                []
+                if late is None
+                else [run_loop(component_names.LATE_OUTPUT_CHECKER, late.step, stop=stop, events=events)]
+            ),
             run_loop(
                 component_names.DISPATCHER, self.dispatcher.step, stop=stop, wake=wake_ups.dispatch, events=events
             ),

@@ -17,7 +17,6 @@ from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
-from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
@@ -34,6 +33,7 @@ from gnomon.services.operations.model_actions import ModelActions
 if TYPE_CHECKING:
     from gnomon.core.policy.compiled import CompiledPolicy
     from gnomon.core.policy.step_rules import StepRulesCache
+    from gnomon.services.execution.output_check import StoredOutputPolicy
 
 
 def build_gate(
@@ -92,7 +92,9 @@ def build_stored_policy(settings: Settings, store: Store, events: Events) -> Sto
     )
 
 
-def build_output_policy(settings: Settings, store: Store, clock: Clock, stored: StoredPolicy) -> OutputPolicy | None:
+def build_output_policy(
+    settings: Settings, store: Store, clock: Clock, stored: StoredPolicy
+) -> "StoredOutputPolicy | None":
     """The policy that checks outputs; None if the settings have none. Its patterns are loaded only then."""
     own = settings.output_policy
     if not own.enabled:

@@ -286,6 +286,8 @@ class OutputPolicySettings(RedactedSettings, frozen=True, kw_only=True, forbid_u
     enabled: bool = False
     #: The content of larger outputs is not checked before they are stored.
     inline_bytes: int = 65_536
+    #: How long the check of an output may take that is stored already.
+    late_timeout_ms: int = 30_000
     #: Whether an output is stored (open) or held back (closed) if nothing could check it in time.
     fail_mode: Literal["open", "closed"] = "open"
     #: Keys for outputs that are held back, as in payload.keys; without one, those are used.

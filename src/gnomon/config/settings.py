@@ -227,6 +227,7 @@ _BOUNDS = {
     "policy.kernel_probes": (1, 1000),
     "policy.kernel_successes": (1, 1000),
     "output_policy.inline_bytes": (0, 1 << 20),
+    "output_policy.late_timeout_ms": (100, 10 * MINUTE_MS),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),

@@ -345,6 +345,7 @@ def output_held_entry(ruling: StoredOutputRuling) -> AuditEntry:
             version=ruling.version,
             phase=ruling.phase.value,
             reason=ruling.reason or None,
+            readers=list(ruling.readers) or None,
         ),
     )
 

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from gnomon.core.approvals.model import Approval
 from gnomon.core.model import Run, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
+from gnomon.core.output_policy.late import LateResult
 from gnomon.core.policy.ruling import StoredRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
@@ -59,6 +60,10 @@ class RunObserver(Protocol):
 
     def ruled(self, rulings: Sequence[TaskRuling]) -> None:
         """These rulings were written down: all but plain permissions, and those that repeat the last one."""
+        ...
+
+    def checked_late(self, results: Sequence[LateResult]) -> None:
+        """These outputs were checked after they were stored."""
         ...
 
 

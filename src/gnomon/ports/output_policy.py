@@ -5,9 +5,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gnomon.core.model import LogLine, TaskId
-from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, HeldStatus, StoredOutputRuling
+from gnomon.core.model import LogLine, Run, TaskId
+from gnomon.core.output_policy.late import LateCheck, LateResult
+from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, HeldStatus, OutputRuling, StoredOutputRuling
 from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
 
 
@@ -31,6 +33,40 @@ class OutputPolicy(Protocol):
 
     def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Lines of an attempt that runs, without the texts that no output may have."""
+        ...
+
+
+class StoredOutput(Struct, frozen=True, kw_only=True):
+    """An output that is stored, with its step."""
+
+    task_id: TaskId
+    run: Run
+    workflow: Workflow
+    step: Step
+    output: bytes
+
+
+class OutputJudge(Protocol):
+    """Rules on outputs that are stored already."""
+
+    async def judge(self, stored: StoredOutput) -> OutputRuling:
+        """The ruling. Unavailable if nothing can rule on it now; the caller limits the time."""
+        ...
+
+
+class LateChecks(Protocol):
+    """The outputs that have to be checked after they were stored. The transactions that store them add them."""
+
+    async def oldest(self, limit: int) -> Sequence[LateCheck]:
+        """Those that have waited longest."""
+        ...
+
+    async def settle(self, check: LateCheck, result: LateResult, *, now: int) -> bool:
+        """Remove the check, and carry out its ruling with all that follows, in one transaction.
+
+        A task that is still SUCCEEDED loses its output by a quarantine, or gets the redacted one; a run under way goes
+        on as if it had failed. Return whether the check was still there.
+        """
         ...
 
 

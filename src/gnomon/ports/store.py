@@ -16,7 +16,7 @@ from gnomon.ports.budgets import BudgetWindows
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
-from gnomon.ports.output_policy import HeldOutputs, OutputRulings
+from gnomon.ports.output_policy import HeldOutputs, LateChecks, OutputRulings
 from gnomon.ports.overview import OverviewCounts
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
@@ -189,6 +189,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def output_rulings(self) -> OutputRulings:
         """The rulings on outputs."""
+        ...
+
+    @property
+    def late_checks(self) -> LateChecks:
+        """The outputs that have to be checked after they were stored."""
         ...
 
     @property

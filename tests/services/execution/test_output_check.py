@@ -9,59 +9,21 @@ from msgspec.structs import replace
 
 from gnomon.adapters.gate import OpenGate
 from gnomon.core.model import LogLine, Result, RunStatus
-from gnomon.core.output_policy.ruling import RELEASED_RULE, HeldStatus, OutputCheck, OutputDecision, StoredOutputRuling
+from gnomon.core.output_policy.ruling import RELEASED_RULE, HeldStatus, OutputCheck, OutputDecision
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
+from gnomon.core.runs.workflow import RetryPolicy
 from gnomon.errors import StoreUnavailable
 from gnomon.ports.execution import Finished
 from gnomon.services.execution.gate_client import OutputGate
 from gnomon.testing.clock import Recorder
-from support.execution import ExecutionHarness
+from support.checked_execution import TWO_STEPS, CheckedExecution, everything
 from support.fleet_harness import FleetHarness
 from support.output_policies import CANARIES, CARD, HELD_KEY, HOLD_ALL, KEY, OutputPolicies, rule
 from support.task_steps import workflow
 
 pytestmark = pytest.mark.req("R-05")
 LEAK = msgspec.json.encode({"found": KEY})
-TWO_STEPS = Workflow(
-    workflow_id="report",
-    version=1,
-    steps=(
-        Step(name="read", function="reports.make"),
-        Step(name="send", function="reports.make", depends_on=("read",), input={"got": "${steps.read.output}"}),
-    ),
-)
-
-
-class CheckedExecution(ExecutionHarness):
-    """A dispatcher and a worker that checks outputs."""
-
-    def __init__(self, **options: object) -> None:
-        self.outputs = OutputPolicies(**options)  # type: ignore[arg-type]
-        super().__init__(store=self.outputs.store, clock=self.outputs.clock)
-        self.worker = self.new_worker("w1", self.runner, output_policy=self.outputs.policy)
-
-    async def ends(
-        self, definition: Workflow | None = None, result: Result = Result.SUCCEEDED, **reported: object
-    ) -> StoredOutputRuling | None:
-        """Run a job whose first step ends like that; return the ruling on its output."""
-        definition = definition or workflow()
-        self.launched = await self.run(await self.job(definition), first_steps=(definition.steps[0].name,))
-        await self.run_until_idle()
-        [held] = self.runner.started
-        self.runner.end(held, result, **reported)
-        for _ in range(20):
-            await self.run_until_idle()
-            if not self.worker.in_hand or self.runner.started:
-                break
-            await asyncio.sleep(0.01)
-        await self.run_until_idle()
-        return await self.store.output_rulings.of_task("default", held[0])
-
-    async def task(self) -> str:
-        [task, *_] = await self.store.history.tasks([self.launched])
-        return task.state
 
 
 @pytest.fixture
@@ -69,17 +31,6 @@ async def execution() -> CheckedExecution:
     made = CheckedExecution()
     await made.outputs.apply(*HOLD_ALL)
     return made
-
-
-def everything(store: object) -> str:
-    """All that the store has, but for what it holds back."""
-    tables = dict(vars(store.state))  # type: ignore[attr-defined]
-    tables.pop("held_outputs")
-    return repr({name: _plain(table) for name, table in tables.items()})
-
-
-def _plain(table: object) -> object:
-    return list(table.values()) if hasattr(table, "values") else table
 
 
 @pytest.mark.parametrize("scanner", CANARIES)
@@ -261,7 +212,9 @@ async def unreadable(outputs: OutputPolicies, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(outputs.store.policies, "newest_number", away)
 
 
-async def test_an_output_that_nothing_can_check_is_stored_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_output_that_nothing_can_check_is_stored_and_counted_and_checked_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     execution = CheckedExecution()
     await unreadable(execution.outputs, monkeypatch)
     outcome = AttemptOutcome(result=Result.SUCCEEDED, output=LEAK)
@@ -269,7 +222,7 @@ async def test_an_output_that_nothing_can_check_is_stored_and_counted(monkeypatc
     stored = await answer(gate_of(execution.outputs), await finished_attempt(execution, outcome))
 
     assert (stored.output, stored.quarantine) == (LEAK, None)
-    assert stored.check == OutputCheck(topic="reports.make", ruling=None)
+    assert stored.check == OutputCheck(topic="reports.make", ruling=None, late=True)
     assert "unchecked" in stored.logs[-1].text
 
 

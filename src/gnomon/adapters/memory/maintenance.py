@@ -391,6 +391,7 @@ class MemoryRetention:
         _drop(state.rulings, going)
         _drop(state.output_rulings, [held for held in state.output_rulings if held[0] in going])
         _drop(state.held_outputs, [held for held in state.held_outputs if held[0] in going])
+        _drop(state.output_checks, going)
         _drop(
             state.approvals,
             [name for name, one in state.approvals.items() if one.request and one.request.task_id in going],

@@ -6,11 +6,28 @@ from msgspec.structs import replace
 
 from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
-from gnomon.core.audit import Action, held_output_entry
-from gnomon.core.model import TaskId
-from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, HeldStatus, StoredOutputRuling
+from gnomon.core.audit import Action, held_output_entry, output_held_entry
+from gnomon.core.model import Run, Task, TaskId
+from gnomon.core.output_policy.late import (
+    LateCheck,
+    LateResult,
+    is_last_step,
+    late_note,
+    late_record,
+    reader_name,
+    readers_of,
+)
+from gnomon.core.output_policy.ruling import (
+    OUTPUT_QUARANTINED,
+    HeldDecision,
+    HeldOutput,
+    HeldStatus,
+    OutputDecision,
+    StoredOutputRuling,
+)
 from gnomon.core.runs.outcomes import dead_letter_id
-from gnomon.core.runs.states import TaskState
+from gnomon.core.runs.rollback import is_compensation
+from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.errors import HeldOutputDecided, NotFound
 from gnomon.ports.output_policy import HeldOutputQuery
 from gnomon.ports.tasks import AttemptRef
@@ -30,6 +47,70 @@ class MemoryOutputRulings:
     async def is_exempt(self, tenant: str, content_digest: str) -> bool:
         """See OutputRulings.is_exempt."""
         return (tenant, content_digest) in self._state.output_exemptions
+
+
+class MemoryLateChecks:
+    """Implements LateChecks."""
+
+    def __init__(self, state: MemoryTables, rules: MemoryRules) -> None:
+        self._state, self._rules = state, rules
+
+    async def oldest(self, limit: int) -> Sequence[LateCheck]:
+        """See LateChecks.oldest."""
+        state = self._state
+        found = sorted((at, name) for name, at in state.output_checks.items())[:limit]
+        tasks = [(at, state.tasks[name]) for at, name in found]
+        return [LateCheck(task=task, run=state.runs[task.run_id], added_at=at) for at, task in tasks]
+
+    async def settle(self, check: LateCheck, result: LateResult, *, now: int) -> bool:
+        """See LateChecks.settle."""
+        state, task_id, ruling = self._state, check.task.task_id, result.ruling
+        if state.output_checks.pop(task_id, None) is None:
+            return False
+        task = state.tasks[task_id]
+        if ruling is None or not result.changes_output or task.state is not TaskState.SUCCEEDED:
+            return True
+        run = state.runs[task.run_id]
+        state.payloads.pop((task_id, "output"), None)
+        if ruling.decision is OutputDecision.QUARANTINE:
+            note = late_note(ruling)
+            state.tasks[task_id] = replace(task, state=TaskState.OUTPUT_QUARANTINED, note=note)
+            self._rules.write_letter(state.tasks[task_id], OUTPUT_QUARANTINED, note, now)
+        elif ruling.redacted is not None:
+            state.payloads[task_id, "output"] = ruling.redacted
+        readers = [reader for of, step in self._places(task, run) for reader in self._readers(of, step)]
+        for reader in readers:
+            if reader.state in TERMINAL:
+                state.payloads.pop((reader.task_id, "input"), None)
+        names = [reader_name(one, run) for one in readers]
+        record = late_record(LateCheck(task=task, run=run, added_at=check.added_at), ruling, names, now=now)
+        state.output_rulings[task_id, task.fence] = record
+        if result.held is not None:
+            state.held_outputs[task_id, task.fence] = result.held
+            state.write_audit([output_held_entry(record)])
+        if result.held is not None and task.parent is None and not is_compensation(task.step):
+            self._rules.decide_again(task, now)
+        return True
+
+    def _places(self, task: Task, run: Run) -> list[tuple[Run, str]]:
+        """The step of the task, and all those above it; the outputs of these are made again."""
+        state, found = self._state, [(run, task.step)]
+        while (name := task.parent or run.parent_task) is not None:
+            above = state.tasks[name]
+            if above.state is not TaskState.SUCCEEDED or is_compensation(above.step):
+                break
+            if task.parent is None and not is_last_step(self._rules.workflow_of(run), task.step):
+                break
+            output = self._rules.run_output(run) if task.parent is None else self._rules.items_output(above)
+            state.payloads.pop((name, "output"), None)
+            if output is not None:
+                state.payloads[name, "output"] = output
+            task, run = above, state.runs[above.run_id]
+            found.append((run, task.step))
+        return found
+
+    def _readers(self, run: Run, step: str) -> list[Task]:
+        return readers_of(self._rules.workflow_of(run), step, self._rules.tasks_of(run.run_id))
 
 
 class MemoryHeldOutputs:
@@ -68,7 +149,7 @@ class MemoryHeldOutputs:
         state.tasks[task_id] = replace(task, state=TaskState.SUCCEEDED, note=None)
         state.payloads[task_id, "output"] = output
         state.output_exemptions.setdefault((tenant, state.output_rulings[ref].content_digest), task_id)
-        return self._rules.go_on_after_release(task, decided.at)
+        return self._rules.go_on_after_release(task, decided.at, held_at=state.output_rulings[ref].ruled_at)
 
     async def discard(self, tenant: str, task_id: TaskId, decided: HeldDecision) -> None:
         """See HeldOutputs.discard."""

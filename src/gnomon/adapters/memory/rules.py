@@ -49,6 +49,7 @@ from gnomon.core.model import (
     TickVerdict,
 )
 from gnomon.core.named_breakers import NamedBreaker, change_between
+from gnomon.core.output_policy.late import is_under_way, steps_to_decide_again
 from gnomon.core.output_policy.records import output_record
 from gnomon.core.policy.budgets import settle, spent_of
 from gnomon.core.policy.ruling import Ruling, rule_of, stored_ruling
@@ -318,10 +319,10 @@ class MemoryRules:
         after = self._advance_of(begun, graph, gave_up=False, now=now)
         return after if after.made else None
 
-    def go_on_after_release(self, task: Task, now: int) -> bool:
+    def go_on_after_release(self, task: Task, now: int, *, held_at: int) -> bool:
         """Let the run of a task go on whose output was released; return whether it does."""
         state, before = self._state, self._state.runs[task.run_id]
-        run, graph = released(before, task), self.workflow_of(before)
+        run, graph = released(before, task, held_at=held_at), self.workflow_of(before)
         if run is None:
             return False
         state.runs[run.run_id] = run
@@ -488,6 +489,33 @@ class MemoryRules:
         had = Assignment(task=held, run=self._state.runs[held.run_id], workflow=graph, step=step, input={})
         outcome = outcome_by_deadline(held, outcome, now=now)
         self.end_attempt(complete_attempt(had, outcome, now=now, limits=GiveUpLimits()))
+
+    def items_output(self, parent: Task) -> bytes | None:
+        """The output of a step with items that has succeeded, made again from those of its items."""
+        items = self.items_of(parent.task_id)
+        outputs = [self._state.payloads.get((one.task_id, "output")) for one in items]
+        totals = ItemTotals(count=len(items), failed=0, size=sum(len(one or b"") for one in outputs))
+        return items_outcome(totals, outputs, cancelled=False).output
+
+    def run_output(self, run: Run) -> bytes | None:
+        """The output of the step that waited for the run, made again from those of its steps."""
+        steps = [task for task in self.tasks_of(run.run_id) if task.parent is None]
+        outputs = {task.step: self._state.payloads.get((task.task_id, "output")) for task in steps}
+        return run_outcome(run, self.workflow_of(run), outputs).output
+
+    def decide_again(self, task: Task, now: int) -> None:
+        """Let the run of a step go on whose output was taken away, as if it had failed."""
+        run = self._state.runs[task.run_id]
+        graph, steps = self.workflow_of(run), [one for one in self.tasks_of(run.run_id) if one.parent is None]
+        if graph is None or graph.is_single_step or not is_under_way(run, steps):
+            return
+        for name in steps_to_decide_again(graph, task.step, steps):
+            del self._state.tasks[name]
+        self.advance(run, graph, now)
+
+    def write_letter(self, task: Task, reason: str, error: str, now: int) -> None:
+        """Write the dead letter of a task that had succeeded."""
+        self._write_letter(task, self._state.runs[task.run_id], reason, error, now)
 
     def end_awaiting_step(self, run: Run, now: int) -> None:
         """End the step that started the run and waits for it."""
@@ -725,6 +753,9 @@ class MemoryRules:
                 self._state.payloads[one.task_id, kind] = body
 
     def _write_output_ruling(self, one: TaskCompletion) -> None:
+        late = one.check is not None and one.check.late
+        if late and one.state is TaskState.SUCCEEDED and one.output is not None:
+            self._state.output_checks[one.task_id] = one.ended_at
         record = output_record(one)
         if record is None:
             return

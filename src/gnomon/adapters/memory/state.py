@@ -162,6 +162,8 @@ class MemoryTables:
         #: By task and number of the attempt: the rulings on outputs, and what is held back.
         self.output_rulings: dict[AttemptRef, StoredOutputRuling] = {}
         self.held_outputs: dict[AttemptRef, bytes] = {}
+        #: The tasks whose stored outputs have to be checked, and since when.
+        self.output_checks: dict[TaskId, int] = {}
         #: By tenant and digest of the content: the tasks whose outputs were released.
         self.output_exemptions: dict[tuple[str, str], TaskId] = {}
         #: By tenant and name of a session: the task that holds it, and since when; and its turns, by task.

@@ -14,7 +14,7 @@ from gnomon.adapters.memory.breakers import MemoryBreakers
 from gnomon.adapters.memory.budgets import MemoryBudgetWindows
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
-from gnomon.adapters.memory.output_rulings import MemoryHeldOutputs, MemoryOutputRulings
+from gnomon.adapters.memory.output_rulings import MemoryHeldOutputs, MemoryLateChecks, MemoryOutputRulings
 from gnomon.adapters.memory.overview import MemoryOverviewCounts
 from gnomon.adapters.memory.policies import MemoryPolicies, MemoryPolicyShadows, MemoryRulings
 from gnomon.adapters.memory.rules import MemoryRules
@@ -73,6 +73,7 @@ class MemoryStore:
         self.rulings = MemoryRulings(state, shared)
         self.output_rulings = MemoryOutputRulings(state)
         self.held_outputs = MemoryHeldOutputs(state, shared)
+        self.late_checks = MemoryLateChecks(state, shared)
         self.tasks = MemoryTasks(state, shared)
         self.attempts = MemoryAttempts(state, shared)
         self.deadlines = MemoryTaskDeadlines(state, shared)

@@ -99,7 +99,7 @@ def release(conn: sa.Connection, tenant: str, task_id: TaskId, output: bytes, de
     insert_payloads(conn, [(task_id, "output", output)])
     exempt = (tenant, found.ruling.content_digest, task_id, decided.actor, decided.at)
     bulk.execute_many(conn, _EXEMPT, [exempt])
-    open_run = released(run, task)
+    open_run = released(run, task, held_at=found.ruling.ruled_at)
     if open_run is None:
         return False
     if run.over:

@@ -319,6 +319,7 @@ _OF_TASKS = [
             ("agent_log", "task_id"),
             ("ruling", "task_id"),
             ("output_ruling", "task_id"),
+            ("output_check", "task_id"),
             ("approval", "task_id"),
             ("attempt", "task_id"),
             ("payload", "owner_id"),

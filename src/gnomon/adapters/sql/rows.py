@@ -676,6 +676,7 @@ def output_ruling_row(one: StoredOutputRuling) -> tuple[Any, ...]:
         "decision": one.decision.value,
         "findings": msgspec.json.encode(one.findings).decode(),
         "status": None if one.status is None else one.status.value,
+        "readers": msgspec.json.encode(one.readers).decode(),
     }
     return tuple(values.values())
 
@@ -687,6 +688,7 @@ def output_ruling_of(row: Row) -> StoredOutputRuling:
     values["decision"] = OutputDecision(values["decision"])
     values["findings"] = msgspec.json.decode(values["findings"], type=tuple[ScanFinding, ...])
     values["status"] = None if values["status"] is None else HeldStatus(values["status"])
+    values["readers"] = msgspec.json.decode(values["readers"] or "[]", type=tuple[str, ...])
     return StoredOutputRuling(**values)
 
 

@@ -802,7 +802,19 @@ output_ruling = sa.Table(
     sa.Column("decided_why", sa.Text, nullable=False),
     # The output that is held back, encrypted if there is a key; null once that is decided.
     sa.Column("body", sa.LargeBinary),
+    # As JSON: the steps that had read the output before it was checked; null in rows of older programs.
+    sa.Column("readers", sa.Text),
     partial_index("output_held", "tenant", "ruled_at", "task_id", where=HELD_BACK),
+)
+
+#: The tasks whose outputs are stored, and have to be checked.
+output_check = sa.Table(
+    "output_check",
+    metadata,
+    sa.Column("task_id", NameType, primary_key=True),
+    sa.Column("added_at", InstantType, nullable=False),
+    sa.Index("output_check_in_order", "added_at", "task_id"),
+    sqlite_with_rowid=False,
 )
 
 #: The contents that an operator has released.

@@ -22,6 +22,7 @@ from gnomon.adapters.sql.repositories.maintenance import (
 from gnomon.adapters.sql.repositories.policy import (
     SqlApprovals,
     SqlHeldOutputs,
+    SqlLateChecks,
     SqlOutputRulings,
     SqlPolicies,
     SqlPolicyShadows,
@@ -113,6 +114,7 @@ class SqlStore:
         self.rulings = SqlRulings(transactions)
         self.output_rulings = SqlOutputRulings(transactions)
         self.held_outputs = SqlHeldOutputs(transactions)
+        self.late_checks = SqlLateChecks(transactions)
         self.tasks = SqlTasks(transactions)
         self.actions = SqlActionCounts(transactions)
         self.attempts = SqlAttempts(transactions)

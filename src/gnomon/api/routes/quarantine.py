@@ -101,6 +101,7 @@ _HELD: dict[str, Any] = {
     "decided_by": None,
     "decided_at": None,
     "decided_why": "",
+    "readers": [],
 }
 _DECIDED = {**_HELD, "decided_by": "ada", "decided_at": "2026-03-02T15:00:00Z", "content": None, "continued": False}
 

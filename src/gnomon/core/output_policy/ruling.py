@@ -90,6 +90,8 @@ class OutputCheck(Struct, frozen=True, kw_only=True):
     ms: int = 0
     #: The output that is held back, encrypted if there is a key for it.
     held: bytes | None = None
+    #: Whether the output has to be checked again after it was stored.
+    late: bool = False
 
 
 class HeldStatus(StrEnum):
@@ -129,6 +131,8 @@ class StoredOutputRuling(Struct, frozen=True, kw_only=True):
     decided_by: str | None = None
     decided_at: int | None = None
     decided_why: str = ""
+    #: The steps that had read the output by then, if it was stored before it was checked.
+    readers: tuple[str, ...] = ()
 
 
 class HeldOutput(Struct, frozen=True, kw_only=True):

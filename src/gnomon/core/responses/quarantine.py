@@ -42,6 +42,8 @@ class HeldOutputSummary(Response, frozen=True, kw_only=True):
     decided_at: datetime | None
     #: The reason of a release or deletion.
     decided_why: str
+    #: The steps that had read the output before it was held back; those of other executions with their names.
+    readers: list[str]
 
 
 class HeldOutputDetail(HeldOutputSummary, frozen=True, kw_only=True):

@@ -78,17 +78,18 @@ def rolled_back(run: Run, *, reason: str, parent: TaskId | None = None) -> Run:
     )
 
 
-def released(run: Run, task: Task) -> Run | None:
+def released(run: Run, task: Task, *, held_at: int) -> Run | None:
     """The run that goes on after the output of one of its tasks was released; None if it stays as it is.
 
-    A run that ended because of it is open again. One that was cancelled or rolled back is not, nor one for whose end
-    another run has waited; and no step is that counted an item as failed.
+    A run that ended because of it is open again. One that was cancelled or rolled back is not, nor one that had ended
+    before the output was held back, nor one for whose end another run has waited; and no step is that counted an item
+    as failed.
     """
     if task.parent is not None or run.rollback_cause is not None or run.cancel_requested_at is not None:
         return None
     if not run.over:
         return run
-    if run.status is not RunStatus.FAILED or run.parent_task is not None:
+    if run.status is not RunStatus.FAILED or run.parent_task is not None or held_at > (run.completed_at or 0):
         return None
     return replace(run, status=RunStatus.RUNNING, completed_at=None, error=None)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gnomon.core.model import LogLine
+from gnomon.core.model import LogLine, Result, Run, TaskId
 from gnomon.core.output_policy.compiled import DEFAULT_OUTPUT_RULES, CompiledOutputPolicy, StepOutputRules
 from gnomon.core.output_policy.compiled import content_digest as digest_of
 from gnomon.core.output_policy.outcome import checked_outcome
@@ -22,10 +22,10 @@ from gnomon.core.payloads import held_output_context
 from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.facts import step_facts
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
-from gnomon.core.runs.workflow import Workflow
+from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished
-from gnomon.ports.output_policy import OutputPolicy, OutputRulings
+from gnomon.ports.output_policy import OutputJudge, OutputPolicy, OutputRulings, StoredOutput
 from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock
 from gnomon.services.execution.stored_policy import StoredPolicy
@@ -44,8 +44,11 @@ class _CheckedStep(NamedTuple):
     rules: StepOutputRules
 
 
-class StoredOutputPolicy(OutputPolicy):
-    """Checks by the rules about outputs of the version that this process knows to be in force."""
+class StoredOutputPolicy(OutputPolicy, OutputJudge):
+    """Checks by the rules about outputs of the version that this process knows to be in force.
+
+    It checks outputs before they are stored; as their judge, it reads those that were too large for that.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,13 @@ class StoredOutputPolicy(OutputPolicy):
         inline_bytes: int,
         holds_unchecked: bool,
         cipher: PayloadCipher | None,
+        judges_all: bool = False,
     ) -> None:
-        """`holds_unchecked`: an output that could not be checked is held back. `cipher` encrypts what is held back."""
+        """`holds_unchecked`: an output that could not be checked is held back. `cipher` encrypts what is held back.
+
+        `judges_all`: every output is checked again after it was stored, because another service judges it.
+        """
+        self._judges_all = judges_all
         self._stored, self._rulings, self._clock = stored, rulings, clock
         self._inline_bytes, self._holds_unchecked = inline_bytes, holds_unchecked
         self._cipher = cipher
@@ -70,7 +78,7 @@ class StoredOutputPolicy(OutputPolicy):
         if not self._stored.is_known or _size(finished.outcome) > _LARGEST_AT_ONCE:
             return None
         since = self._clock.elapsed()
-        rules = self._rules(finished.assignment)
+        rules = self._rules_of(finished.assignment)
         ruling, outcome = _judged(rules, finished.outcome, self._inline_bytes)
         if ruling.decision is not OutputDecision.ALLOW:
             return None
@@ -83,7 +91,7 @@ class StoredOutputPolicy(OutputPolicy):
             await self._stored.refresh()
         if not self._stored.is_known:
             raise Unavailable(self._stored.unreadable)
-        held, rules = finished.assignment, self._rules(finished.assignment)
+        held, rules = finished.assignment, self._rules_of(finished.assignment)
         if _size(finished.outcome) > _LARGEST_AT_ONCE:
             ruling, outcome = await asyncio.to_thread(_judged, rules, finished.outcome, self._inline_bytes)
         else:
@@ -96,11 +104,41 @@ class StoredOutputPolicy(OutputPolicy):
         """See OutputPolicy.unchecked."""
         held, outcome = finished.assignment, finished.outcome
         if not self._holds_unchecked:
-            return replace(outcome, check=OutputCheck(topic=held.step.topic, ruling=None))
+            late = outcome.result is Result.SUCCEEDED and outcome.output is not None
+            return replace(outcome, check=OutputCheck(topic=held.step.topic, ruling=None, late=late))
         error = None if outcome.error is None else "its error is held back: it could not be checked"
         outcome = replace(outcome, logs=(), error=error, turn=None)
-        content = outcome.output or NO_CONTENT
-        ruling = OutputRuling(
+        ruling = self._unchecked_ruling(outcome.output or NO_CONTENT, reason)
+        return self._outcome(held, outcome, ruling, self._clock.elapsed())
+
+    def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """See OutputPolicy.clean_lines."""
+        self._follow()
+        return _with_texts(lines, self._compiled.for_any_step().redacted([one.text for one in lines]))
+
+    async def judge(self, stored: StoredOutput) -> OutputRuling:
+        """See OutputJudge.judge."""
+        if not self._stored.is_known:
+            await self._stored.refresh()
+        if not self._stored.is_known:
+            raise Unavailable(self._stored.unreadable)
+        rules = self._rules(stored.run, stored.workflow, stored.step)
+        size = len(stored.output)
+        ruling = await asyncio.to_thread(rules.ruling, stored.output, has_error=False, largest=size)
+        if ruling.decision is not OutputDecision.ALLOW and await self._is_exempt(stored.run.tenant, ruling):
+            return replace(ruling, decision=OutputDecision.ALLOW, rule=RELEASED_RULE, redacted=None)
+        return ruling
+
+    def unchecked_ruling(self, output: bytes, reason: str) -> OutputRuling | None:
+        """The ruling on a stored output that nothing could judge; None: it stays."""
+        return self._unchecked_ruling(output, reason) if self._holds_unchecked else None
+
+    def sealed(self, task_id: TaskId, output: bytes) -> bytes:
+        """The output as it is held back."""
+        return output if self._cipher is None else self._cipher.seal(held_output_context(task_id), output)
+
+    def _unchecked_ruling(self, content: bytes, reason: str) -> OutputRuling:
+        return OutputRuling(
             decision=OutputDecision.QUARANTINE,
             rule=UNCHECKED_RULE,
             version=self._compiled.version,
@@ -108,12 +146,6 @@ class StoredOutputPolicy(OutputPolicy):
             size=len(content),
             reason=f"it could not be checked: {reason}",
         )
-        return self._outcome(held, outcome, ruling, self._clock.elapsed())
-
-    def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
-        """See OutputPolicy.clean_lines."""
-        self._follow()
-        return _with_texts(lines, self._compiled.for_any_step().redacted([one.text for one in lines]))
 
     async def _is_exempt(self, tenant: str, ruling: OutputRuling) -> bool:
         try:
@@ -126,10 +158,14 @@ class StoredOutputPolicy(OutputPolicy):
         ms = round((self._clock.elapsed() - since) * 1000)
         checked = checked_outcome(outcome, ruling, topic=held.step.topic, ms=ms)
         check = checked.check
-        if self._cipher is None or check is None or check.held is None:
+        if check is None:
             return checked
-        context = held_output_context(held.task.task_id)
-        return replace(checked, check=replace(check, held=self._cipher.seal(context, check.held)))
+        if check.held is not None:
+            return replace(checked, check=replace(check, held=self.sealed(held.task.task_id, check.held)))
+        is_stored = checked.result is Result.SUCCEEDED and checked.output is not None
+        if is_stored and (ruling.incomplete or (self._judges_all and ruling.rule != RELEASED_RULE)):
+            return replace(checked, check=replace(check, late=True))
+        return checked
 
     def _follow(self) -> None:
         """Compile the rules of another version, if that is in force now."""
@@ -140,16 +176,18 @@ class StoredOutputPolicy(OutputPolicy):
             self._compiled = CompiledOutputPolicy(rules, 0 if policy is None else policy.version)
             self._policy, self._steps = policy, {}
 
-    def _rules(self, held: Assignment) -> StepOutputRules:
+    def _rules_of(self, held: Assignment) -> StepOutputRules:
+        return self._rules(held.run, held.workflow, held.step)
+
+    def _rules(self, run: Run, workflow: Workflow, step: Step) -> StepOutputRules:
         self._follow()
-        run = held.run
-        key = (run.tenant, run.schedule_id or run.workflow_id, run.workflow_id, held.workflow.version, held.step.name)
+        key = (run.tenant, run.schedule_id or run.workflow_id, run.workflow_id, workflow.version, step.name)
         known = self._steps.get(key)
-        if known is None or known.workflow is not held.workflow:
+        if known is None or known.workflow is not workflow:
             if len(self._steps) >= _MOST_STEPS:
                 self._steps.clear()
-            facts = step_facts(key[0], key[1], held.workflow, held.step)
-            known = self._steps[key] = _CheckedStep(held.workflow, self._compiled.for_step(facts))
+            facts = step_facts(key[0], key[1], workflow, step)
+            known = self._steps[key] = _CheckedStep(workflow, self._compiled.for_step(facts))
         return known.rules
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from gnomon.core.approvals.model import Approval
 from gnomon.core.model import DeadLetter, Run, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
+from gnomon.core.output_policy.late import LateResult
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
@@ -218,6 +219,9 @@ class ChangeObserver:
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""
+
+    def checked_late(self, results: Sequence[LateResult]) -> None:
+        """See RunObserver.checked_late."""
 
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""

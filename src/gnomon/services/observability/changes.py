@@ -9,6 +9,7 @@ from gnomon.core.ids import run_id
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DeadLetter, Run, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
+from gnomon.core.output_policy.late import LateResult
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
@@ -148,6 +149,9 @@ class CommitChanges:
 
     def taken(self, tasks: Sequence[ReadyTask], now: int) -> None:
         """See ActivityObserver.taken."""
+
+    def checked_late(self, results: Sequence[LateResult]) -> None:
+        """See RunObserver.checked_late."""
 
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""

@@ -17,7 +17,8 @@ from gnomon.core.commands.actions import WORKER_RULE
 from gnomon.core.metrics import CountedStep, MetricChanges
 from gnomon.core.model import Reason, Result, Run, RunId, RunSource, RunStatus, TickKind, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
-from gnomon.core.output_policy.ruling import UNCHECKED_RULE, OutputCheck, OutputDecision, OutputPhase
+from gnomon.core.output_policy.late import LateResult
+from gnomon.core.output_policy.ruling import UNCHECKED_RULE, OutputDecision, OutputPhase, OutputRuling
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.rollback import is_compensation
@@ -116,11 +117,18 @@ class CommitMetrics(ABC):
             if one.compensation is not None:
                 self.add("saga_recorded")
             if one.check is not None:
-                self._output_checked(one.check)
+                check = one.check
+                held = check.held is not None
+                self._output_ruled(check.topic, check.ruling, check.ms, OutputPhase.INLINE, held=held)
             if one.over and one.state is not TaskState.SUCCEEDED and is_compensation(one.step):
                 self.add("saga_compensation_failed")
             if one.usage is not None and one.usage.model:
                 self._spent(self._job(one.run), self.model_label(one.usage.model), one.usage)
+
+    def checked_late(self, results: Sequence[LateResult]) -> None:
+        """See RunObserver.checked_late."""
+        for one in results:
+            self._output_ruled(one.topic, one.ruling, one.ms, OutputPhase.LATE, held=one.held is not None)
 
     def attempts_cancelled(self, count: int) -> None:
         """See ActivityObserver.attempts_cancelled."""
@@ -182,16 +190,16 @@ class CommitMetrics(ABC):
         for run in runs:
             self.graph_ended(run.run_id, run.schedule_id or run.workflow_id)
 
-    def _output_checked(self, check: OutputCheck) -> None:
-        topic = self.topic_label(check.topic)
-        if check.ruling is None or check.ruling.rule == UNCHECKED_RULE:
+    def _output_ruled(self, of: str, ruling: OutputRuling | None, ms: int, phase: OutputPhase, *, held: bool) -> None:
+        topic = self.topic_label(of)
+        if ruling is None or ruling.rule == UNCHECKED_RULE:
             self.add("output_policy_skipped", topic)
         else:
             self.add("output_policy_checked", topic)
-            self.observe("output_check_latency_seconds", check.ms, topic, OutputPhase.INLINE.value)
-        if check.held is not None:
+            self.observe("output_check_latency_seconds", ms, topic, phase.value)
+        if held:
             self.add("output_policy_quarantined", topic)
-        elif check.ruling is not None and check.ruling.decision is OutputDecision.REDACT:
+        elif ruling is not None and ruling.decision is OutputDecision.REDACT:
             self.add("output_policy_redacted", topic)
 
     def _spent(self, job: str, model: str, spent: AgentSpending) -> None:

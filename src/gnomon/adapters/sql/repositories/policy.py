@@ -6,6 +6,7 @@ from gnomon.adapters.sql import (
     approval_votes,
     approvals,
     held_outputs,
+    late_checks,
     output_rulings,
     policies,
     policy_shadows,
@@ -14,6 +15,7 @@ from gnomon.adapters.sql import (
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.approvals.model import Approval, Vote
 from gnomon.core.model import RunId, TaskId
+from gnomon.core.output_policy.late import LateCheck, LateResult
 from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, StoredOutputRuling
 from gnomon.core.policy.past_tasks import PastTask
 from gnomon.core.policy.ruling import TaskRulings
@@ -144,6 +146,21 @@ class SqlHeldOutputs:
     async def discard(self, tenant: str, task_id: TaskId, decided: HeldDecision) -> None:
         """See HeldOutputs.discard."""
         await self._transactions.write(lambda conn: held_outputs.discard(conn, tenant, task_id, decided))
+
+
+class SqlLateChecks:
+    """Implements LateChecks."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def oldest(self, limit: int) -> Sequence[LateCheck]:
+        """See LateChecks.oldest."""
+        return await self._transactions.read(lambda conn: late_checks.oldest(conn, limit))
+
+    async def settle(self, check: LateCheck, result: LateResult, *, now: int) -> bool:
+        """See LateChecks.settle."""
+        return await self._transactions.write(lambda conn: late_checks.settle(conn, check, result, now))
 
 
 class SqlApprovals:

@@ -47,4 +47,5 @@ def _held_output(one: HeldOutput) -> dict[str, Any]:
         "decided_by": ruling.decided_by,
         "decided_at": optional_instant(ruling.decided_at),
         "decided_why": ruling.decided_why,
+        "readers": list(ruling.readers),
     }
