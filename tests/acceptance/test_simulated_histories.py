@@ -363,7 +363,7 @@ async def test_months_pass_in_seconds() -> None:
         ticker=TickerSettings(tick_ms=HOUR),
         leader=LeaderSettings(ttl_ms=3 * HOUR, renew_interval_ms=HOUR),
         worker=WorkerSettings(lease_ms=3 * HOUR, poll_secs=3600),
-        reconciler=ReconcilerSettings(poll_ms=HOUR),
+        reconciler=ReconcilerSettings(poll_ms=HOUR, deadline_poll_ms=HOUR),
     )
     simulation = Simulation(MemoryStore(clock.now), clock, seed="months", settings=settings)
     daily = {"schedule": "30 2 * * *", "timezone": "America/New_York", "workflow_id": "backup", "overlap": "allow"}
