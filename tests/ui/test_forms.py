@@ -1,13 +1,16 @@
 """Each form changes what the API would change for the same caller: with its session, its origin and its token."""
 
+import asyncio
 import hmac
+from collections.abc import AsyncIterator
 from hashlib import sha256
 
 import pytest
 
+from gnomon.config.sections import ServerSettings
 from gnomon.core.model import Result
 from gnomon.ui.pages import FORMS
-from support.dashboard import DashboardFixture, Visitor, text_of
+from support.dashboard import ORIGIN, DashboardFixture, Visitor, text_of
 from ui.test_pages import executed
 
 NEXT = "2026-03-03T09:00:00Z"
@@ -44,6 +47,39 @@ async def test_an_input_that_is_no_json_is_refused_by_name(dashboard: DashboardF
 
     assert refused.status_code == 422
     assert "input: '{nonsense' is no JSON" in text_of(refused)
+
+
+async def test_an_input_that_is_nested_too_deep_is_refused_by_name(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("operator") as visitor:
+        refused = await visitor.send("/ui/jobs/report/trigger", input="[" * 100_000)
+
+    assert refused.status_code == 422
+    assert "is nested too deep" in text_of(refused)
+
+
+async def test_forms_that_one_caller_holds_back_stop_no_other_caller() -> None:
+    dashboard = DashboardFixture(server=ServerSettings(max_body=65_536, max_jobs_body=65_536))
+    received, released = asyncio.Event(), asyncio.Event()
+    large = b"input=" + b"+" * 60_000
+
+    async def held_back() -> AsyncIterator[bytes]:
+        yield large
+        received.set()
+        await released.wait()
+        yield b"&end="
+
+    async def answered(token: str, content: AsyncIterator[bytes] | bytes) -> int:
+        headers = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded"}
+        async with dashboard.visitor(token) as visitor:
+            return (await visitor.client.post("/ui/jobs/report/pause", content=content, headers=headers)).status_code
+
+    first = asyncio.create_task(answered("admin~ada", held_back()))
+    await received.wait()
+    same, other = await answered("admin~ada", large), await answered("admin~bob", large)
+    released.set()
+
+    # The form token is missing in those that are read.
+    assert (same, other, await first) == (429, 403, 403)
 
 
 async def test_an_admin_skips_and_moves_a_coming_tick_and_undoes_it(dashboard: DashboardFixture) -> None:

@@ -50,6 +50,26 @@ async def test_a_token_that_is_not_valid_opens_nothing_and_is_counted(dashboard:
     assert len(dashboard.login_failures) == 1
 
 
+async def test_a_cookie_that_is_no_session_is_counted_like_a_wrong_token(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("viewer") as visitor:
+        [(name, _)] = visitor.client.cookies.items()
+        answer = await visitor.client.get("/ui/jobs", headers={"Cookie": f"{name}=nobody"})
+
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login")
+    assert len(dashboard.login_failures) == 1
+
+
+async def test_a_token_whose_subject_is_the_actor_of_a_model_opens_nothing(dashboard: DashboardFixture) -> None:
+    """Otherwise, the audit trail would name a model, and somebody else as its owner."""
+    async with dashboard.visitor() as visitor:
+        assert (await visitor.sign_in("admin~model:helper for ada")).status_code == 401
+
+
+async def test_a_stranger_sends_no_large_form(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor() as visitor:
+        assert (await visitor.sign_in("viewer", next="/ui/" + "a" * 65_536)).status_code == 413
+
+
 @pytest.mark.parametrize(
     "target",
     [

@@ -14,11 +14,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 
+from gnomon.api.callers import caller_of_token, refuse_actor_of_model
 from gnomon.api.event_stream import ClosedStream
 from gnomon.api.middleware import ENDLESS_PATHS
 from gnomon.api.openapi import document
 from gnomon.api.problems import MEDIA_TYPE, Problem, headers_of, problem, problem_of
-from gnomon.api.requests import read_object, read_query
+from gnomon.api.requests import read_object_in_turn, read_query
 from gnomon.api.route import (
     CERTIFICATE,
     ApiCall,
@@ -34,7 +35,6 @@ from gnomon.api.route_runner import RouteRunner
 from gnomon.api.routes import ROUTES
 from gnomon.core.auth import certificate_names
 from gnomon.core.jobs.origins import OriginKind
-from gnomon.core.model_names import owner_of
 from gnomon.errors import (
     FieldError,
     Forbidden,
@@ -46,11 +46,8 @@ from gnomon.errors import (
     WrongType,
 )
 from gnomon.ports.auth import Caller
-from gnomon.services.loop import ComputeQueue
 
 _ANONYMOUS = Caller("", frozenset())
-#: A body of at least this many bytes is parsed in a thread.
-_LARGE = 65_536
 #: Exactly one space, and no character that another parser could strip or split at.
 _BEARER = re.compile("[Bb][Ee][Aa][Rr][Ee][Rr] ([A-Za-z0-9._~+/-]+=*)")
 _AnyRequest = Request[Any, Any, Any]
@@ -201,7 +198,7 @@ async def _build_call(
         path=path,
         query=read_query(route.query, raw_query),
         raw_query=raw_query,
-        body={} if raw is None else await _parse_body(raw, services.compute),
+        body={} if raw is None else await read_object_in_turn(raw, services.compute),
         headers=headers,
         origin=OriginKind.API if model_of(headers) is None else OriginKind.MCP,
         authenticate=partial(_authenticate, route, services, request),
@@ -225,10 +222,10 @@ async def _identify(services: ApiServices, request: _AnyRequest) -> Caller:
         raise Unauthenticated("there are two Authorization headers")
     token = _bearer_token(values[0], services.max_token_length) if values else ""
     service = None if values else _certificate_caller(services, request)
-    caller = await services.tokens.caller(token) if service is None else service
-    if owner_of(caller.subject) != caller.subject:
-        raise Unauthenticated("the subject of the token is the actor of a model")
-    return caller
+    if service is None:
+        return await caller_of_token(services, token)
+    refuse_actor_of_model(service)
+    return service
 
 
 def _bearer_token(header: str, max_length: int) -> str:
@@ -280,11 +277,6 @@ async def _receive_body(
         _check_type(request)
     # A missing body that is required is parsed as a blank one, so that it is refused with the usual error.
     return bytes(raw) or (b" " if body.required else None)
-
-
-async def _parse_body(raw: bytes, compute: ComputeQueue) -> dict[str, Any]:
-    # In a thread: a large body takes too long to parse on the event loop, which the ticker shares.
-    return read_object(raw) if len(raw) < _LARGE else await compute.run_in_thread(partial(read_object, raw))
 
 
 def _check_type(request: _AnyRequest) -> None:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, TypeVar, get_args
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from gnomon.api.route import ApiCall
 from gnomon.core.jobs.fields import FieldReader, is_storable, key_text
 from gnomon.core.responses.base import Page
 from gnomon.errors import BodyError, FieldError, truncate
+from gnomon.services.loop import ComputeQueue
 
 QueryT = TypeVar("QueryT", bound=Struct)
 
@@ -139,6 +141,8 @@ _NONCE_BYTES = 16
 
 #: The maximum nesting of a body: more than any job needs, and far below the limit of the JSON parser.
 _DEEPEST = 100
+#: Larger bodies are parsed in a thread.
+_LARGE = 65_536
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
@@ -158,6 +162,11 @@ def read_object(raw: bytes) -> dict[str, Any]:
         raise FieldError("body", body, "must be a JSON object")
     _check_text_and_depth(body)
     return body
+
+
+async def read_object_in_turn(raw: bytes, compute: ComputeQueue) -> dict[str, Any]:
+    """The same, in a thread if the body is large: it takes too long on the event loop, which the ticker shares."""
+    return read_object(raw) if len(raw) < _LARGE else await compute.run_in_thread(partial(read_object, raw))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

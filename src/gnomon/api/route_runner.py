@@ -14,7 +14,7 @@ import msgspec
 from gnomon.api.event_stream import EventStream, EventWriter
 from gnomon.api.fair_queue import RequestCoalescer, RequestSlots
 from gnomon.api.rate_limit import BodyBudget, RateLimiter
-from gnomon.api.requests import read_object, read_query
+from gnomon.api.requests import read_object_in_turn, read_query
 from gnomon.api.route import ApiCall, ApiRoute, ApiServices, Reply, acting, find_route, handle_call, refuse_without_role
 from gnomon.api.routes import ROUTES
 from gnomon.errors import FieldError, Forbidden, Unavailable
@@ -67,7 +67,7 @@ class RouteRunner:
                 path=path,
                 query=read_query(route.query, raw_query),
                 raw_query=raw_query,
-                body={} if content is None else read_object(content),
+                body={} if content is None else await read_object_in_turn(content, self.services.compute),
                 headers=headers,
                 authenticate=partial(_known, caller),
             )

@@ -30,6 +30,8 @@ from gnomon.ui.view import ReaderView
 
 _SIGN_IN = "/ui/login"
 _HTML = "text/html"
+#: In bytes: longer forms need a share of the memory, which a stranger who signs in does not have.
+_SMALL_FORM = 65_536
 #: The field of the query that asks for one part of a page.
 _PART = "part"
 #: The route of the API whose changes the stream of pages tells.
@@ -95,15 +97,20 @@ class Dashboard:
         try:
             session = await self._sessions.find(request)
             self._runner.rate_limiter.admit(session.caller)
-            fields = await self._read_form(request, many=form.many)
-            await self._sessions.check_form(request, session, fields.as_mapping().get(FORM_TOKEN, ""))
-            asked = self._request(request, session, fields)
-            done = await form.run(asked)
-            if isinstance(done, str):
-                return _redirect(done)
-            return await self._rendered(request, done.template, done.values, asked, status=done.status)
+            with self._runner.body_budget.reserve(session.caller) as more:
+                return await self._run_form(form, request, session, await self._read_form(request, form, more))
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
+
+    async def _run_form(
+        self, form: DashboardForm, request: AnyRequest, session: Session, fields: FormFields
+    ) -> Response[Any]:
+        await self._sessions.check_form(request, session, fields.as_mapping().get(FORM_TOKEN, ""))
+        asked = self._request(request, session, fields)
+        done = await form.run(asked)
+        if isinstance(done, str):
+            return _redirect(done)
+        return await self._rendered(request, done.template, done.values, asked, status=done.status)
 
     async def _stream(self, request: AnyRequest) -> Response[Any]:
         """The topics that have changed, for as long as the session lasts."""
@@ -140,7 +147,7 @@ class Dashboard:
     async def _sign_in(self, request: AnyRequest) -> Response[Any]:
         try:
             check_origin(request)
-            form = (await self._read_form(request)).as_mapping()
+            form = await self._read_small_form(request)
             cookie = await self._sessions.sign_in(request, form.get("token", "").strip())
         except Exception as error:  # noqa: BLE001 - shown as a page
             shown = self._problem_of(error)
@@ -152,7 +159,8 @@ class Dashboard:
         session = None
         try:
             session = await self._sessions.find(request)
-            form = (await self._read_form(request)).as_mapping()
+            self._runner.rate_limiter.admit(session.caller)
+            form = await self._read_small_form(request)
             await self._sessions.check_form(request, session, form.get(FORM_TOKEN, ""))
             cookie = self._sessions.view_cookie(request, ReaderView.from_form(form))
         except Exception as error:  # noqa: BLE001 - shown as a page
@@ -242,15 +250,23 @@ class Dashboard:
             jobs_reader=self._read_jobs,
         )
 
-    async def _read_form(self, request: AnyRequest, *, many: bool = False) -> FormFields:
-        """The fields of the form; TooLarge or FieldError if it is none."""
-        raw, server = bytearray(), self._services.server
-        limit = max(server.max_body, server.max_jobs_body) if many else server.max_body
+    async def _read_small_form(self, request: AnyRequest) -> Mapping[str, str]:
+        return (await self._read_fields(request, _SMALL_FORM, lambda _: None)).as_mapping()
+
+    async def _read_form(self, request: AnyRequest, form: DashboardForm, more: Callable[[int], None]) -> FormFields:
+        """The fields of the form; TooLarge or FieldError if it is none. `more` reserves memory."""
+        server = self._services.server
+        limit = max(server.max_body, server.max_jobs_body) if form.many else server.max_body
+        return await self._read_fields(request, limit, more)
+
+    async def _read_fields(self, request: AnyRequest, limit: int, more: Callable[[int], None]) -> FormFields:
+        raw = bytearray()
         async for piece in request.stream():
-            raw += piece
-            if len(raw) > limit:
+            if len(raw) + len(piece) > limit:
                 raise TooLarge(limit)
-        return read_form_fields(request.headers.get("content-type", ""), bytes(raw))
+            more(len(piece))
+            raw += piece
+        return await self._services.compute.run(read_form_fields(request.headers.get("content-type", ""), bytes(raw)))
 
 
 def _handler(method: Literal["GET", "POST"], path: str, answer: Callable[[AnyRequest], Any]) -> HTTPRouteHandler:

@@ -110,5 +110,7 @@ def read_json_field(request: PageRequest, name: str) -> Any:  # noqa: ANN401 - J
         return {}
     try:
         return msgspec.json.decode(text)
+    except RecursionError:
+        raise FieldError(name, text, "is nested too deep") from None
     except msgspec.DecodeError as error:
         raise FieldError(name, text, f"is no JSON: {error}") from None

@@ -14,8 +14,9 @@ from litestar import Request
 from litestar.datastructures import Cookie
 from msgspec import Struct
 
+from gnomon.api.callers import caller_of_token
 from gnomon.api.route import ApiServices
-from gnomon.errors import Forbidden, Unauthenticated
+from gnomon.errors import Forbidden, TokenMissing, Unauthenticated
 from gnomon.ports.auth import Caller, SessionTokens
 from gnomon.ui.view import ReaderView
 
@@ -47,16 +48,12 @@ class Sessions:
     async def find(self, request: AnyRequest) -> Session:
         """The session of the request; Unauthenticated if it has none that counts."""
         cookie = request.cookies.get(_cookie_name(request), "")
-        caller = await self._identify(cookie)
+        caller = await self._identify(request, cookie)
         return Session(caller=caller, form_token=await self._form_token(cookie), has_cookie=bool(cookie))
 
     async def sign_in(self, request: AnyRequest, token: str) -> Cookie:
         """The cookie of a new session; Unauthenticated if the token is not valid."""
-        try:
-            caller = await self._identify(token)
-        except Unauthenticated as error:
-            self._services.login_failed(error, "unknown" if request.client is None else request.client.host)
-            raise
+        caller = await self._identify(request, token)
         now = self._services.clock.now()
         made = self._tokens.session_token(token, caller, now=now)
         return _cookie(request, made.text, max_age=max(0, made.expires_at - now) // 1000)
@@ -69,8 +66,18 @@ class Sessions:
         """The cookie that keeps how the reader wants to see pages."""
         return _cookie(request, view.as_cookie(), max_age=_VIEW_SECONDS, subject=_VIEW)
 
-    async def _identify(self, token: str) -> Caller:
-        caller = await self._services.tokens.caller(token)
+    async def _identify(self, request: AnyRequest, token: str) -> Caller:
+        """The caller of the token. An invalid token is a failed authentication."""
+        try:
+            return await self._caller_with_role(token)
+        except Unauthenticated as error:
+            # A browser without a session is only shown the way to the form.
+            if request.method == "POST" or not isinstance(error, TokenMissing):
+                self._services.login_failed(error, "unknown" if request.client is None else request.client.host)
+            raise
+
+    async def _caller_with_role(self, token: str) -> Caller:
+        caller = await caller_of_token(self._services, token)
         if not caller.roles:
             raise Unauthenticated("the token has no role here")
         return caller
