@@ -237,10 +237,26 @@ async def test_logs_are_read_page_by_page(api_setup: ApiFixture, admin: ApiCalle
         page = (await admin.get(path)).json()
         found += [one["text"] for one in page["items"]]
         path = page["next"]
-    late = (await admin.get(f"/v1/executions/{execution}/logs?since={NOON + 3}")).json()["items"]
+
+    async def texts(query: str) -> list[str]:
+        return [one["text"] for one in (await admin.get(f"/v1/executions/{execution}/logs?{query}")).json()["items"]]
 
     assert found == ["0", "1", "2", "3", "4"]
-    assert [one["text"] for one in late] == ["3", "4"]
+    assert await texts(f"since={NOON + 3}") == ["3", "4"]
+    assert await texts("order=desc&limit=2") == ["4", "3"]
+    assert await texts("step=main&after=3") == ["3", "4"]
+    assert await texts("find=2") == ["2"]
+    older = (await admin.get(f"/v1/executions/{execution}/logs?order=desc&limit=2")).json()["next"]
+    assert [one["text"] for one in (await admin.get(older)).json()["items"]] == ["2", "1"]
+
+
+@pytest.mark.parametrize("query", ["order=newest", "after=-1", "after=x", "find=", "find=%00"])
+async def test_a_bad_filter_of_a_log_is_named(admin: ApiCaller, query: str) -> None:
+    await admin.registered()
+    refused = await admin.get(f"/v1/executions/{await admin.triggered()}/logs?{query}")
+
+    assert refused.status_code == 422
+    assert [one["field"] for one in refused.json()["errors"]] == [query.partition("=")[0]]
 
 
 @pytest.fixture

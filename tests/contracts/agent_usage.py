@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.store import HOUR, NOON, minutely
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.usage import AgentUsageTotal, day_of
 from gnomon.core.model import DAY_MS, LogLine, Overlap, Result, RunId, RunSource
 from gnomon.core.runs.launch import LaunchRequest, new_requested_run
 from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.ports.store import Store
 from support.task_steps import completion_of, take_task
 
@@ -18,10 +18,10 @@ SPENT = AgentSpending(
 )
 
 
-def progress_of(one: TaskCompletion, spent: AgentSpending, first: int = 0, *lines: str) -> AgentProgress:
+def progress_of(one: TaskCompletion, spent: AgentSpending, first: int = 0, *lines: str) -> AttemptProgress:
     """The progress of the attempt that ends so."""
     kept = tuple(LogLine(NOON, "tool", text) for text in lines)
-    return AgentProgress(task_id=one.task_id, fence=one.fence, spent=spent, first=first, lines=kept)
+    return AttemptProgress(task_id=one.task_id, fence=one.fence, spent=spent, first=first, lines=kept)
 
 
 class AgentUsageContract:
@@ -89,7 +89,7 @@ class AgentUsageContract:
         one = await self.ended(store, 1, SPENT)
         early, late = progress_of(one, SPENT), progress_of(one, replace(SPENT, requests=3, cost_micros=2000))
 
-        kept = [await store.agent_usages.keep(each, worker=None, now=NOON) for each in (late, late, early)]
+        kept = [await store.attempts.keep_progress(each, worker=None, now=NOON) for each in (late, late, early)]
 
         assert kept == [True] * 3
         assert await store.agent_usages.cost_since("default", NOON) == 2000
@@ -106,7 +106,7 @@ class AgentUsageContract:
         begun = progress_of(one, SPENT, 0, "read_file: allowed", "shell: has not ended")
         ended = progress_of(one, replace(SPENT, tool_calls=4), 1, "shell: allowed")
         for each in (begun, ended):
-            await store.agent_usages.keep(each, worker=None, now=NOON)
+            await store.attempts.keep_progress(each, worker=None, now=NOON)
 
         counted = await store.attempts.report([one])
 
@@ -120,12 +120,12 @@ class AgentUsageContract:
         one = await self.ended(store, 1, SPENT)
         more = replace(SPENT, requests=9, cost_micros=9000)
 
-        others = await store.agent_usages.keep(
+        others = await store.attempts.keep_progress(
             progress_of(replace(one, fence=one.fence + 1), more), worker=None, now=NOON
         )
-        foreign = await store.agent_usages.keep(progress_of(one, more), worker="remote_x", now=NOON)
+        foreign = await store.attempts.keep_progress(progress_of(one, more), worker="remote_x", now=NOON)
         await store.attempts.report([one])
-        late = await store.agent_usages.keep(progress_of(one, more), worker=None, now=NOON)
+        late = await store.attempts.keep_progress(progress_of(one, more), worker=None, now=NOON)
 
         assert (others, foreign, late) == (False, False, False)
         assert await store.agent_usages.cost_since("default", 0) == SPENT.cost_micros
@@ -135,7 +135,7 @@ class AgentUsageContract:
         """Its last action may not have been kept."""
         one = replace(await self.ended(store, 1, None), result=Result.LOST)
         await store.actions.reserve(one.task_id, one.fence, "default", count=4, limit=10, now=NOON)
-        await store.agent_usages.keep(progress_of(one, SPENT), worker=None, now=NOON)
+        await store.attempts.keep_progress(progress_of(one, SPENT), worker=None, now=NOON)
 
         await store.attempts.report([one])
 

@@ -8,6 +8,7 @@ from contracts.actions import ActionContract, ApprovalContract
 from contracts.agent_sessions import AgentSessionContract
 from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
+from contracts.attempt_progress import AttemptProgressContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
@@ -53,6 +54,7 @@ class TestMemoryStore(
     BudgetContract,
     AgentSessionContract,
     AgentUsageContract,
+    AttemptProgressContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

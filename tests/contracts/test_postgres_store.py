@@ -10,6 +10,7 @@ from contracts.actions import ActionContract, ApprovalContract
 from contracts.agent_sessions import AgentSessionContract
 from contracts.agent_usage import AgentUsageContract
 from contracts.announcements import AnnouncementContract
+from contracts.attempt_progress import AttemptProgressContract
 from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
@@ -70,6 +71,7 @@ class PostgresContract(
     BudgetContract,
     AgentSessionContract,
     AgentUsageContract,
+    AttemptProgressContract,
     BackfillContract,
     RetentionContract,
     StuckRunsContract,

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.ids import call_key, compensation_key, idempotency_key
 from gnomon.core.messages import (
@@ -21,6 +22,7 @@ from gnomon.core.messages import (
 )
 from gnomon.core.model import LogLine, Result, RunId, TaskId
 from gnomon.core.runs.outcomes import AttemptOutcome
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.workflow import AGENT, SHELL, Delivery, Isolation, RetryPolicy, Step, Workflow
 from gnomon.errors import FieldError
 from gnomon.runners.context import attempt_info
@@ -170,6 +172,31 @@ def test_an_outcome_arrives_as_it_was_sent(output: bytes | None) -> None:
 
     assert found.started == reports.started
     assert found.ended[0].outcome() == reported
+
+
+def test_the_progress_of_attempts_arrives_apart_from_that_of_agents() -> None:
+    """An older server can read no progress without usage, and ignores fields that it does not know."""
+    said = AttemptProgress(task_id=TaskId("t"), fence=3, first=7, known=1, lines=(LogLine(1, "info", "hi"),))
+    spent = structs.replace(said, spent=AgentSpending(requests=1))
+    reports = WorkerReport(worker="field_w", progress=(spent,), log_progress=(said,))
+    body = encode_worker_report(reports, message_id="field_w:1", now=0)
+
+    assert decode_worker_report(body, sender="field_w").data == reports
+    assert all("spent" in one for one in msgspec.json.decode(body)["data"]["progress"])
+
+
+def test_a_log_that_is_too_large_leaves_a_remark_and_the_lines_that_were_kept() -> None:
+    lines = tuple(LogLine(number, "info", "x" * 2_000) for number in range(1_000))
+    ended = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.SUCCEEDED, logs=lines, log_kept=True))
+    short = ended_report_of(dispatched_assignment(), AttemptOutcome(result=Result.SUCCEEDED))
+    body = encode_worker_report(WorkerReport(worker="field_w", ended=(ended, short)), message_id="field_w:1", now=0)
+    found = [one.outcome() for one in decode_worker_report(body, sender="field_w").data.ended]
+
+    remark = LogLine(999, "warning", "[the log of 1000 lines is too large for a message]")
+    assert [(one.logs, one.log_kept, one.log_left_out) for one in found] == [
+        ((remark,), True, True),
+        ((), False, False),
+    ]
 
 
 def test_nobody_sleeps_for_more_than_a_year() -> None:

@@ -13,7 +13,7 @@ from gnomon.core.model import Run, RunId, RunSource, RunStatus, ScheduleUid, Tas
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import Step, Workflow
-from gnomon.ports.execution import Finished
+from gnomon.ports.execution import Finished, ProgressWriter
 from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
 from gnomon.runners.agents.agent_runner import AgentEnvironment
@@ -148,6 +148,7 @@ async def open_runner(
     kernel: KernelSupport | None = None,
     imports: tuple[str, ...] = (),
     slot_wait_ms: int = 60_000,
+    progress: ProgressWriter | None = None,
     **settings: Any,  # noqa: ANN401 - those of a worker
 ) -> AsyncIterator[RunnerHarness]:
     """A runner that is closed in the end."""
@@ -165,6 +166,7 @@ async def open_runner(
         kernel=kernel,
         imports=imports,
         slot_wait_ms=slot_wait_ms,
+        progress=progress,
     )
     try:
         yield RunnerHarness(runner, called)

@@ -117,8 +117,18 @@ async def until_released(ctx: gnomon.Context) -> None:
     _append_line("end", ctx)
 
 
+@gnomon.function("witness/talks")
+async def talks(ctx: gnomon.Context) -> None:
+    """Logs a line, runs until the file of `release_file` exists, and logs another one."""
+    ctx.logger.info("attempt %d begins", ctx.fence)
+    released = release_file(Path(os.environ["GNOMON_WITNESS"]))
+    while not released.exists():  # noqa: ASYNC110 - another process makes the file
+        await asyncio.sleep(0.05)
+    ctx.logger.info("attempt %d ends", ctx.fence)
+
+
 def release_file(witness: Path) -> Path:
-    """The file that ends the bodies of `witness/until-released`."""
+    """The file that ends the bodies of `witness/until-released` and `witness/talks`."""
     return witness.with_suffix(".released")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gnomon.adapters.host import LoadSampler, RandomIds
-from gnomon.app.agent_progress import StoreProgress
 from gnomon.app.agent_verbs import StoreVerbs
+from gnomon.app.attempt_progress import StoreProgress
 from gnomon.app.coordination import Coordination
 from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings

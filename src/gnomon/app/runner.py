@@ -17,8 +17,7 @@ from gnomon.config.settings import Settings
 from gnomon.core.outgoing import AllowedHosts
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import GnomonError, UsageError
-from gnomon.ports.execution import Runner
-from gnomon.runners.agents.agent_process import ProgressWriter
+from gnomon.ports.execution import ProgressWriter, Runner
 from gnomon.runners.agents.agent_runner import AgentEnvironment, agents_are_installed
 from gnomon.runners.agents.tools import SchedulerVerbs
 from gnomon.runners.registry import FUNCTIONS, Functions
@@ -66,8 +65,8 @@ def build_runner(  # noqa: PLR0913 - all of its collaborators
 ) -> Runner:
     """The runner of this process. It sets `wake` when an attempt has ended, and calls `on_start` when some start.
 
-    `has_database` is false for a worker that receives its tasks over NATS. `verbs` are for the models of agents, and
-    `progress` keeps what they spend.
+    `has_database` is false for a worker that receives its tasks over NATS. `verbs` are for the models of agents.
+    `progress` keeps the logs of running attempts, and what agents spend.
     """
     workspace = command_workspace(settings, sqlite_path(settings.database.url) if has_database else None)
     if settings.shell.workspace:
@@ -80,7 +79,8 @@ def build_runner(  # noqa: PLR0913 - all of its collaborators
         shell=settings.shell,
         workspace=workspace,
         http=HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")),
-        agents=agent_environment(settings, verbs, progress),
+        agents=agent_environment(settings, verbs),
+        progress=progress,
         security=settings.security,
         on_finished=partial(_set_threadsafe, asyncio.get_running_loop(), wake),
         imports=tuple(imports),
@@ -88,17 +88,13 @@ def build_runner(  # noqa: PLR0913 - all of its collaborators
     return runner if on_start is None else NotifyingRunner(runner, on_start)
 
 
-def agent_environment(
-    settings: Settings, verbs: SchedulerVerbs | None, progress: ProgressWriter | None
-) -> AgentEnvironment | None:
+def agent_environment(settings: Settings, verbs: SchedulerVerbs | None) -> AgentEnvironment | None:
     """The agents that this process can run; None without providers, or without the extra `agents`."""
     if not settings.agents.providers or not agents_are_installed():
         return None
     # A client of their own: its resolver belongs to the event loop of processes.
     http = HttpClient(AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts"))
-    return AgentEnvironment(
-        settings.agents, http, secret_reader(settings.secrets), verbs, progress, configured_client()
-    )
+    return AgentEnvironment(settings.agents, http, secret_reader(settings.secrets), verbs, configured_client())
 
 
 def command_workspace(settings: Settings, database: str | None) -> Workspace:

@@ -12,8 +12,8 @@ from gnomon.adapters.sql.connect import sqlite_path
 from gnomon.adapters.sql.sqlite import CommitWatcher
 from gnomon.adapters.structured_log import LoggedEvents
 from gnomon.adapters.synced_clock import StoreSyncedClock
-from gnomon.app.agent_progress import StoreProgress
 from gnomon.app.agent_verbs import StoreVerbs
+from gnomon.app.attempt_progress import StoreProgress
 from gnomon.app.coordination import ClockSynchronizer
 from gnomon.app.gate import build_gate, build_output_policy, build_stored_policy
 from gnomon.app.maintenance import build_pinger

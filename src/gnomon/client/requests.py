@@ -6,7 +6,7 @@ requests themselves.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gnomon.client.transport import LONG_TIMEOUT_SECONDS, ApiRequest, api_path
 from gnomon.core.responses.agents import AgentUsageReport, SessionCleared, SessionListed, SessionTurnShown
@@ -338,9 +338,22 @@ def roll_back(execution_id: str, *, reason: str) -> ApiRequest[RollbackStarted]:
     return _post(api_path("executions", execution_id, "rollback"), RollbackStarted, {"reason": reason})
 
 
-def logs(execution_id: str, *, since: datetime | None = None, page: int = 1000) -> ApiRequest[Page[LogEntry]]:
-    """The log lines of an execution, in order of time."""
-    return _get(api_path("executions", execution_id, "logs"), Page[LogEntry], {"since": since, "limit": page})
+def logs(
+    execution_id: str,
+    *,
+    since: datetime | None = None,
+    order: Literal["asc", "desc"] = "asc",
+    step: str | None = None,
+    after: int | None = None,
+    find: str | None = None,
+    page: int = 1000,
+) -> ApiRequest[Page[LogEntry]]:
+    """The log lines of an execution in order of time, also those of attempts that go on; `desc`: the last ones first.
+
+    `after` is the number of a line: each step, and each item, counts its own from 1. `find` is a text in the lines.
+    """
+    query = {"since": since, "order": order, "step": step, "after": after, "find": find, "limit": page}
+    return _get(api_path("executions", execution_id, "logs"), Page[LogEntry], query)
 
 
 def submit(

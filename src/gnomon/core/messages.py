@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending, checked_spending
 from gnomon.core.agents.spec import AgentSpec
 from gnomon.core.commands.sandbox import SandboxMode
@@ -20,6 +19,7 @@ from gnomon.core.leases import checked_key
 from gnomon.core.model import LogLine, Result, Run, RunId, RunSource, RunStatus, ScheduleUid, Task, TaskId
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import ONLY_STEP, Delivery, Isolation, RetryPolicy, Step, Workflow
@@ -142,6 +142,9 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: See AttemptOutcome.past_deadline. An older worker does not send it.
     past_deadline: bool = False
     logs: tuple[LogLine, ...] = ()
+    #: See AttemptOutcome.log_kept and AttemptOutcome.log_left_out. An older worker does not send them.
+    log_kept: bool = False
+    log_left_out: bool = False
     #: See AttemptOutcome.usage.
     usage: AgentSpending | None = None
     #: The messages of an agent for the session of its step.
@@ -161,6 +164,8 @@ class EndedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
             never_began=self.never_began,
             past_deadline=self.past_deadline,
             logs=self.logs,
+            log_kept=self.log_kept,
+            log_left_out=self.log_left_out,
             turn=None if self.turn is UNSET else bytes(self.turn),
             usage=None if self.usage is None else checked_spending(self.usage),
             spent=None if self.spent is None else {meter: max(0, amount) for meter, amount in self.spent.items()},
@@ -173,8 +178,10 @@ class WorkerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str
     started: tuple[StartedReport, ...] = ()
     ended: tuple[EndedReport, ...] = ()
-    #: The progress of agents that run. An older server ignores it.
-    progress: tuple[AgentProgress, ...] = ()
+    #: The progress of agents that run: each names what was spent. An older server ignores it.
+    progress: tuple[AttemptProgress, ...] = ()
+    #: The logs of other attempts that go on. An older server ignores it, and could not read it as `progress`.
+    log_progress: tuple[AttemptProgress, ...] = ()
 
 
 #: The most ends in one report: a server looks up all of them at once.
@@ -344,6 +351,8 @@ def ended_report_of(held: Assignment, outcome: AttemptOutcome) -> EndedReport:
         never_began=outcome.never_began,
         past_deadline=outcome.past_deadline,
         logs=outcome.logs,
+        log_kept=outcome.log_kept,
+        log_left_out=outcome.log_left_out,
         usage=outcome.usage,
         turn=UNSET if outcome.turn is None else Raw(outcome.turn),
         spent=None if outcome.spent is None else dict(outcome.spent),
@@ -357,8 +366,9 @@ def encode_worker_report(reports: WorkerReport, *, message_id: str, now: int) ->
     enough, a large outcome is replaced by an error that says so.
     """
     body = _message(_REPORT, message_id, reports.worker, now, reports)
-    if len(body) > MAX_MESSAGE_BYTES and reports.progress:
-        reports = msgspec.structs.replace(reports, progress=tuple(map(_without_lines, reports.progress)))
+    if len(body) > MAX_MESSAGE_BYTES and (reports.progress or reports.log_progress):
+        progress = tuple(map(_without_lines, reports.progress))
+        reports = msgspec.structs.replace(reports, progress=progress, log_progress=())
         body = _message(_REPORT, message_id, reports.worker, now, reports)
     for shorter in (_without_logs, _without_output):
         if len(body) > MAX_MESSAGE_BYTES:
@@ -367,12 +377,16 @@ def encode_worker_report(reports: WorkerReport, *, message_id: str, now: int) ->
     return body
 
 
-def _without_lines(progress: AgentProgress) -> AgentProgress:
-    return msgspec.structs.replace(progress, lines=())
+def _without_lines(progress: AttemptProgress) -> AttemptProgress:
+    return msgspec.structs.replace(progress, known=0, lines=())
 
 
 def _without_logs(report: EndedReport) -> EndedReport:
-    return msgspec.structs.replace(report, logs=())
+    """The report with a remark instead of its log: the lines that were kept while the attempt went on stay."""
+    if not report.logs:
+        return report
+    remark = LogLine(report.logs[-1].at, "warning", f"[the log of {len(report.logs)} lines is too large for a message]")
+    return msgspec.structs.replace(report, logs=(remark,), log_left_out=True)
 
 
 def _without_output(report: EndedReport) -> EndedReport:
@@ -394,8 +408,9 @@ def decode_worker_report(body: bytes, *, sender: str) -> Envelope[WorkerReport]:
     check_sender("worker", worker, sender)
     if len(found.data.ended) > MOST_ENDED:
         raise FieldError("ended", len(found.data.ended), f"are too many: a report has at most {MOST_ENDED}")
-    if len(found.data.progress) > MOST_PROGRESS:
-        raise FieldError("progress", len(found.data.progress), f"is too much: a report has at most {MOST_PROGRESS}")
+    for field, progress in (("progress", found.data.progress), ("log_progress", found.data.log_progress)):
+        if len(progress) > MOST_PROGRESS:
+            raise FieldError(field, len(progress), f"is too much: a report has at most {MOST_PROGRESS}")
     if found.source != worker:
         raise FieldError("source", found.source, f"is not the worker of the report, {worker}")
     if not checked_key("id", found.id).startswith(f"{worker}:"):

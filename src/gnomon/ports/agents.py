@@ -3,21 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 
 
 class AgentUsages(Protocol):
     """The usage of agents."""
-
-    async def keep(self, progress: AgentProgress, *, worker: str | None, now: int) -> bool:
-        """Keep the usage and the log of a running attempt so far; False if the attempt has ended, or is another's.
-
-        Idempotent. If the attempt is lost, its end has this usage and these lines; any other end has its own.
-        `worker` is the remote worker that reports; None for our own processes.
-        """
-        ...
 
     async def cost_since(self, tenant: str, since: int) -> int:
         """The cost of the attempts of a tenant that ended since then or still run, in millionths."""

@@ -11,16 +11,20 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from gnomon.core.model import DeadLetter
-from gnomon.ports.commit_observer import ActivityObserver, RunObserver
+from gnomon.ports.commit_observer import ActivityObserver, LogObserver, RunObserver
 
 #: A process notices within this time that a server has begun to follow the log.
 NOTICED_WITHIN_SECONDS = 0.5
 
 
+#: The kind of changes of logs, of which an execution may have many.
+LOG_CHANGE = "log"
+
+
 class Change(Struct, frozen=True):
     """A change that the followers of its tenant receive."""
 
-    #: `tick`, `execution`, `task`, `dead_letter`, `approval`, `ruling` or `breaker`.
+    #: `tick`, `execution`, `task`, `log`, `dead_letter`, `approval`, `ruling` or `breaker`.
     kind: str
     tenant: str
     at: datetime
@@ -36,7 +40,7 @@ class LetterObserver(Protocol):
         ...
 
 
-class ChangeCollector(RunObserver, ActivityObserver, LetterObserver, Protocol):
+class ChangeCollector(RunObserver, ActivityObserver, LogObserver, LetterObserver, Protocol):
     """Collects the changes of one transaction."""
 
     def collected(self) -> Sequence[Change]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gnomon.core.approvals.model import Approval
-from gnomon.core.model import Run, RunStatus, TickVerdict
+from gnomon.core.model import Run, RunId, RunStatus, TickVerdict
 from gnomon.core.named_breakers import BreakerChange
 from gnomon.core.output_policy.late import LateResult
 from gnomon.core.policy.ruling import StoredRuling
@@ -30,6 +30,18 @@ class TaskRuling(NamedTuple):
     #: The job, or the workflow if it was run without one.
     job: str
     ruling: StoredRuling
+
+
+class LoggedLines(NamedTuple):
+    """Lines that were kept of the log of a running attempt."""
+
+    tenant: str
+    #: The job, or the workflow if it was run without one.
+    job: str
+    run_id: RunId
+    step: str
+    attempt: int
+    lines: int
 
 
 @runtime_checkable
@@ -105,6 +117,15 @@ class ActivityObserver(Protocol):
 
 
 @runtime_checkable
+class LogObserver(Protocol):
+    """Called once after each commit that kept lines of running attempts. It never fails and never waits."""
+
+    def logged(self, lines: Sequence[LoggedLines]) -> None:
+        """So many lines more of these logs can be read."""
+        ...
+
+
+@runtime_checkable
 class AnnouncementObserver(Protocol):
     """Called after each commit that left announcements to send. It never fails and never waits."""
 
@@ -123,7 +144,7 @@ class WriteObserver(Protocol):
 
 
 #: An observer may implement any of these protocols.
-CommitObserver = RunObserver | ActivityObserver | AnnouncementObserver | WriteObserver
+CommitObserver = RunObserver | ActivityObserver | LogObserver | AnnouncementObserver | WriteObserver
 
 
 class CommitJournal(RunObserver, ActivityObserver, Protocol):

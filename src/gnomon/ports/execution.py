@@ -8,6 +8,7 @@ from msgspec import Struct
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import AdmissionRequest, GateDecision, OutputRelease
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.ports.tasks import AttemptRef
 
 
@@ -93,4 +94,12 @@ class Runner(Protocol):
 
         An attempt that was stopped and returned no result is INTERRUPTED. All of them are collected with `finished`.
         """
+        ...
+
+
+class ProgressWriter(Protocol):
+    """Keeps the progress of running attempts outside of their process."""
+
+    async def keep(self, progress: Sequence[AttemptProgress]) -> None:
+        """Keep the logs and the usage of these attempts so far. It may be called on any event loop."""
         ...

@@ -31,8 +31,8 @@ class OutputPolicy(Protocol):
         """The outcome to store of an attempt that could not be checked in time."""
         ...
 
-    def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
-        """Lines of an attempt that runs, without the texts that no output may have."""
+    async def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """Lines of an attempt that runs, without the texts that no output may have; Unavailable: nobody knows them."""
         ...
 
 

@@ -143,8 +143,17 @@ class LogQuery(Struct, frozen=True, kw_only=True):
     run_id: RunId
     #: Only lines of this time or later.
     since: int | None = None
+    #: Only lines after this position in the order of the answer.
     after: LogCursor | None = None
     limit: int = 1000
+    #: The last lines first.
+    newest_first: bool = False
+    #: Only lines of this step.
+    step: str | None = None
+    #: Only lines with a higher number in the log of their task.
+    after_line: int = 0
+    #: Only lines with this text; small and capital letters of ASCII are the same if it has no others.
+    find: str | None = None
 
 
 class StepLogLine(Struct, frozen=True):
@@ -184,7 +193,7 @@ class RunTasks(Protocol):
         ...
 
     async def log(self, query: LogQuery) -> Sequence[StepLogLine]:
-        """Log lines of all steps in the order of their time, task and number."""
+        """Log lines of all steps, also of attempts that go on, in the order of their time, task and number."""
         ...
 
 

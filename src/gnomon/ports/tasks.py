@@ -16,6 +16,7 @@ from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanO
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, WorkerCandidate
 
@@ -176,6 +177,14 @@ class Attempts(Protocol):
 
         A task that ends may end its run, and a run that ends releases the next queued run of its schedule. A one-shot
         that is to be deleted after its run is deleted if the run succeeded and paused if it failed.
+        """
+        ...
+
+    async def keep_progress(self, progress: AttemptProgress, *, worker: str | None, now: int) -> bool:
+        """Keep the log and the usage of a running attempt so far; False if the attempt has ended, or is another's.
+
+        Idempotent. Its log is read with these lines from now on. If the attempt is lost, its end has this usage and
+        these lines; any other end has its own. `worker` is the remote worker that reports; None for our own processes.
         """
         ...
 

@@ -272,7 +272,8 @@ class AttemptTable:
         """Report the outcome; False if one was reported before, and this one is dropped."""
         if self._unreported.pop(attempt.ref, None) is None:
             return False
-        self.add_outcome(attempt.assignment, with_logs(outcome, attempt.log.take()))
+        lines = attempt.log.take()
+        self.add_outcome(attempt.assignment, with_logs(outcome, lines, kept=attempt.log.was_kept))
         return True
 
     def give_up(self, attempt: RunningAttempt, remark: str) -> bool:

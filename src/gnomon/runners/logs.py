@@ -27,14 +27,14 @@ def no_redaction(text: str) -> str:
 class TaskLog:
     """The lines of one attempt. Lines that arrive after `take` are dropped."""
 
-    __slots__ = ("_limit", "_lines", "_lock", "_on_line", "_redact", "_taken")
+    __slots__ = ("_kept", "_limit", "_lines", "_lock", "_on_line", "_redact", "_taken")
 
     def __init__(self, limit: int, on_line: Callable[[LogLine], Any] | None = None) -> None:
         self._limit = limit
         self._on_line = on_line
         self._lines: list[LogLine] = []
         self._lock = threading.Lock()
-        self._taken = False
+        self._taken = self._kept = False
         self._redact: Redact = no_redaction
 
     @property
@@ -63,10 +63,24 @@ class TaskLog:
             if self._on_line is not None:
                 self._on_line(line)
 
-    def lines_from(self, place: int) -> tuple[LogLine, ...]:
-        """The lines so far from this place on."""
+    @property
+    def has_lines(self) -> bool:
+        """Whether it has any line."""
+        return bool(self._lines)
+
+    @property
+    def was_kept(self) -> bool:
+        """Whether some lines were kept before it was closed."""
+        return self._kept
+
+    def lines_to_keep(self, place: int) -> tuple[LogLine, ...] | None:
+        """The lines so far from this place on, which are kept while the attempt goes on; None once it is closed."""
         with self._lock:
-            return tuple(self._lines[place:])
+            if self._taken:
+                return None
+            found = tuple(self._lines[place:])
+            self._kept = self._kept or bool(found)
+            return found
 
     def take(self) -> tuple[LogLine, ...]:
         """Return all lines and close the log."""

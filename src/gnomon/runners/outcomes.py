@@ -64,9 +64,9 @@ def failed_outcome(reason: str) -> AttemptOutcome:
     return AttemptOutcome(result=Result.FAILED, error=truncate(storable(reason), _LONGEST_ERROR))
 
 
-def with_logs(outcome: AttemptOutcome, logs: tuple[LogLine, ...]) -> AttemptOutcome:
-    """The outcome with the log lines of the attempt."""
-    return msgspec.structs.replace(outcome, logs=logs) if logs else outcome
+def with_logs(outcome: AttemptOutcome, logs: tuple[LogLine, ...], *, kept: bool = False) -> AttemptOutcome:
+    """The outcome with the log lines of the attempt; `kept`: some of them were kept while it went on."""
+    return msgspec.structs.replace(outcome, logs=logs, log_kept=kept) if logs else outcome
 
 
 def _snooze_outcome(snooze: Snooze, redact: Redact) -> AttemptOutcome:

@@ -14,7 +14,7 @@ from gnomon.core.model import Result
 from gnomon.core.runs.deadlines import deadline_text, has_passed
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome
 from gnomon.core.runs.workflow import AGENT, HTTP, SHELL, Isolation
-from gnomon.ports.execution import Finished, Runner
+from gnomon.ports.execution import Finished, ProgressWriter, Runner
 from gnomon.ports.http import HttpSender
 from gnomon.ports.tasks import AttemptRef
 from gnomon.runners.agents.agent_runner import AGENT_CALL, AgentEnvironment, AgentRunner
@@ -27,6 +27,7 @@ from gnomon.runners.kernel_support import KernelSupport
 from gnomon.runners.logs import CAPTURE, TaskLog
 from gnomon.runners.loop_thread import LoopThread
 from gnomon.runners.process_executor import ProcessExecutor
+from gnomon.runners.progress import ProgressReporter
 from gnomon.runners.registry import Function, Functions
 from gnomon.runners.secrets import SecretSource
 from gnomon.runners.shell import COMMAND, ShellExecutor
@@ -106,13 +107,14 @@ class FunctionRunner:
         kernel: KernelSupport | None = None,
         imports: Sequence[str] = (),
         slot_wait_ms: int = _SLOT_WAIT_MS,
+        progress: ProgressWriter | None = None,
     ) -> None:
         """`workspace` is the folder for commands, the current folder if not given.
 
         Without `http` it makes no calls, and without `agents` it asks no models.
         `kernel` is what the kernel can do to confine commands; it is found out if not given.
         An attempt that waits for a thread or a process for `slot_wait_ms` is given back, so that another worker may
-        have it.
+        have it. `progress` keeps logs and usage while attempts go on.
         """
         self._functions = _AvailableFunctions(
             functions, has_commands=settings.commands, has_http=http is not None, has_agents=agents is not None
@@ -138,7 +140,10 @@ class FunctionRunner:
             sandbox=CommandSandbox(self._shell, security, kernel),
         )
         tools = FunctionTools(functions, self._environment, self._imports)
-        self._agents = None if agents is None else AgentRunner(self._environment, agents, self._commands, tools)
+        self._reporter = None if progress is None else ProgressReporter(progress, self._table.unreported)
+        self._agents = (
+            None if agents is None else AgentRunner(self._environment, agents, self._commands, tools, self._reporter)
+        )
         self._http_calls = None if http is None else HttpCallRunner(self._environment, http)
         self._executors: _Executors | None = None
         self._closing = asyncio.Lock()
@@ -238,6 +243,8 @@ class FunctionRunner:
                 self._http_calls,
                 self._imports,
             )
+            if self._reporter is not None:
+                self._executors.start(self._reporter)
         return None if self._stopping else self._executors
 
 
@@ -296,6 +303,10 @@ class _Executors:
             table, environment, self._control_loop, commands, agents, limit=settings.max_concurrent, imports=imports
         )
         self._control_loop.call(self._sweep)
+
+    def start(self, reporter: ProgressReporter) -> None:
+        """Report the progress of the attempts from the control loop."""
+        self._control_loop.call(reporter.start)
 
     def executor_for(self, attempt: RunningAttempt) -> Executor:
         """The executor for the kind of the attempt."""

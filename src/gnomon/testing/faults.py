@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
 from gnomon.core.approvals.model import Approval, Vote
@@ -14,6 +13,7 @@ from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.rollback import RollbackOutcome
 from gnomon.core.runs.routing import Placement
 from gnomon.core.runs.workflow import Workflow
@@ -323,6 +323,11 @@ class FaultyAttempts:
         await self._faults.after()
         return counted
 
+    async def keep_progress(self, progress: AttemptProgress, *, worker: str | None, now: int) -> bool:
+        """See Attempts.keep_progress."""
+        await self._faults.before()
+        return await self._attempts.keep_progress(progress, worker=worker, now=now)
+
     async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Attempts.assigned_tasks."""
         return await self._attempts.assigned_tasks(held)
@@ -557,11 +562,6 @@ class FaultyAgentUsages:
     def __init__(self, usages: AgentUsages, faults: FaultInjector) -> None:
         self._usages = usages
         self._faults = faults
-
-    async def keep(self, progress: AgentProgress, *, worker: str | None, now: int) -> bool:
-        """See AgentUsages.keep."""
-        await self._faults.before()
-        return await self._usages.keep(progress, worker=worker, now=now)
 
     async def cost_since(self, tenant: str, since: int) -> int:
         """See AgentUsages.cost_since."""

@@ -151,8 +151,8 @@ async def test_the_messages_of_an_agent_lose_what_is_found(execution: CheckedExe
     assert (await execution.outputs.policy.check(Finished(finished.assignment, held))).turn is None
 
 
-async def test_the_lines_of_an_agent_that_runs_lose_what_is_found(execution: CheckedExecution) -> None:
-    lines = execution.outputs.policy.clean_lines((LogLine(1, "info", KEY), LogLine(2, "info", "fine")))
+async def test_the_lines_of_an_attempt_that_goes_on_lose_what_is_found(execution: CheckedExecution) -> None:
+    lines = await execution.outputs.policy.clean_lines((LogLine(1, "info", KEY), LogLine(2, "info", "fine")))
     assert [one.text for one in lines] == ["[REDACTED]", "fine"]
 
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal, day_of
 
@@ -16,10 +14,6 @@ class MemoryAgentUsages:
 
     def __init__(self, state: MemoryTables) -> None:
         self._state = state
-
-    async def keep(self, progress: AgentProgress, *, worker: str | None, now: int) -> bool:
-        """See AgentUsages.keep."""
-        return MemoryRules(self._state).keep_progress(progress, worker, now)
 
     async def cost_since(self, tenant: str, since: int) -> int:
         """See AgentUsages.cost_since."""

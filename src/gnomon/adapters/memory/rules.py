@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
-from gnomon.core.agents.progress import UNREPORTED_ENDS, AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.sessions import MOST_TURNS, StoredTurn
 from gnomon.core.announcements.decide import (
@@ -89,6 +88,7 @@ from gnomon.core.runs.outcomes import (
     run_status,
     tick_status,
 )
+from gnomon.core.runs.progress import AttemptProgress, ends_with_kept_log
 from gnomon.core.runs.rollback import (
     COMPENSATION_UNREADABLE,
     UNDOABLE,
@@ -728,14 +728,15 @@ class MemoryRules:
         for old in [task for task, turn in turns.items() if turn.number <= number - MOST_TURNS]:
             del turns[old]
 
-    def keep_progress(self, progress: AgentProgress, worker: str | None, now: int) -> bool:
-        """Keep the usage and the log of a running attempt so far."""
+    def keep_progress(self, progress: AttemptProgress, worker: str | None, now: int) -> bool:
+        """Keep the log and the usage of a running attempt so far."""
         state, held = self._state, (progress.task_id, progress.fence)
         if self.state_of(held) not in ASSIGNED or (worker is not None and not self.may_hold(held, worker)):
             return False
-        row = _usage_row(state.runs[state.tasks[progress.task_id].run_id], now, progress.spent)
-        if held not in state.agent_usage or _extent(progress.spent) >= _extent(state.agent_usage[held].spent):
-            state.agent_usage[held] = row
+        if progress.spent is not None:
+            row = _usage_row(state.runs[state.tasks[progress.task_id].run_id], now, progress.spent)
+            if held not in state.agent_usage or _extent(progress.spent) >= _extent(state.agent_usage[held].spent):
+                state.agent_usage[held] = row
         state.agent_logs.setdefault(held, {}).update(enumerate(progress.lines, progress.first))
         return True
 
@@ -743,9 +744,10 @@ class MemoryRules:
         """The end of an attempt; if no worker has reported it, with the usage and the log that were kept of it."""
         held = one.task_id, one.fence
         lines, kept = self._state.agent_logs.pop(held, {}), self._state.agent_usage.get(held)
-        if one.usage is not None or kept is None or one.result not in UNREPORTED_ENDS:
+        if not ends_with_kept_log(one):
             return one
-        return replace(one, usage=kept.spent, logs=(*(lines[place] for place in sorted(lines)), *one.logs))
+        usage = kept.spent if one.usage is None and kept is not None else one.usage
+        return replace(one, usage=usage, logs=(*(lines[place] for place in sorted(lines)), *one.logs))
 
     def _keep_payloads(self, one: TaskCompletion) -> None:
         for kind, body in (("output", one.output), ("compensation", one.compensation)):

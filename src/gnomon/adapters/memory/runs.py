@@ -9,7 +9,7 @@ from gnomon.core.audit import cancelled_entry, launched_entry, resolved_entry, r
 from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Overlap, Run, RunId, Task, TaskId
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.rollback import RollbackOutcome, RollbackStatus
-from gnomon.core.runs.states import TaskState, WaitReason
+from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
 from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
 
 
@@ -181,16 +181,35 @@ class MemoryRunTasks:
         found = [
             StepLogLine(task.step, line, number, task.task_id, task.item)
             for task in self._of([query.run_id])
-            for number, line in enumerate(self._state.logs.get(task.task_id, ()), 1)
-            if query.since is None or line.at >= query.since
+            for number, line in self._lines_of(task)
+            if query.step in (None, task.step) and _is_wanted(query, number, line)
         ]
-        after = query.after
-        return sorted((one for one in found if after is None or one.place > after), key=lambda one: one.place)[
-            : query.limit
-        ]
+        after, down = query.after, query.newest_first
+        return sorted(
+            (one for one in found if after is None or (one.place < after if down else one.place > after)),
+            key=lambda one: one.place,
+            reverse=down,
+        )[: query.limit]
+
+    def _lines_of(self, task: Task) -> Iterator[tuple[int, LogLine]]:
+        """The numbered lines of a task, and of its attempt that goes on."""
+        stored = self._state.logs.get(task.task_id, [])
+        yield from enumerate(stored, 1)
+        if task.state in ASSIGNED:
+            for place, line in self._state.agent_logs.get((task.task_id, task.fence), {}).items():
+                yield len(stored) + place + 1, line
 
     def _of(self, runs: Sequence[RunId]) -> Iterator[Task]:
         return (task for task in self._state.tasks.values() if task.run_id in runs)
+
+
+def _is_wanted(query: LogQuery, number: int, line: LogLine) -> bool:
+    find, text = query.find, line.text
+    if find is not None and find.isascii():
+        find, text = find.lower(), "".join(one.lower() if one.isascii() else one for one in text)
+    return (
+        (query.since is None or line.at >= query.since) and number > query.after_line and (find is None or find in text)
+    )
 
 
 class MemoryDeadLetters:

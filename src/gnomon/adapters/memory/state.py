@@ -171,7 +171,7 @@ class MemoryTables:
         self.session_turns: dict[tuple[str, str], dict[TaskId, StoredTurn]] = {}
         #: The usage of agents, by task and number of the attempt.
         self.agent_usage: dict[AttemptRef, UsageRow] = {}
-        #: The logs of agents that run, by place.
+        #: The logs of running attempts, by place.
         self.agent_logs: dict[AttemptRef, dict[int, LogLine]] = {}
         #: Tenant and time of each counted action, by task and number of the attempt.
         self.actions: dict[AttemptRef, tuple[str, int]] = {}

@@ -24,6 +24,7 @@ from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask, has_passed
 from gnomon.core.runs.fair_share import TenantShares, take_in_turns
 from gnomon.core.runs.launch import item_tasks
 from gnomon.core.runs.outcomes import AttemptOutcome, TaskCompletion
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.reconcile import OpenAttempt
 from gnomon.core.runs.routing import DEFAULT_POOL, Placement, is_stranded, lacks_common_function
 from gnomon.core.runs.states import ASSIGNED, WAITING, TaskState, WaitReason
@@ -265,6 +266,10 @@ class MemoryAttempts:
         return frozenset(
             held for held in ours if state.runs[state.tasks[held[0]].run_id].cancel_requested_at is not None
         )
+
+    async def keep_progress(self, progress: AttemptProgress, *, worker: str | None, now: int) -> bool:
+        """See Attempts.keep_progress."""
+        return self._rules.keep_progress(progress, worker, now)
 
     async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Attempts.assigned_tasks."""

@@ -24,6 +24,7 @@ from gnomon.ports.commit_observer import (
     AnnouncementObserver,
     CommitJournal,
     CommitObserver,
+    LogObserver,
     RunObserver,
     WriteObserver,
 )
@@ -33,6 +34,7 @@ T = TypeVar("T")
 #: Calls the method of an observer that reports the change.
 RunNotice = Callable[[RunObserver], None]
 ActivityNotice = Callable[[ActivityObserver], None]
+LogNotice = Callable[[LogObserver], None]
 LetterNotice = Callable[[LetterObserver], None]
 #: The key of `Connection.info` under which the current body collects its notices.
 _NOTICES = "gnomon.notices"
@@ -41,11 +43,12 @@ _NOTICES = "gnomon.notices"
 class _Notices:
     """The notices of one transaction body."""
 
-    __slots__ = ("activity", "announced", "letters", "runs", "topics", "waited")
+    __slots__ = ("activity", "announced", "letters", "logs", "runs", "topics", "waited")
 
     def __init__(self) -> None:
         self.runs: list[RunNotice] = []
         self.activity: list[ActivityNotice] = []
+        self.logs: list[LogNotice] = []
         self.letters: list[LetterNotice] = []
         #: Whether announcements are to be sent.
         self.announced = False
@@ -53,6 +56,11 @@ class _Notices:
         self.waited = 0.0
         #: Ordered, each topic once.
         self.topics: dict[HintTopic, None] = {}
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there are any that followers receive."""
+        return bool(self.runs or self.activity or self.logs or self.letters)
 
     def journal(self, conn: sa.Connection, journal: CommitJournal) -> None:
         """Write the changes to the outbox, if there are any that count."""
@@ -86,6 +94,13 @@ def notify_activity(conn: sa.Connection, notice: ActivityNotice) -> None:
     notices: _Notices | None = conn.info.get(_NOTICES)
     if notices is not None:
         notices.activity.append(notice)
+
+
+def notify_logs(conn: sa.Connection, notice: LogNotice) -> None:
+    """Report kept lines to the observers once the transaction is committed; does nothing if there is no observer."""
+    notices: _Notices | None = conn.info.get(_NOTICES)
+    if notices is not None:
+        notices.logs.append(notice)
 
 
 def is_observed(conn: sa.Connection) -> bool:
@@ -124,6 +139,7 @@ class AfterCommitTransactions:
         self._journal = journal
         self._change_log = change_log
         self._letter_observers = [one for one in observers if isinstance(one, LetterObserver)]
+        self._log_observers = [one for one in observers if isinstance(one, LogObserver)]
         self._announcement_observers = [one for one in observers if isinstance(one, AnnouncementObserver)]
         self._run_observers = [one for one in observers if isinstance(one, RunObserver)]
         self._activity_observers = [one for one in observers if isinstance(one, ActivityObserver)]
@@ -153,7 +169,7 @@ class AfterCommitTransactions:
 
     def _log_changes(self, conn: sa.Connection, notices: _Notices) -> None:
         """Log the changes of the transaction in the same transaction, if another server follows them."""
-        if self._change_log is None or not (notices.runs or notices.activity or notices.letters):
+        if self._change_log is None or not notices.has_changes:
             return
         collector = self._change_log.collector(conn, lambda: self._engine.now(conn))
         if collector is None:
@@ -162,6 +178,8 @@ class AfterCommitTransactions:
             run_notice(collector)
         for notice in notices.activity:
             notice(collector)
+        for log_notice in notices.logs:
+            log_notice(collector)
         for letter_notice in notices.letters:
             letter_notice(collector)
         self._change_log.write(conn, collector.collected(), self._engine.now(conn))
@@ -184,6 +202,9 @@ class AfterCommitTransactions:
         for letter_observer in self._letter_observers:
             for letter_notice in notices.letters:
                 letter_notice(letter_observer)
+        for log_observer in self._log_observers:
+            for log_notice in notices.logs:
+                log_notice(log_observer)
         for announcement_observer in self._announcement_observers if notices.announced else ():
             announcement_observer.announcements_written()
 

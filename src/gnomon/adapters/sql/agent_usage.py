@@ -1,22 +1,17 @@
-"""The usage of agents in its table: one row for each attempt, kept while it runs and written with its end.
+"""The usage of agents in its table: one row for each attempt, kept while it runs and written with its end."""
 
-A running attempt also has its log in a table. It is needed only if the worker is lost: other ends have their own.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from msgspec.structs import replace
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.transactions import Transactions
-from gnomon.core.agents.progress import UNREPORTED_ENDS, AgentProgress
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
-from gnomon.core.model import DAY_MS, LogLine
+from gnomon.core.model import DAY_MS, TaskId
 from gnomon.core.runs.outcomes import TaskCompletion
-from gnomon.core.worker_ids import may_hold
+from gnomon.ports.tasks import AttemptRef
 
 #: Usage is kept for so long, whatever the retention of its run: it is an account.
 KEPT_MS = 400 * DAY_MS
@@ -37,24 +32,6 @@ _GROW = bulk.insert_statement(
     f"{_REPLACE} WHERE {' + '.join(f'excluded.{name}' for name in _COUNTED)}"
     f" >= {' + '.join(f'agent_usage.{name}' for name in _COUNTED)}",
 )
-_OPEN = (
-    "SELECT attempt.worker, attempt.started_at, task.pool, run.run_id, run.tenant, run.schedule_id, run.workflow_id"
-    " FROM attempt JOIN task ON task.task_id = attempt.task_id JOIN run ON run.run_id = task.run_id"
-    " WHERE attempt.task_id = ? AND attempt.number = ? AND attempt.ended_at IS NULL"
-)
-# The lock waits for a transaction that is ending the attempt.
-_OPEN_ATTEMPT = bulk.Statement(
-    bulk.statement(_OPEN).sqlite, bulk.statement(f"{_OPEN} FOR UPDATE OF attempt").postgresql
-)
-_KEEP_LINE = bulk.insert_statement(
-    schema.agent_log,
-    ("task_id", "number", "place", "at", "level", "text"),
-    "ON CONFLICT (task_id, number, place) DO UPDATE SET at = excluded.at, level = excluded.level, text = excluded.text",
-)
-_KEPT_LINES = bulk.statement(
-    "SELECT task_id, number, at, level, text FROM agent_log WHERE task_id IN KEYS ORDER BY task_id, number, place"
-)
-_FORGET_LINES = bulk.statement("DELETE FROM agent_log WHERE task_id IN KEYS")
 _FORGET = bulk.statement("DELETE FROM agent_usage WHERE tenant IN KEYS AND at < ?")
 _COST = bulk.statement("SELECT sum(cost_micros) FROM agent_usage WHERE tenant = ? AND at >= ?")
 _SUMS = ("requests", "input_tokens", "output_tokens", "cost_micros", "tool_calls", "actions")
@@ -76,52 +53,25 @@ _SPENT = bulk.statement(
 )
 
 
-def keep_progress(conn: sa.Connection, progress: AgentProgress, worker: str | None, now: int) -> bool:
-    """See AgentUsages.keep."""
-    rows = bulk.fetch_rows(conn, _OPEN_ATTEMPT, progress.task_id, progress.fence)
-    if not rows:
-        return False
-    [(holder, started_at, pool, run_id, tenant, schedule_id, workflow_id)] = rows
-    if worker is not None and not may_hold(worker, holder=holder, started=started_at is not None, pool=pool):
-        return False
-    held, spent = (progress.task_id, progress.fence), progress.spent
-    counts = (getattr(spent, name) for name in _SUMS)
-    row = (*held, run_id, tenant, schedule_id or workflow_id, now, spent.model, *counts)
-    bulk.execute_many(conn, _GROW, [row])
-    lines = [(*held, place, one.at, one.level, one.text) for place, one in enumerate(progress.lines, progress.first)]
-    bulk.execute_many(conn, _KEEP_LINE, lines)
-    return True
+def grow_usage(conn: sa.Connection, row: tuple[object, ...], spent: AgentSpending) -> None:
+    """Keep the usage of a running attempt so far. The row begins with the attempt, its run and the time."""
+    bulk.execute_many(conn, _GROW, [(*row, spent.model, *(getattr(spent, name) for name in _SUMS))])
 
 
-def with_kept_progress(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> Sequence[TaskCompletion]:
-    """The ends of attempts, those that no worker has reported with the usage and the log that were kept of them."""
-    lost = [one.task_id for one in endings if one.usage is None and one.result in UNREPORTED_ENDS]
-    if not lost:
-        return endings
-    spent = {
-        (task, number): AgentSpending(**dict(zip(_SUMS, map(int, sums), strict=True)), model=model)
-        for task, number, model, *sums in bulk.fetch_rows(conn, _SPENT, list(lost))
+def kept_usage(conn: sa.Connection, tasks: Sequence[str]) -> Mapping[AttemptRef, AgentSpending]:
+    """The usage that was kept of the attempts of these tasks."""
+    return {
+        (TaskId(task), number): AgentSpending(**dict(zip(_SUMS, map(int, sums), strict=True)), model=model)
+        for task, number, model, *sums in bulk.fetch_rows(conn, _SPENT, list(tasks))
     }
-    if not spent:
-        return endings
-    lines: dict[tuple[str, int], list[LogLine]] = {}
-    for task, number, at, level, text in bulk.fetch_rows(conn, _KEPT_LINES, list(lost)):
-        lines.setdefault((task, number), []).append(LogLine(at, level, text))
-    return [
-        replace(one, usage=spent[held], logs=(*lines.get(held, ()), *one.logs))
-        if one.usage is None and one.result in UNREPORTED_ENDS and (held := (one.task_id, one.fence)) in spent
-        else one
-        for one in endings
-    ]
 
 
 def write_usage(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
-    """Write the usage of the attempts that had an agent, and forget the logs that were kept while they ran."""
+    """Write the usage of the attempts that had an agent."""
     spent = [(one, one.usage) for one in endings if one.usage is not None]
     if not spent:
         return
     bulk.execute_many(conn, _WRITE, [_row(one, usage) for one, usage in spent])
-    bulk.execute_statement(conn, _FORGET_LINES, [one.task_id for one, _ in spent])
     oldest = max(one.ended_at for one, _ in spent) - KEPT_MS
     bulk.execute_statement(conn, _FORGET, sorted({one.run.tenant for one, _ in spent}), oldest)
 
@@ -138,10 +88,6 @@ class SqlAgentUsages:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-
-    async def keep(self, progress: AgentProgress, *, worker: str | None, now: int) -> bool:
-        """See AgentUsages.keep."""
-        return await self._transactions.write(lambda conn: keep_progress(conn, progress, worker, now))
 
     async def cost_since(self, tenant: str, since: int) -> int:
         """See AgentUsages.cost_since."""

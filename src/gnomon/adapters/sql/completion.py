@@ -9,7 +9,8 @@ from gnomon.adapters.sql import bulk, dead_letters, output_rulings, schema
 from gnomon.adapters.sql.actions import give_back_agent_actions
 from gnomon.adapters.sql.after_commit import hint_after_commit, notify_activity, notify_runs
 from gnomon.adapters.sql.agent_sessions import append_turns
-from gnomon.adapters.sql.agent_usage import with_kept_progress, write_usage
+from gnomon.adapters.sql.agent_usage import write_usage
+from gnomon.adapters.sql.attempt_progress import forget_kept_logs, with_kept_progress
 from gnomon.adapters.sql.one_shots import EndedOneShot, retire_at_end
 from gnomon.adapters.sql.payloads import PayloadRow, sealed_rows
 from gnomon.adapters.sql.rows import RUN, column_list, run_of
@@ -55,6 +56,7 @@ def write_attempt_ends(conn: sa.Connection, ends: Sequence[AttemptEnd]) -> None:
     )
     output_rulings.write(conn, endings)
     _keep_logs(conn, [one for one in endings if one.logs])
+    forget_kept_logs(conn, endings)
     write_usage(conn, endings)
     # The last action of a lost worker may not have been kept.
     give_back_agent_actions(conn, reported)

@@ -853,7 +853,7 @@ agent_usage = sa.Table(
     sqlite_with_rowid=False,
 )
 
-#: The logs of agents that run. If their worker is lost they move to the log of the task; any other end has its own.
+#: The logs of running attempts. If their worker is lost they move to the log of the task; any other end has its own.
 agent_log = sa.Table(
     "agent_log",
     metadata,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -105,6 +105,13 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The query of the log of an execution."""
 
     since: Instant | None = None
+    order: Annotated[Literal["asc", "desc"], Meta(description="`desc` lists the last lines first.")] = "asc"
+    step: Annotated[Name | None, Meta(description="Only lines of this step.")] = None
+    after: Annotated[
+        int,
+        Meta(ge=0, le=2**31, description="Only lines with a higher number: each step and item counts its own from 1."),
+    ] = 0
+    find: Annotated[str, Meta(min_length=1, max_length=200, description="Only lines with this text.")] | None = None
     limit: Limit = 1000
     cursor: Cursor | None = None
 
@@ -195,12 +202,16 @@ async def roll_back(call: ApiCall) -> Reply:
 
 
 async def logs(call: ApiCall) -> Reply:
-    """List the log lines of an execution, in order of time."""
+    """List the log lines of an execution in order of time, also those of attempts that go on."""
     query: LogsQuery = call.query
     found = await call.services.executions.logs(
         call.path["id"],
         after=await read_cursor(call, tuple[CursorNumber, CursorName, CursorNumber]),
         since=parse_instant("since", query.since),
+        newest_first=query.order == "desc",
+        step=query.step,
+        after_line=query.after,
+        find=query.find,
         limit=query.limit,
         tenant=call.tenant,
     )

@@ -55,7 +55,7 @@ class HealthReport(Response, frozen=True, kw_only=True):
 class StreamChange(Response, frozen=True, kw_only=True):
     """A change in the stream of changes."""
 
-    #: `tick`, `execution`, `task`, `dead_letter`, `approval`, `ruling` or `breaker`.
+    #: `tick`, `execution`, `task`, `log`, `dead_letter`, `approval`, `ruling` or `breaker`.
     kind: str
     number: int
     at: datetime

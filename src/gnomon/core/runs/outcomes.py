@@ -121,6 +121,10 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True, gc=False):
     #: The remote worker that reports: the report is void if the attempt is another's. None: our own processes.
     reported_by: str | None = None
     logs: tuple[LogLine, ...] = ()
+    #: Whether lines of its log were kept while it went on: these lines replace them.
+    log_kept: bool = False
+    #: Whether its log was too large for a message: the lines that were kept come before these.
+    log_left_out: bool = False
     #: The usage of an agent; None for other functions.
     usage: AgentSpending | None = None
     #: The messages of an agent for the session of its step, as a list in JSON; None without one.
@@ -150,6 +154,9 @@ class TaskCompletion(Struct, frozen=True, kw_only=True, gc=False):
     compensation: bytes | None = None
     output: bytes | None = None
     logs: tuple[LogLine, ...] = ()
+    #: See AttemptOutcome.log_kept and AttemptOutcome.log_left_out.
+    log_kept: bool = False
+    log_left_out: bool = False
     #: See AttemptOutcome.usage.
     usage: AgentSpending | None = None
     #: The messages of an agent, for its session.
@@ -231,6 +238,8 @@ def complete_attempt(held: Assignment, outcome: AttemptOutcome, *, now: int, lim
         output=output if output is None or allowed is None else bounded_output(output, allowed),
         check=outcome.check,
         logs=outcome.logs,
+        log_kept=outcome.log_kept,
+        log_left_out=outcome.log_left_out,
         usage=outcome.usage,
         turn=None if outcome.turn is None else session_turn(held.step.agent, outcome.turn),
         dead_letter=after.dead_letter,

@@ -17,13 +17,12 @@ from typing import Protocol
 import msgspec
 
 from gnomon.core.agents import rules
-from gnomon.core.agents.progress import AgentProgress
 from gnomon.core.agents.rules import AgentLimits, AgentSpending, ModelPrice
 from gnomon.core.agents.sessions import LONGEST_TURN
 from gnomon.core.durations import duration_text
-from gnomon.core.model import LogLine, Result
+from gnomon.core.model import Result
 from gnomon.core.runs.outcomes import AttemptOutcome
-from gnomon.errors import CommandRefused, GnomonError, UsageError, truncate
+from gnomon.errors import CommandRefused, UsageError, truncate
 from gnomon.runners.agents.agent_starter import ForkedAgent
 from gnomon.runners.agents.messages import (
     AboutToAsk,
@@ -46,6 +45,7 @@ from gnomon.runners.ipc import ChildResult
 from gnomon.runners.outcomes import failed_outcome, give_up_outcome, returned_outcome
 from gnomon.runners.pipe_writer import PipeWriter
 from gnomon.runners.process_tree import MARK
+from gnomon.runners.progress import ProgressReporter
 from gnomon.runners.secrets import redacted_json
 
 #: The longest message of the process, also how many bytes of calls may wait for their turn; and the longest call.
@@ -96,51 +96,6 @@ class Tools(Protocol):
     async def call(self, tool: str, arguments: Mapping[str, object]) -> ToolVerdict:
         """Carry out a call; a refusal is a result, too."""
         ...
-
-
-class ProgressWriter(Protocol):
-    """Keeps the progress of agents outside of this process."""
-
-    async def keep(self, progress: AgentProgress) -> None:
-        """Keep the usage and the log of an attempt so far. It may be called on any event loop."""
-        ...
-
-
-class ProgressReporter:
-    """Has the progress of one attempt kept: the newest, whenever the one before is kept. Nothing waits for it."""
-
-    def __init__(self, writer: ProgressWriter, attempt: RunningAttempt) -> None:
-        self._writer = writer
-        self._log, self._ref = attempt.log, attempt.ref
-        self._newest: tuple[AgentSpending, str] | None = None
-        #: How many lines of the log are kept.
-        self._kept = 0
-        self._keeping: asyncio.Task[None] | None = None
-
-    def report(self, spent: AgentSpending, call: str) -> None:
-        """Have this usage kept soon, and the log so far with the call that has not ended; it is empty without one."""
-        self._newest = spent, call
-        if self._keeping is None:
-            self._keeping = asyncio.get_running_loop().create_task(self._keep())
-
-    def close(self) -> None:
-        """Keep nothing more: the end of the attempt is reported."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-
-    async def _keep(self) -> None:
-        # If the store does not answer, the next report has everything.
-        with suppress(GnomonError):
-            while self._newest is not None:
-                (spent, call), self._newest = self._newest, None
-                lines = self._log.lines_from(self._kept)
-                begun = (LogLine(time.time_ns() // 1_000_000, "tool", call),) if call else ()
-                task_id, fence = self._ref
-                await self._writer.keep(
-                    AgentProgress(task_id=task_id, fence=fence, spent=spent, first=self._kept, lines=(*lines, *begun))
-                )
-                self._kept += len(lines)
-        self._keeping = None
 
 
 class AgentProcess(SupervisedProcess):
@@ -213,8 +168,6 @@ class AgentProcess(SupervisedProcess):
         if self._timer is not None:
             self._timer.cancel()
         self._input.close()
-        if self._progress is not None:
-            self._progress.close()
         if self._outcome is None:
             self._log.add("warning", f"ended without an answer: {self._summary()}")
         under_way = [*self._calls, *([] if self._opening is None else [self._opening])]
@@ -351,7 +304,7 @@ class AgentProcess(SupervisedProcess):
 
     def _report(self, call: str = "") -> None:
         if self._progress is not None:
-            self._progress.report(self._spent, call)
+            self._progress.report(self._attempt, self._spent, call)
 
     def _shown(self, text: str) -> str:
         """The beginning of the text, without secrets: half of one would not be found any more."""

@@ -20,7 +20,7 @@ from gnomon.core.runs.secret_text import shown_data
 from gnomon.core.runs.workflow import AGENT
 from gnomon.errors import FieldError, UsageError
 from gnomon.ports.http import HttpSender
-from gnomon.runners.agents.agent_process import AgentProcess, ProgressReporter, ProgressWriter, process_variables
+from gnomon.runners.agents.agent_process import AgentProcess, process_variables
 from gnomon.runners.agents.agent_starter import AgentStarter
 from gnomon.runners.agents.function_tools import FunctionTools
 from gnomon.runners.agents.messages import AgentRequest, ModelEndpoint, ToolDescription
@@ -30,6 +30,7 @@ from gnomon.runners.attempt_table import RunnerEnvironment, RunningAttempt
 from gnomon.runners.child_process import attempt_variables
 from gnomon.runners.open_files import inherited_open_files_limit
 from gnomon.runners.process_memory import memory_reads_forbidden
+from gnomon.runners.progress import ProgressReporter
 from gnomon.runners.registry import Function
 from gnomon.runners.secrets import redactor
 from gnomon.runners.shell import ShellExecutor
@@ -61,8 +62,6 @@ class AgentEnvironment(NamedTuple):
     read_secret: Callable[[str], str]
     #: The verbs of the scheduler; None on a worker without a database.
     verbs: SchedulerVerbs | None = None
-    #: Keeps the progress of running agents.
-    progress: ProgressWriter | None = None
     #: Sends the requests to servers with tools, which the settings name.
     server_http: HttpSender | None = None
 
@@ -83,9 +82,11 @@ class AgentRunner:
         agents: AgentEnvironment,
         commands: ShellExecutor,
         functions: FunctionTools,
+        progress: ProgressReporter | None = None,
     ) -> None:
-        self._environment = environment
-        self._settings, self._http, self._read_secret, self._verbs, self._progress, self._server_http = agents
+        """`progress` is told what the agents spend."""
+        self._environment, self._progress = environment, progress
+        self._settings, self._http, self._read_secret, self._verbs, self._server_http = agents
         self._commands, self._functions = commands, functions
         self._starter = AgentStarter(process_variables())
         self._program_slots = ProgramSlots(self._settings.max_server_programs)
@@ -146,7 +147,7 @@ class AgentRunner:
             has_session=spec.session != ISOLATED,
             may_be_repeated=step.retry is not None,
             max_output_bytes=self._environment.max_output_bytes,
-            progress=None if self._progress is None else ProgressReporter(self._progress, attempt),
+            progress=self._progress,
             forked=forked,
         )
 

@@ -107,14 +107,19 @@ class StoredOutputPolicy(OutputPolicy, OutputJudge):
             late = outcome.result is Result.SUCCEEDED and outcome.output is not None
             return replace(outcome, check=OutputCheck(topic=held.step.topic, ruling=None, late=late))
         error = None if outcome.error is None else "its error is held back: it could not be checked"
-        outcome = replace(outcome, logs=(), error=error, turn=None)
+        outcome = replace(outcome, logs=(), log_left_out=False, error=error, turn=None)
         ruling = self._unchecked_ruling(outcome.output or NO_CONTENT, reason)
         return self._outcome(held, outcome, ruling, self._clock.elapsed())
 
-    def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+    async def clean_lines(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """See OutputPolicy.clean_lines."""
+        if not self._stored.is_known:
+            raise Unavailable(self._stored.unreadable)
         self._follow()
-        return _with_texts(lines, self._compiled.for_any_step().redacted([one.text for one in lines]))
+        rules, texts = self._compiled.for_any_step(), [one.text for one in lines]
+        if sum(map(len, texts)) > _LARGEST_AT_ONCE:
+            return _with_texts(lines, await asyncio.to_thread(rules.redacted, texts))
+        return _with_texts(lines, rules.redacted(texts))
 
     async def judge(self, stored: StoredOutput) -> OutputRuling:
         """See OutputJudge.judge."""

@@ -16,10 +16,11 @@ from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.errors import TooMany, Unavailable
 from gnomon.ports.auth import Caller
-from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import DeniedTask, FinishedRun, TaskRuling
+from gnomon.ports.change_log import LOG_CHANGE, Change
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun, LoggedLines, TaskRuling
 from gnomon.ports.runtime import Clock
 from gnomon.services.observability.changes import CommitChanges
+from gnomon.services.observability.log_changes import LogChanges
 
 #: How far a subscriber may be behind before it is dropped.
 _MAX_BACKLOG = 4000
@@ -34,7 +35,7 @@ _COMPLETE_SECONDS = 5.0
 class StreamedChange(Struct, frozen=True, kw_only=True):
     """One change."""
 
-    #: `tick`, `execution`, `task`, `dead_letter`, `approval`, `ruling` or `breaker`.
+    #: `tick`, `execution`, `task`, `log`, `dead_letter`, `approval`, `ruling` or `breaker`.
     kind: str
     #: Counts the changes of the tenant while any of its callers follows the stream: it tells nothing about others.
     number: int
@@ -103,6 +104,7 @@ class ChangeStream:
         self._most = most
         self._tenants: dict[str, _TenantSubscribers] = {}
         self._reads_log = reads_log
+        self._log_changes = LogChanges(self._push)
         #: Set when the first caller follows.
         self.wake = asyncio.Event()
         self._complete = asyncio.Event()
@@ -117,9 +119,17 @@ class ChangeStream:
     def publish(self, changes: Iterable[Change]) -> None:
         """Send these changes to the subscribers of their tenants."""
         for change in changes:
-            followers = self._tenants.get(change.tenant)
-            if followers is not None:
-                followers.push(change.kind, {"at": change.at, **change.facts})
+            if change.tenant not in self._tenants:
+                continue
+            if change.kind == LOG_CHANGE:
+                self._log_changes.add(change)
+            else:
+                self._push(change)
+
+    def _push(self, change: Change) -> None:
+        followers = self._tenants.get(change.tenant)
+        if followers is not None:
+            followers.push(change.kind, {"at": change.at, **change.facts})
 
     def set_complete(self) -> None:
         """From now on, the changes of all processes are published."""
@@ -200,6 +210,10 @@ class ChangeObserver:
     def tried(self, endings: Sequence[TaskCompletion]) -> None:
         """See ActivityObserver.tried."""
         self._publish(lambda changes: changes.tried(endings))
+
+    def logged(self, lines: Sequence[LoggedLines]) -> None:
+        """See LogObserver.logged."""
+        self._publish(lambda changes: changes.logged(lines))
 
     def letters_written(self, letters: Sequence[DeadLetter]) -> None:
         """See LetterObserver.letters_written."""

@@ -13,12 +13,12 @@ from gnomon.core.output_policy.late import LateResult
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.core.runs.states import TaskState
-from gnomon.ports.change_log import Change
-from gnomon.ports.commit_observer import DeniedTask, FinishedRun, TaskRuling
+from gnomon.ports.change_log import LOG_CHANGE, Change
+from gnomon.ports.commit_observer import DeniedTask, FinishedRun, LoggedLines, TaskRuling
 
 
 class CommitChanges:
-    """Implements ChangeCollector: a change is of a tick, execution, task, dead letter, approval, ruling or breaker."""
+    """Implements ChangeCollector: of ticks, executions, tasks, logs, dead letters, approvals, rulings and breakers."""
 
     def __init__(self, now: int) -> None:
         """`now` is the time of the changes."""
@@ -92,6 +92,18 @@ class CommitChanges:
                 "became": "succeeded" if succeeded else "failed" if one.over else "waits",
             }
             self._add("task", one.run.tenant, facts)
+
+    def logged(self, lines: Sequence[LoggedLines]) -> None:
+        """See LogObserver.logged."""
+        for one in lines:
+            facts = {
+                "job": one.job,
+                "step": one.step,
+                "attempt": one.attempt,
+                "execution_id": one.run_id,
+                "lines": one.lines,
+            }
+            self._add(LOG_CHANGE, one.tenant, facts)
 
     def letters_written(self, letters: Sequence[DeadLetter]) -> None:
         """See LetterObserver.letters_written."""

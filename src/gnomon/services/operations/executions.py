@@ -189,18 +189,33 @@ class ExecutionService:
         if became is not RollbackOutcome.STARTED:
             raise NotRolledBack(execution_id, _NOT_ROLLED_BACK[became])
 
-    async def logs(
+    async def logs(  # noqa: PLR0913 - the filters of a log
         self,
         execution_id: str,
         *,
         after: LogCursor | None = None,
         since: int | None = None,
+        newest_first: bool = False,
+        step: str | None = None,
+        after_line: int = 0,
+        find: str | None = None,
         limit: int = _LINES,
         tenant: str = "default",
     ) -> LogPage:
-        """A page of log lines in order of time, after a position and from a time on."""
+        """A page of log lines in order of time, after a position and from a time on; see LogQuery."""
         run = await self._find(tenant, execution_id)
-        found = await self._tasks.log(LogQuery(run_id=run.run_id, since=since, after=after, limit=limit + 1))
+        found = await self._tasks.log(
+            LogQuery(
+                run_id=run.run_id,
+                since=since,
+                after=after,
+                limit=limit + 1,
+                newest_first=newest_first,
+                step=step,
+                after_line=after_line,
+                find=None if find is None else printable("find", find),
+            )
+        )
         shown = list(found[:limit])
         return LogPage(shown, shown[-1].place if len(found) > limit else None)
 

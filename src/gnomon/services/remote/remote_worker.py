@@ -314,7 +314,13 @@ class RemoteWorker:
         self._count += 1
         name = f"{self.worker}:{self._count}"
         begun = tuple(StartedReport(*one.held) for one in starts)
-        reports = WorkerReport(worker=self.worker, started=begun, ended=tuple(ends), progress=progress)
+        reports = WorkerReport(
+            worker=self.worker,
+            started=begun,
+            ended=tuple(ends),
+            progress=tuple(one for one in progress if one.spent is not None),
+            log_progress=tuple(one for one in progress if one.spent is None),
+        )
         body = encode_worker_report(reports, message_id=name, now=self._clock.now())
         return PendingReport(name, body, starts, [(one.task_id, one.fence) for one in ends])
 

@@ -47,12 +47,12 @@ from msgspec.structs import replace
 
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
-from gnomon.core.agents.progress import checked_progress
 from gnomon.core.messages import EndedReport, Envelope, WorkerReport, decode_worker_report
 from gnomon.core.model import Result
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import immediate_successors
+from gnomon.core.runs.progress import checked_progress
 from gnomon.core.runs.states import TaskState
 from gnomon.core.subjects import SCHEDULERS, check_sender, delivery_times
 from gnomon.core.worker_ids import enrolled_pool, identity_of
@@ -75,6 +75,7 @@ from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo
 from gnomon.services.execution.completions import CompletionWriter, load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.gate_client import OutputGate, attempt_ref
+from gnomon.services.execution.kept_progress import keep_progress
 from gnomon.services.execution.local_dispatch import LocalDispatch
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.loop import Backoff, yield_between_batches
@@ -397,12 +398,12 @@ class ResultConsumer:
         return ours
 
     async def _keep_progress(self, reports: Sequence[WorkerReport]) -> None:
-        """Keep the progress of agents; that of an attempt that is another worker's by now changes nothing."""
+        """Keep logs and usage; that of an attempt that is another worker's by now changes nothing."""
         for one in reports:
-            for progress in map(checked_progress, one.progress):
-                if self._output_policy is not None:
-                    progress = replace(progress, lines=self._output_policy.clean_lines(progress.lines))  # noqa: PLW2901
-                await self._store.agent_usages.keep(progress, worker=one.worker, now=self._clock.now())
+            progress = [checked_progress(each) for each in (*one.progress, *one.log_progress)]
+            if progress:
+                now = self._clock.now()
+                await keep_progress(self._store.attempts, progress, self._output_policy, now=now, worker=one.worker)
 
     async def _released(
         self, ended: Mapping[AttemptRef, tuple[EndedReport, str]], known: Mapping[AttemptRef, Assignment]

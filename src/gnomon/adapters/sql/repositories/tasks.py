@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import (
     actions,
+    attempt_progress,
     deadlines,
     placement,
     tasks,
@@ -23,6 +24,7 @@ from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanO
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import TaskCompletion
+from gnomon.core.runs.progress import AttemptProgress
 from gnomon.core.runs.routing import Placement
 from gnomon.ports.tasks import (
     DEFAULT_TAKE_FILTER,
@@ -149,6 +151,10 @@ class SqlAttempts:
     async def report(self, endings: Sequence[TaskCompletion]) -> frozenset[AttemptRef]:
         """See Attempts.report."""
         return await self._transactions.write(lambda conn: tasks.report(conn, endings))
+
+    async def keep_progress(self, progress: AttemptProgress, *, worker: str | None, now: int) -> bool:
+        """See Attempts.keep_progress."""
+        return await self._transactions.write(lambda conn: attempt_progress.keep_progress(conn, progress, worker, now))
 
     async def assigned_tasks(self, held: Collection[AttemptRef]) -> Sequence[ReadyTask]:
         """See Attempts.assigned_tasks."""

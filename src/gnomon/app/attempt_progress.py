@@ -1,13 +1,14 @@
-"""The progress of running agents, kept in the store of their worker."""
+"""The progress of running attempts, kept in the store of their worker."""
 
 import asyncio
+from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from gnomon.core.agents.progress import AgentProgress
+from gnomon.core.runs.progress import AttemptProgress
+from gnomon.errors import Unavailable
 from gnomon.ports.output_policy import OutputPolicy
 from gnomon.ports.runtime import Clock
 from gnomon.ports.store import ExecutionStore
+from gnomon.services.execution.kept_progress import keep_progress
 
 
 class StoreProgress:
@@ -19,11 +20,10 @@ class StoreProgress:
         self._output_policy = output_policy
         self._loop = asyncio.get_running_loop()
 
-    async def keep(self, progress: AgentProgress) -> None:
+    async def keep(self, progress: Sequence[AttemptProgress]) -> None:
         """See ProgressWriter.keep."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._keep(progress), self._loop))
 
-    async def _keep(self, progress: AgentProgress) -> None:
-        if self._output_policy is not None:
-            progress = replace(progress, lines=self._output_policy.clean_lines(progress.lines))
-        await self._store.agent_usages.keep(progress, worker=None, now=self._clock.now())
+    async def _keep(self, progress: Sequence[AttemptProgress]) -> None:
+        if not await keep_progress(self._store.attempts, progress, self._output_policy, now=self._clock.now()):
+            raise Unavailable("the policy of outputs is not known")
