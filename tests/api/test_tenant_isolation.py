@@ -34,7 +34,7 @@ NAMED_IN_BODY = {"pause_schedule": "schedule_id", "ask_for_approval": "job"}
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
     "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
-    "list_sessions", "list_breakers", "list_approvals", "list_held_outputs",
+    "show_calendar", "list_sessions", "list_breakers", "list_approvals", "list_held_outputs",
 }  # fmt: skip
 
 

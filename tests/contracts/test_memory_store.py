@@ -13,6 +13,7 @@ from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
 from contracts.budgets import BudgetContract
+from contracts.calendar import CalendarContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
 from contracts.invariants import InvariantContract
@@ -40,6 +41,7 @@ class TestMemoryStore(
     DeadlineContract,
     PlacementContract,
     OverviewContract,
+    CalendarContract,
     ExternalEventContract,
     AuditContract,
     TokenContract,

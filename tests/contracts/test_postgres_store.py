@@ -15,6 +15,7 @@ from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
 from contracts.budgets import BudgetContract
+from contracts.calendar import CalendarContract
 from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
@@ -57,6 +58,7 @@ class PostgresContract(
     DeadlineContract,
     PlacementContract,
     OverviewContract,
+    CalendarContract,
     ExternalEventContract,
     AuditContract,
     TokenContract,

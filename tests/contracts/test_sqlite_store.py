@@ -14,6 +14,7 @@ from contracts.audit import AuditContract
 from contracts.backfills import BackfillContract
 from contracts.breakers import BreakerContract
 from contracts.budgets import BudgetContract
+from contracts.calendar import CalendarContract
 from contracts.change_log import ChangeLogContract
 from contracts.deadlines import DeadlineContract
 from contracts.external_events import ExternalEventContract
@@ -43,6 +44,7 @@ class TestSqliteStore(
     DeadlineContract,
     PlacementContract,
     OverviewContract,
+    CalendarContract,
     ExternalEventContract,
     AuditContract,
     TokenContract,

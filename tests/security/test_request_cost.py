@@ -264,6 +264,10 @@ def requests(target: Target) -> dict[str, list[Request]]:
         ],
         "show_security": [("GET", "/v1/security", None)],
         "show_overview": [("GET", "/v1/overview?hours=744", None)],
+        "show_calendar": [
+            ("GET", "/v1/calendar?limit=100&by=day&from=1772400000000&to=1780000000000", None),
+            ("GET", "/v1/calendar?limit=100&by=hour&tz=Australia/Lord_Howe&job=second", None),
+        ],
         "show_caller": [("GET", "/v1/whoami", None)],
         "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
         "show_announcement": [("GET", "/v1/announcements/none", None)],

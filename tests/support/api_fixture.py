@@ -44,6 +44,7 @@ from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
+from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.events import EventService
@@ -128,6 +129,9 @@ class ApiFixture:
                 ),
                 overview=OverviewService(store.overview, store.workers, self._look, clock),
                 job_search=JobSearchService(jobs, store.schedules, store.tick_history),
+                calendar=CalendarService(
+                    store.schedules, store.history, store.calendar, store.jobs, clock, compute=compute
+                ),
                 workflows=workflows,
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

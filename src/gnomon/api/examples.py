@@ -109,6 +109,26 @@ OVERVIEW: dict[str, Any] = {
     "workers": {"count": 2, "draining": 0, "href": "/v1/workers"},
     "health": {"status": "ok", "failing": [], "href": "/v1/health"},
 }  # fmt: skip
+CALENDAR: dict[str, Any] = {
+    "items": [
+        {
+            "job": "report", "timezone": "America/New_York", "paused": False, "decided_until": "2026-03-28T14:00:00Z",
+            "next_run_at": "2026-03-29T13:00:00Z",
+            "cells": [{"column": 0, "counts": {"fired": 1}}, {"column": 1, "counts": {"coming": 1}}],
+        }
+    ],
+    "next": None, "now": "2026-03-28T14:30:00Z", "by": "day", "timezone": "Europe/Berlin",
+    "columns": [
+        {
+            "from_at": "2026-03-27T23:00:00Z", "until_at": "2026-03-28T23:00:00Z",
+            "local": "2026-03-28T00:00:00+01:00", "hours": 24.0, "clock_change": 0,
+        },
+        {
+            "from_at": "2026-03-28T23:00:00Z", "until_at": "2026-03-29T22:00:00Z",
+            "local": "2026-03-29T00:00:00+01:00", "hours": 23.0, "clock_change": 60,
+        },
+    ],
+}  # fmt: skip
 SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {

@@ -26,19 +26,21 @@ QueryT = TypeVar("QueryT", bound=Struct)
 
 def read_query(kind: type[QueryT], raw_query: Mapping[str, str]) -> QueryT:
     """Parse the query parameters; FieldError names the first invalid one."""
-    FieldReader(raw_query, kind.__struct_fields__)
+    # A field has another name than its parameter if that is a keyword.
+    names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    FieldReader(raw_query, tuple(names))
     found: dict[str, Any] = {}
     for field, value in raw_query.items():
         try:
             one = msgspec.convert({field: value}, kind, strict=False)
         except msgspec.ValidationError as error:
             raise FieldError(field, value, _reason(error, kind, field)) from None
-        found[field] = getattr(one, field)
+        found[names[field]] = getattr(one, names[field])
     return kind(**found)
 
 
 def _reason(error: msgspec.ValidationError, kind: type[Struct], field: str) -> str:
-    about = next(one for one in msgspec.structs.fields(kind) if one.name == field)
+    about = next(one for one in msgspec.structs.fields(kind) if one.encode_name == field)
     choices = _choices(about.type)
     if choices:
         return f"must be one of {', '.join(choices)}"

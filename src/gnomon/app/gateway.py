@@ -24,6 +24,7 @@ from gnomon.core.model import RunSource
 from gnomon.errors import Unauthenticated, UsageError
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
 from gnomon.services.operations.job_search import JobSearchService
@@ -79,6 +80,9 @@ def api_services(  # noqa: PLR0913 - all that requests need
         ),
         overview=OverviewService(store.overview, store.workers, health, clock),
         job_search=JobSearchService(operations.jobs, store.schedules, store.tick_history),
+        calendar=CalendarService(
+            store.schedules, store.history, store.calendar, store.jobs, clock, compute=operations.compute
+        ),
         workflows=operations.workflows,
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

@@ -89,6 +89,7 @@ class ClientMethods:
     health = SingleMethod(requests.health)
     whoami = SingleMethod(requests.whoami)
     overview = SingleMethod(requests.overview)
+    calendar = SingleMethod(requests.calendar)
 
     register = SingleMethod(requests.register)
     update = SingleMethod(requests.update)

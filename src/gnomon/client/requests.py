@@ -16,6 +16,7 @@ from gnomon.core.responses.audit import AuditRecord
 from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.breakers import BreakerDetail
+from gnomon.core.responses.calendar import Calendar
 from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
 from gnomon.core.responses.events import EventDetail
 from gnomon.core.responses.executions import (
@@ -115,6 +116,22 @@ def whoami() -> ApiRequest[CallerIdentity]:
 def overview(*, hours: int | None = None) -> ApiRequest[Overview]:
     """The overview: what needs attention, with counts of the last hours."""
     return _get(api_path("overview"), Overview, _set_fields(hours=hours))
+
+
+def calendar(  # noqa: PLR0913 - the filters of the route
+    *,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    by: str | None = None,
+    timezone: str | None = None,
+    job: str | None = None,
+    tag: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> ApiRequest[Calendar]:
+    """The ticks of jobs by `hour` or `day` of a time zone: decided up to now, and planned from now on."""
+    query = {"from": since, "to": until, "by": by, "tz": timezone, "job": job, "tag": tag, "limit": limit}
+    return _get(api_path("calendar"), Calendar, {**query, "cursor": cursor})
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

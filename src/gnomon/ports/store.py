@@ -13,6 +13,7 @@ from gnomon.ports.approvals import Approvals, ApprovalUpkeep
 from gnomon.ports.audit import AuditTrail
 from gnomon.ports.breakers import Breakers
 from gnomon.ports.budgets import BudgetWindows
+from gnomon.ports.calendar import TickCalendar
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
@@ -109,6 +110,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def history(self) -> ScheduleHistory:
         """The past of schedules."""
+        ...
+
+    @property
+    def calendar(self) -> TickCalendar:
+        """Numbers of ticks by time."""
         ...
 
     @property

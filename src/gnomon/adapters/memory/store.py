@@ -12,6 +12,7 @@ from gnomon.adapters.memory.audit import MemoryAuditTrail
 from gnomon.adapters.memory.backfills import MemoryBackfills
 from gnomon.adapters.memory.breakers import MemoryBreakers
 from gnomon.adapters.memory.budgets import MemoryBudgetWindows
+from gnomon.adapters.memory.calendar import MemoryTickCalendar
 from gnomon.adapters.memory.external_events import MemoryExternalEvents
 from gnomon.adapters.memory.maintenance import MemoryInvariants, MemoryRetention, MemorySingletonLeases
 from gnomon.adapters.memory.output_rulings import MemoryHeldOutputs, MemoryLateChecks, MemoryOutputRulings
@@ -49,6 +50,7 @@ class MemoryStore:
         self.shards = MemoryShards(state)
         self.schedules = MemorySchedules(state, shared)
         self.history = MemoryScheduleHistory(state)
+        self.calendar = MemoryTickCalendar(state)
         self.overview = MemoryOverviewCounts(state)
         self.tick_history = MemoryTickHistory(state)
         self.jobs = MemoryJobs(state, self.schedules)

@@ -22,6 +22,7 @@ TARGETED = f"{SCHEDULED} AND (directed_to IS NOT NULL OR function IS NOT NULL)"
 CONSTRAINED = "constraints IS NOT NULL AND state IN ('SCHEDULED', 'DISPATCHED', 'RUNNING')"
 LIMITED = "deadline_at IS NOT NULL AND state IN ('PENDING', 'APPROVAL_REQUIRED', 'SCHEDULED', 'DISPATCHED', 'RUNNING')"
 OPEN = "ended_at IS NULL"
+SEVERAL_TICKS = "count > 1"
 NOT_ON_TIME = "reason <> 'on_time'"
 # Not a condition on the status either: a run fails with an error, and another one has none while it is under way.
 WITH_ERROR = "error IS NOT NULL"
@@ -160,6 +161,7 @@ tick = sa.Table(
     sa.Column("decided_at", InstantType, nullable=False),
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
+    partial_index("tick_range", "uid", "last_at", "planned_at", where=SEVERAL_TICKS),
     # Few ticks are late or do not run, so that it costs hardly anything to write.
     partial_index("tick_not_on_time", "tenant", "reason", "last_at", "planned_at", "count", where=NOT_ON_TIME),
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from gnomon.adapters.sql.after_commit import AfterCommitTransactions
 from gnomon.adapters.sql.agent_sessions import SqlAgentSessions
 from gnomon.adapters.sql.agent_usage import SqlAgentUsages
+from gnomon.adapters.sql.calendar import SqlTickCalendar
 from gnomon.adapters.sql.change_log import ChangeLogWriter, SqlChangeLog
 from gnomon.adapters.sql.metrics_outbox import SqlMetricsOutbox
 from gnomon.adapters.sql.migrator import cursor_key
@@ -91,6 +92,7 @@ class SqlStore:
         self.shards = SqlShards(transactions)
         self.schedules = SqlSchedules(transactions, unreadable)
         self.history = SqlScheduleHistory(transactions)
+        self.calendar = SqlTickCalendar(transactions)
         self.overview = SqlOverviewCounts(transactions, unreadable)
         self.tick_history = SqlTickHistory(transactions)
         self.jobs = SqlJobs(transactions)
