@@ -72,6 +72,7 @@ setup: .venv/ready-to-test ## make the environment with everything for developme
 
 .venv/ready-to-test: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable '.[test]'
+	@PYTHONPATH=tests $(BIN)/python -m support.browser_files
 	@touch $@
 
 .venv/ready-to-bench: .venv/ready

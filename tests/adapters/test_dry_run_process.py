@@ -1,7 +1,6 @@
 """Dry runs as processes: one at a time, and none is left behind."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import msgspec
@@ -37,12 +36,10 @@ def dry_runs() -> list[str]:
 
 async def test_a_simulation_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run_process, "_SECONDS", 1.0)
-    began = time.monotonic()
 
     with pytest.raises(UsageError, match="simulate fewer days or jobs"):
         await DryRunProcesses().run(ENDLESS)
 
-    assert time.monotonic() - began < 20
     assert dry_runs() == []
 
 

@@ -25,7 +25,9 @@ def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_written_file_is_a_jobs_file(prompt: CliPrompt, kind: str) -> None:
+def test_the_written_file_is_a_jobs_file(prompt: CliPrompt, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    # The report names the folder of a unit, which must lie inside of the workspace.
+    monkeypatch.setenv("GNOMON_SHELL__WORKSPACE", "/srv")
     done = prompt.run("import", *map(str, KINDS[kind]), "-o", "out.yaml")
 
     assert (done.code, done.out) == (0, [])

@@ -97,6 +97,21 @@ def test_a_file_is_checked_without_a_database(empty: CliPrompt) -> None:
     assert not (empty.folder / "gnomon.db").exists()
 
 
+@pytest.mark.req("Z-13", "Z-14")
+def test_a_folder_outside_of_the_workspace_is_refused_before_it_is_needed(empty: CliPrompt) -> None:
+    job = "jobs:\n  - { name: list, command: ls, workdir: WHERE }\n"
+    inside = empty.folder / "gnomon.db.workspace" / "reports"
+    (empty.folder / "inside.yaml").write_text(job.replace("WHERE", str(inside)))
+    (empty.folder / "outside.yaml").write_text(job.replace("WHERE", "/etc"))
+    refused = [empty.run("jobs", command, "-f", "outside.yaml") for command in ("validate", "apply")]
+
+    assert [one.code for one in refused] == [2, 2]
+    assert all("workdir: '/etc' is outside of the workspace, " in "".join(one.err) for one in refused)
+    assert empty.run("jobs", "show", "list").code == 2
+    assert empty.lines("jobs", "validate", "-f", "inside.yaml") == ["inside.yaml: 1 job, nothing wrong"]
+    assert empty.run("jobs", "apply", "-f", "inside.yaml").code == 0
+
+
 def test_every_file_is_checked_and_all_mistakes_are_listed(empty: CliPrompt) -> None:
     for name, text in {"a": "jobs: [{name: a}]", "b": "jobs: [{name: b, cron: x}]", "c": "jobs: []"}.items():
         (empty.folder / f"{name}.yaml").write_text(text)

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import msgspec
@@ -317,17 +316,23 @@ async def test_the_owner_is_called_once_until_it_collects(functions: Functions) 
     assert (before, len(collected), len(calls)) == (1, 50, 2)
 
 
-async def test_many_functions_end_at_their_own_times(functions: Functions) -> None:
+async def test_a_function_ends_while_others_of_its_batch_go_on(functions: Functions) -> None:
+    release = threading.Event()
+
     @functions.function
-    async def waits(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
+    async def quick(number: int) -> int:
+        return number
+
+    @functions.function
+    async def held() -> str:
+        await asyncio.to_thread(release.wait, 60)
+        return "released"
 
     async with open_runner(functions) as harness:
-        batch = [assignment("waits", {"seconds": seconds / 100}) for seconds in range(10)]
-        began = time.monotonic()
-        harness.runner.start(batch)
-        outputs = [decoded((await harness.outcome(each)).output) for each in batch]
+        first, *others = [assignment("held"), *(assignment("quick", {"number": number}) for number in range(10))]
+        harness.runner.start([first, *others])
+        outputs = [decoded((await harness.outcome(each)).output) for each in others]
+        release.set()
+        last = decoded((await harness.outcome(first)).output)
 
-    assert outputs == [seconds / 100 for seconds in range(10)]
-    assert time.monotonic() - began < 5
+    assert (outputs, last) == (list(range(10)), "released")

@@ -20,8 +20,8 @@ from support.hostile_target import REGULAR_JOB, HostileTarget, Shape, problem, r
 from support.postgres_server import postgres
 
 Attack = Callable[[HostileTarget], None]
-#: A refusal that takes longer was worked on, however busy the machine is.
-_AT_ONCE = 5.0
+#: In processor time of the target: a refusal that takes more was worked on.
+_LITTLE = 5.0
 _JOB = {"name": "victim", "function": "witness/coroutine"}
 
 
@@ -46,11 +46,11 @@ def refuses_fields(*changes: Mapping[str, Any]) -> Attack:
     def attack(target: HostileTarget) -> None:
         for change in changes:
             said = {name: value for name, value in {**_JOB, **change}.items() if value is not None}
-            started = time.monotonic()
+            before = target.processor_seconds()
             refused = target.ask("POST", "/v1/jobs", said)
             assert refused.status_code in (400, 422), (str(change)[:120], refused.status_code)
             assert problem(refused).get("errors") or refused.status_code == 400
-            assert time.monotonic() - started < _AT_ONCE
+            assert target.processor_seconds() - before < _LITTLE
 
     return attack
 
@@ -155,9 +155,9 @@ def graphs(target: HostileTarget) -> None:
         for layer in range(40)
         for number in range(2)
     ]
-    started = time.monotonic()
+    before = target.processor_seconds()
     taken = target.ask("POST", "/v1/jobs", {"name": "lattice", "dag": layers})
-    assert time.monotonic() - started < _AT_ONCE
+    assert target.processor_seconds() - before < _LITTLE
     assert taken.status_code == 201
     target.delete("lattice")
 
@@ -263,20 +263,20 @@ def forged_cursors(target: HostileTarget) -> None:
         seal = hashlib.sha256(text).hexdigest()
         for length in (16, 32, 64):
             cursor = base64.urlsafe_b64encode(json.dumps([place, seal[:length]]).encode()).decode()
-            started = time.monotonic()
+            before = target.processor_seconds()
             assert target.ask("GET", f"/v1/schedule?cursor={cursor}", caller="viewer").status_code == 422
-            assert time.monotonic() - started < _AT_ONCE
+            assert target.processor_seconds() - before < _LITTLE
 
 
 def distant_fires(target: HostileTarget) -> None:
     assert target.register("yearly", schedule="0 0 29 2 *", timezone="Europe/Berlin").status_code == 201
-    started = time.monotonic()
+    before = target.processor_seconds()
     shown = target.ask("GET", "/v1/jobs/yearly?coming=1000", caller="viewer")
-    spent = time.monotonic() - started
+    spent = target.processor_seconds() - before
     target.delete("yearly")
 
     assert shown.status_code in (200, 422)
-    assert spent < _AT_ONCE
+    assert spent < _LITTLE
 
 
 def schema_bombs(target: HostileTarget) -> None:
@@ -291,10 +291,10 @@ def schema_bombs(target: HostileTarget) -> None:
         deep = {"x": deep}
     for schema in (doubled, recursive, escapes, unfinished):
         job = {**_JOB, "input": deep, "input_schema": schema}
-        started = time.monotonic()
+        before = target.processor_seconds()
         planned = target.ask("POST", "/v1/plan", {"jobs": [job]}, caller="viewer")
         registered = target.ask("POST", "/v1/jobs", job)
-        assert time.monotonic() - started < 2 * _AT_ONCE
+        assert target.processor_seconds() - before < 2 * _LITTLE
         assert registered.status_code == 422
         assert planned.status_code in (200, 422)
 
@@ -434,11 +434,11 @@ def cookies(target: HostileTarget) -> None:
 def endless_lists(target: HostileTarget) -> None:
     for path in ("/v1/executions", "/v1/jobs", "/v1/ticks", "/v1/audit"):
         assert target.ask("GET", f"{path}?limit=100000").status_code == 422, path
-    started = time.monotonic()
+    before = target.processor_seconds()
     for pattern in ("(a+)+$", "(.*)*" * 50, "%", "_"):
         shown = target.ask("GET", f"/v1/executions?tag={quote(pattern)}", caller="viewer")
         assert shown.status_code == 422 or shown.json()["items"] == []
-    assert time.monotonic() - started < _AT_ONCE
+    assert target.processor_seconds() - before < _LITTLE
 
 
 def privileged_database_role(target: HostileTarget) -> None:
@@ -609,7 +609,7 @@ def revoked_tokens(target: HostileTarget) -> None:
     assert status(shown) == 200
     assert target.ask("POST", "/v1/tokens/revoke", {"token_id": token_id}, caller="operator").status_code == 403
     assert target.ask("POST", "/v1/tokens/revoke", {"token_id": token_id}).status_code == 200
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while status(shown) != 401:
         assert time.monotonic() < deadline
         time.sleep(0.1)

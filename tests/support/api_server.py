@@ -3,14 +3,16 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from litestar.handlers import HTTPRouteHandler
 from msgspec.structs import replace
 
 from gnomon.adapters.connection_acceptor import ConnectionAcceptor
 from gnomon.adapters.host import SystemClock
+from gnomon.api.route_runner import RouteRunner
 from gnomon.api.server import address_of, listen, no_slot_response, serve_api, tls_context
 from gnomon.app.http_api import connection_limits
 from gnomon.app.server import BackgroundScheduler, ServerOptions
@@ -23,14 +25,21 @@ from support.api_fixture import ApiFixture
 from support.sqlite_files import new_sqlite_file
 
 
-async def serve_fixture_on(api_setup: ApiFixture, listening: socket.socket, stop: asyncio.Event) -> None:
+async def serve_fixture_on(
+    api_setup: ApiFixture,
+    listening: socket.socket,
+    stop: asyncio.Event,
+    *,
+    pages: Callable[[RouteRunner], Sequence[HTTPRouteHandler]] = lambda _: (),
+) -> None:
     """Serve the API fixture on a listening socket, also under the name `gnomon`, until `stop` is set."""
     settings = api_setup.services.server
     throttled = ThrottledEvents(api_setup.connection_events, SystemClock())
     limits = connection_limits(settings, open_files=open_files_limit())
     acceptor = ConnectionAcceptor([listening], limits, throttled, tls=tls_context(settings), refusal=no_slot_response())
     services = replace(api_setup.services, server=replace(settings, hosts=(*settings.hosts, "gnomon")))
-    await serve_api(services, acceptor, stop, events=throttled, on_unexpected_error=api_setup.unhandled_errors.append)
+    on_error = api_setup.unhandled_errors.append
+    await serve_api(services, acceptor, stop, events=throttled, on_unexpected_error=on_error, pages=pages)
 
 
 @contextmanager

@@ -1,16 +1,18 @@
 """The dashboard in this process, on the API fixture, and a browser without JavaScript."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from html import unescape
 from typing import Any, cast
 
 import httpx
+from litestar.handlers import HTTPRouteHandler
 
 from gnomon.api.app import create_app
 from gnomon.api.middleware import App, with_request_checks, with_security_headers
+from gnomon.api.route_runner import RouteRunner
 from gnomon.app.auth import IssuerSessions
 from gnomon.app.files import read_jobs_text
 from gnomon.config.sections import DashboardSettings
@@ -30,19 +32,18 @@ class DashboardFixture(ApiFixture):
 
     def built_app(self) -> App:
         """The application with its pages."""
-        errors = self.unhandled_errors
-        app = create_app(
-            self.services,
-            on_unexpected_error=errors.append,
-            pages=lambda runner: Dashboard(
-                runner,
-                IssuerSessions(),
-                self.ui,
-                read_jobs=partial(read_jobs_text, settings=Settings()),
-                on_unexpected_error=errors.append,
-            ).handlers(),
-        )
+        app = create_app(self.services, on_unexpected_error=self.unhandled_errors.append, pages=self.pages)
         return with_security_headers(with_request_checks(cast("App", app), self.services.busy))
+
+    def pages(self, runner: RouteRunner) -> Sequence[HTTPRouteHandler]:
+        """The handlers of the pages."""
+        return Dashboard(
+            runner,
+            IssuerSessions(),
+            self.ui,
+            read_jobs=partial(read_jobs_text, settings=Settings()),
+            on_unexpected_error=self.unhandled_errors.append,
+        ).handlers()
 
     @asynccontextmanager
     async def visitor(self, token: str | None = None) -> AsyncIterator["Visitor"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gnomon.adapters.host import RandomIds
 from gnomon.adapters.payload_cipher import build_cipher
 from gnomon.app.policy import parse_policy_text
-from gnomon.app.runner import workspace_folder
+from gnomon.app.runner import common_workspaces, workspace_folder
 from gnomon.config.agents import agent_catalog
 from gnomon.config.settings import Settings
 from gnomon.core.agents.catalog import AgentCatalog
@@ -164,4 +164,9 @@ def build_model_actions(settings: Settings, store: Store, clock: Clock, *, reser
 
 def command_rules(settings: Settings) -> CommandRules:
     """The rules by which this process checks commands."""
-    return CommandRules(settings.security, workspace=workspace_folder(settings), home=str(Path.home()))
+    return CommandRules(
+        settings.security,
+        workspace=workspace_folder(settings),
+        home=str(Path.home()),
+        workspaces=common_workspaces(settings),
+    )

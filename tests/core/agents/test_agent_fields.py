@@ -61,6 +61,7 @@ def test_an_agent_has_no_tools_and_no_network_unless_it_says_so() -> None:
     assert (spec.tools, spec.network) == ((), False)
 
 
+@pytest.mark.req("Z-14")
 @pytest.mark.parametrize(
     ("agent", "field", "reason"),
     [

@@ -84,6 +84,7 @@ def test_success_and_failure_are_announced_by_default_with_best_effort() -> None
         ({"channel": "ops", "text": "${steps.extract.output}"}, "announce.text", "must be steps.STEP.output"),
         (["ops", {"channel": 3}], "announce[1].channel", "must be a text"),
         (["ops"] * 21, "announce", "at most 20"),
+        (["ops", "mail", {"channel": "OPS", "after": 1}], "announce[2]", "is named a second time"),
     ],
 )
 def test_bad_values_are_refused_with_field_and_reason(announce: object, field: str, reason: str) -> None:

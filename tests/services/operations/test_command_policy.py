@@ -1,6 +1,7 @@
 """The policy of commands in the service that applies jobs, whichever interface it serves."""
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
@@ -10,6 +11,7 @@ from gnomon.core.commands.rules import CommandRules
 from gnomon.core.jobs.job import Job, read_job
 from gnomon.core.jobs.origins import with_origin
 from gnomon.core.jobs.schedule_fields import Defaults
+from gnomon.core.runs.workflow import SHELL, Step, Workflow
 from gnomon.errors import ChangesRefused, FieldError
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.job_changes import JobChange
@@ -62,6 +64,27 @@ async def test_others_are_checked_when_they_are_added(setup: Setup, origin: str)
         await setup.applied("rm -rf x", origin)
 
     assert await setup.service.page() == []
+
+
+@pytest.mark.req("Z-13", "Z-14")
+@pytest.mark.parametrize("workspaces", [("/srv/workspace", "/link/workspace"), ()])
+def test_a_command_in_a_folder_outside_of_the_workspace_of_all_workers_is_refused(workspaces: tuple[str, ...]) -> None:
+    rules = CommandRules(SecuritySettings(), workspaces=workspaces)
+
+    def definition(folder: str) -> Workflow:
+        undo = Step(name="undo", function=SHELL, command="ls", input={"workdir": folder})
+        made = [Step(name=name, function=SHELL, command="ls") for name in ("one", "two")]
+        return Workflow(workflow_id="x", version=1, steps=(made[0], replace(made[1], compensate=undo)))
+
+    for inside in ("reports", "/srv/workspace", "/link/workspace/a/../b", "${input.folder}", "/srv/${input.folder}"):
+        rules.refuse_outside(definition(inside))
+    for outside in ("/etc", "/srv/workspaces", "/srv/workspace/../other", "//etc"):
+        if not workspaces:
+            rules.refuse_outside(definition(outside))
+            continue
+        with pytest.raises(FieldError, match=r"outside of the workspace, /srv/workspace") as refused:
+            rules.refuse_outside(definition(outside))
+        assert refused.value.field == "dag[1].compensate.workdir"
 
 
 @pytest.mark.req("Z-04")

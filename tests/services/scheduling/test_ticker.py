@@ -219,6 +219,7 @@ async def test_a_ticker_that_finds_more_than_it_decides_at_once_says_that_it_is_
     assert behind == [True, False, False]
 
 
+@pytest.mark.req("Z-01")
 @pytest.mark.guarantee("E4", "C7")
 async def test_a_store_that_is_away_costs_time_but_no_tick(store: BreakableStore, node: Node) -> None:
     schedule = minutely(overlap=Overlap.ALLOW)

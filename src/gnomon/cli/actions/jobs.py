@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.app.files import read_jobs_file, read_jobs_with_source
+from gnomon.app.gate import command_rules
 from gnomon.app.gateway import Gateway
 from gnomon.app.runner import imported_functions
 from gnomon.cli.actions.agents import amount_text, count_text
@@ -58,6 +59,7 @@ def validate(files: list[Path], imports: list[str], target: Target, form: Format
     """
     found, wrong = _read_all(jobs_files(files), target)
     wrong += _unknown_functions(found, imports)
+    wrong += _outside_workspace(found, target)
     if wrong:
         show_errors(wrong)
         return False
@@ -103,6 +105,20 @@ def _unknown_functions(found: Mapping[str, list[Job]], imports: list[str]) -> li
         for file, jobs in found.items()
         for one in unknown_functions(jobs, known)
     ]
+
+
+def _outside_workspace(found: Mapping[str, list[Job]], target: Target) -> list[GnomonError]:
+    """The errors of commands in folders outside of the workspace; none for a server, whose settings are not here."""
+    if target.remote_server() is not None:
+        return []
+    rules, wrong = command_rules(target.settings()), list[GnomonError]()
+    for file, jobs in found.items():
+        for job in jobs:
+            try:
+                rules.refuse_outside(job.workflow)
+            except FieldError as error:
+                wrong.append(FileError(file, f"{job.name}: {error}"))
+    return wrong
 
 
 def _meant(name: str | None) -> str:

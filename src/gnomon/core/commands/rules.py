@@ -5,7 +5,7 @@ file system, and the stricter answer wins.
 """
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gnomon.core.commands.actions import actions_per_hour
-from gnomon.core.commands.files import TextFiles
+from gnomon.core.commands.files import TextFiles, is_inside, normal_path
 from gnomon.core.commands.policy import (
     Autonomy,
     CommandPolicy,
@@ -25,6 +25,7 @@ from gnomon.core.commands.policy import (
 from gnomon.core.runs.expressions import references
 from gnomon.core.runs.secret_text import parts_of
 from gnomon.core.runs.workflow import ONLY_STEP, Step, Workflow
+from gnomon.errors import FieldError
 
 #: The command that reasons name without knowing the job.
 _ASK_FOR_ANY = "gnomon approvals ask NAME"
@@ -47,9 +48,21 @@ class CheckedStep(Struct, frozen=True, kw_only=True):
 class CommandRules:
     """The policies by origin, and the check of commands against them."""
 
-    def __init__(self, settings: PolicySettings, *, workspace: str = _ANY_WORKSPACE, home: str = "") -> None:
-        """`workspace` is the absolute path of the folder for commands, and `home` the home of their user, if known."""
+    def __init__(
+        self,
+        settings: PolicySettings,
+        *,
+        workspace: str = _ANY_WORKSPACE,
+        home: str = "",
+        workspaces: Collection[str] = (),
+    ) -> None:
+        """`workspace` is the absolute path of the folder for commands, and `home` the home of their user, if known.
+
+        `workspaces` are the absolute paths by which all workers know that folder; without any it may be another one
+        on each worker.
+        """
         self._settings = settings
+        self._workspaces = workspaces
         self._workspace = workspace
         self._policy_for = lru_cache(_MOST_POLICIES)(lambda origin: policy_for(settings, origin, home=home))
 
@@ -97,15 +110,31 @@ class CommandRules:
 
         `list_field` is the name of the field with its steps.
         """
-        for number, step in enumerate(workflow.steps):
-            alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
-            path = "" if alone else f"{list_field}[{number}]."
-            for field, one in ((f"{path}command", step), (f"{path}compensate.command", step.compensate)):
-                if one is None or not one.is_command:
-                    continue
-                verdict = self.judge(workflow, one, approved=approved)
-                if verdict is not None:
-                    yield CheckedStep(field=field, step=one, verdict=verdict)
+        for path, one in _commands_of(workflow, list_field):
+            verdict = self.judge(workflow, one, approved=approved)
+            if verdict is not None:
+                yield CheckedStep(field=f"{path}command", step=one, verdict=verdict)
+
+    def refuse_outside(self, workflow: Workflow, *, list_field: str = "dag") -> None:
+        """Raise FieldError for a command, open or not, in a folder that is in the workspace of no worker."""
+        for path, one in _commands_of(workflow, list_field):
+            folder = _known_text(one.input.get("workdir") or "", resolved=False) or ""
+            if not folder.startswith("/") or not self._workspaces:
+                # Of other paths, the job was read only if they do not lead out.
+                continue
+            if not any(is_inside(normal_path(folder), workspace) for workspace in self._workspaces):
+                reason = f"is outside of the workspace, {next(iter(self._workspaces))} (shell.workspace)"
+                raise FieldError(f"{path}workdir", folder, reason)
+
+
+def _commands_of(workflow: Workflow, list_field: str) -> Iterator[tuple[str, Step]]:
+    """All commands of a definition, in the order of its steps, with the beginning of the paths of their fields."""
+    for number, step in enumerate(workflow.steps):
+        alone = len(workflow.steps) == 1 and step.name == ONLY_STEP
+        path = "" if alone else f"{list_field}[{number}]."
+        for place, one in ((path, step), (f"{path}compensate.", step.compensate)):
+            if one is not None and one.is_command:
+                yield place, one
 
 
 def _known_text(value: object, *, resolved: bool) -> str | None:

@@ -29,6 +29,9 @@ def read_announcements(fields: FieldReader, steps: frozenset[str]) -> tuple[Anno
     rules = [_read_rule(at, entry, steps) for at, entry in fields.entries("announce", most=MOST_ANNOUNCEMENTS)]
     if not rules:
         raise fields.refused("announce", "names no channel")
+    for number, rule in enumerate(rules):
+        if rule in rules[:number]:
+            raise FieldError(f"{path}[{number}]", rule.channel, "is named a second time, with the same fields")
     return tuple(rules)
 
 

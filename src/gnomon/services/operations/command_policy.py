@@ -72,13 +72,14 @@ class CommandPolicyService:
             raise ChangesRefused
 
     async def check(self, workflow: Workflow, *, list_field: str = "dag") -> tuple[str, ...]:
-        """The warnings about commands that need an approval; FieldError for one that the policy refuses.
+        """The warnings about commands that need an approval; FieldError for one that could not or may not run.
 
         `list_field` is the name of the field with the steps of the definition.
         """
         await self._refuse_running_open_commands(workflow, list_field)
         if not workflow.has_commands:
             return ()
+        self._rules.refuse_outside(workflow, list_field=list_field)
         return await self._compute.run(self._warnings(workflow, list_field))
 
     def _warnings(self, workflow: Workflow, list_field: str) -> Generator[None, None, tuple[str, ...]]:
