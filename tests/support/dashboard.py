@@ -17,6 +17,9 @@ from gnomon.app.auth import IssuerSessions
 from gnomon.app.files import read_jobs_text
 from gnomon.config.sections import DashboardSettings
 from gnomon.config.settings import Settings
+from gnomon.core.ids import SHARDS
+from gnomon.core.ledger.plan import plan
+from gnomon.core.model import Schedule as StoredSchedule
 from gnomon.ui.handlers import Dashboard
 from support.api_fixture import ApiFixture
 
@@ -44,6 +47,13 @@ class DashboardFixture(ApiFixture):
             read_jobs=partial(read_jobs_text, settings=Settings()),
             on_unexpected_error=self.unhandled_errors.append,
         ).handlers()
+
+    async def decide(self) -> None:
+        """Decide everything that is due."""
+        store, now = self.store, self.clock.now()
+        terms = await store.shards.claim("node", ttl_ms=10_000, limit=SHARDS, by_force=True)
+        due: list[StoredSchedule] = list(await store.ledger.due(now, shards=frozenset(range(SHARDS)), limit=100))
+        await store.ledger.decide([plan(one, now=now) for one in due], now=now, terms=terms)
 
     @asynccontextmanager
     async def visitor(self, token: str | None = None) -> AsyncIterator["Visitor"]:

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from gnomon.core.model import Result
-from gnomon.errors import Unavailable
 from gnomon.ui.pages import PAGES
 from support.dashboard import DashboardFixture, text_of
 
@@ -153,22 +152,6 @@ async def test_a_request_that_cannot_be_answered_gets_a_page_with_the_reason(
     assert 'href="/ui/"' in page.text
 
 
-async def test_a_part_of_the_overview_that_is_not_known_does_not_take_the_others_with_it(
-    dashboard: DashboardFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(*_: object, **__: object) -> None:
-        raise Unavailable("the store is away")
-
-    monkeypatch.setattr(dashboard.services.workers, "live_workers", away, raising=False)
-    dashboard.put(replace(dashboard.services, workers=_Away()))
-
-    async with dashboard.visitor("viewer") as visitor:
-        shown = text_of(await visitor.get("/ui/"))
-
-    assert "Not known now: the store is away" in shown
-    assert "Due next" in shown
-
-
 async def test_a_surprise_shows_no_trace(dashboard: DashboardFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.ui.rendering.moment_text", lambda *_: 1 / 0)
     dashboard.put(replace(dashboard.services, health=_surprise))
@@ -218,16 +201,6 @@ async def test_static_files_are_kept_for_ever_under_an_address_of_their_content(
             assert found.headers.get_list("x-content-type-options") == ["nosniff"]
         assert (await stranger.get("/ui/static/../handlers.py")).status_code in (400, 404)
         assert (await stranger.get("/ui/static/handlers.py")).status_code == 404
-
-
-class _Away:
-    """Workers that nobody can list."""
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method
-        async def refuse(*_: object, **__: object) -> None:
-            raise Unavailable("the store is away")
-
-        return refuse
 
 
 async def _surprise() -> Any:  # noqa: ANN401 - never returns

@@ -7,7 +7,7 @@ from gnomon.ui.requests import PageRequest
 
 #: The paths of each group. The first group has no name.
 GROUPS: Sequence[tuple[str, Sequence[str]]] = (
-    ("", ("/ui/", "/ui/calendar", "/ui/schedule", "/ui/jobs", "/ui/executions", "/ui/why", "/ui/plan")),
+    ("", ("/ui/", "/ui/calendar", "/ui/schedule", "/ui/jobs", "/ui/ticks", "/ui/executions", "/ui/why", "/ui/plan")),
     ("Waits for you", ("/ui/dead-letters", "/ui/approvals", "/ui/quarantine")),
     ("Flow", ("/ui/backfills", "/ui/events", "/ui/announcements", "/ui/breakers")),
     ("Rules", ("/ui/policy", "/ui/audit")),

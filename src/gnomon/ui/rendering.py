@@ -1,6 +1,7 @@
 """Renders templates to HTML: in pieces, so that a large page never holds the event loop, and compressed."""
 
 import json
+import re
 import zlib
 from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
@@ -82,6 +83,7 @@ def environment() -> "Environment":
         "pretty": pretty_text,
         "cut": cut_text,
         "money": money_text,
+        "page_of": page_of,
         "segment": lambda text: quote(str(text), safe=""),
         "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
     }
@@ -110,6 +112,17 @@ def static_address(name: str) -> str:
     stem, _, suffix = name.partition(".")
     hashed = next(one for one in static_files() if one.startswith(f"{stem}.") and one.endswith(f".{suffix}"))
     return f"/ui/static/{hashed}"
+
+
+_EXPLANATION = re.compile(r"/v1/jobs/([^/]+)/why\?at=(.+)")
+
+
+def page_of(href: str) -> str:
+    """The page that shows what the API has at a path."""
+    explanation = _EXPLANATION.fullmatch(href)
+    if explanation:
+        return f"/ui/why?job={explanation[1]}&at={explanation[2]}"
+    return f"/ui/{href.removeprefix('/v1/')}"
 
 
 # ---- texts ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from gnomon.ui.pages import (
     policy,
     quarantine,
     schedule,
+    ticks,
     why,
     workers,
 )
@@ -28,6 +29,7 @@ PAGES: tuple[DashboardPage, ...] = (
     *schedule.PAGES,
     *jobs.PAGES,
     *job.PAGES,
+    *ticks.PAGES,
     *executions.PAGES,
     *why.PAGES,
     *plan.PAGES,

@@ -10,7 +10,7 @@ _LOG_LINES = 200
 
 
 async def _executions(request: PageRequest) -> Values:
-    names = ("job", "status", "trigger", "tag", "since", "until")
+    names = ("job", "status", "trigger", "waiting", "tag", "since", "until")
     filters = {name: request.query.get(name, "") for name in names}
     found = await request.get("/v1/executions", **filters, cursor=request.query.get("cursor"), limit=PAGE_ROWS)
     return {"executions": found, "filters": filters}
