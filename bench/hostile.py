@@ -106,6 +106,30 @@ def repeated(method: str, path: str, body: object = None) -> Callable[[AttackedS
     return attack
 
 
+def visited(path: str) -> Callable[[AttackedServer, str], Coroutine[Any, Any, None]]:
+    """An attack that signs in, and loads a page again and again on several connections."""
+
+    async def attack(server: AttackedServer, role: str) -> None:
+        # A cookie for an address instead of a name.
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=jar) as session:
+            form = {"token": server.tokens[role]}
+            async with session.post(
+                f"{server.address}/ui/login", data=form, headers={"Origin": server.address}
+            ) as page:
+                page.raise_for_status()
+            await asyncio.gather(*(load(session, server) for _ in range(_CONNECTIONS)))
+
+    async def load(session: aiohttp.ClientSession, server: AttackedServer) -> None:
+        while not server.over:
+            with suppress(aiohttp.ClientError, TimeoutError):
+                left = aiohttp.ClientTimeout(total=max(0.1, server.until - monotonic()))
+                async with session.get(server.address + path, timeout=left) as page:
+                    await page.read()
+
+    return attack
+
+
 def planned(*jobs: object) -> Callable[[AttackedServer, str], Coroutine[Any, Any, None]]:
     """An attack that plans these jobs for a year, again and again."""
     return repeated("POST", "/v1/plan", {"jobs": jobs, "days": 366})
@@ -144,6 +168,12 @@ _REPEATED = [{"step": "s", "function": "f", "input": {"y": ["${input.x}"] * 4000
 #: A pattern that took 2.5 s to compile, and jobs with patterns that cost nearly as much as they may.
 _ESCAPES = {"properties": {"p": {"pattern": r"\S" * 1400}}}
 _PATTERNS = [_job(f"p{n}", input_schema={"pattern": r"\S" * 85 + str(n)}) for n in range(40)]
+#: As many rules as fit.
+_TOPICS = ", ".join(f"topic-{n}.*" for n in range(60))
+_POLICY = {
+    "body": "rules:\n"
+    + "".join(f"  - {{id: rule-{n}, match: {{topics: [{_TOPICS}]}}, decision: allow}}\n" for n in range(250))
+}
 _SECONDS = [_job(f"s{n}", schedule="* * * * * *") for n in range(100)]
 
 
@@ -204,6 +234,14 @@ def flooded(raw: bytes, *, reads: bool = True) -> Callable[[AttackedServer, str]
 
 _LOCAL = b"Host: localhost\r\n"
 _DESCRIPTION = b"GET /openapi.json HTTP/1.1\r\n" + _LOCAL + b"\r\n"
+_SIGN_IN = b"token=" + b"%41" * 20_000
+_SIGNS_IN = (
+    b"POST /ui/login HTTP/1.1\r\n"
+    + _LOCAL
+    + b"Origin: http://localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    + f"Content-Length: {len(_SIGN_IN)}\r\n\r\n".encode()
+    + _SIGN_IN
+)
 _CHUNKED = b"POST /v1/plan HTTP/1.1\r\n" + _LOCAL + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -246,6 +284,13 @@ _ATTACKS = (
     Attack("a large input of long conditions", "operator", repeated("POST", "/v1/jobs/branches/trigger", _LARGE_INPUT)),
     Attack("an input that references multiply", "operator", repeated("POST", "/v1/jobs/repeats/trigger", _LARGE_INPUT)),
     Attack("20,000 items of a step", "operator", repeated("POST", "/v1/jobs/items/trigger", _LARGE_INPUT)),
+    Attack("simulations", "viewer", repeated("POST", "/v1/simulate", {"jobs": _SECONDS, "days": 366})),
+    Attack("a policy to compare", "viewer", repeated("POST", "/v1/policy/diff", _POLICY)),
+    Attack("a policy over the history", "viewer", repeated("POST", "/v1/policy/replay", {**_POLICY, "since": 0})),
+    Attack("the rulings of a policy", "viewer", repeated("POST", "/v1/jobs/branches/policy", _POLICY)),
+    Attack("the first page", "viewer", visited("/ui/")),
+    Attack("a page with a large definition", "viewer", visited("/ui/jobs/branches?tab=definition")),
+    Attack("forms that sign in", "", flooded(_SIGNS_IN)),
     Attack("a forged cursor", "viewer", repeated("GET", "/v1/schedule?cursor=W1sxLDQwMDAwMDAsMl0sIjAwMDAiXQ==")),
     Attack("requests without a token", "", repeated("GET", "/v1/jobs")),
     Attack("the description of the API", "", repeated("GET", "/openapi.json")),
