@@ -31,6 +31,8 @@ _NONE = "\N{EN DASH}"
 
 async def render(template: str, values: Mapping[str, Any], compute: ComputeQueue, *, part: str | None = None) -> bytes:
     """The page as UTF-8, or one part of it: the block `part_NAME` of the template. NotFound if it has none."""
+    if not environment.cache_info().currsize:
+        await compute.run_in_thread(environment)
     return await compute.run(_rendered(template, values, part))
 
 
@@ -63,7 +65,10 @@ def compressed(page: bytes, accepted: str) -> tuple[bytes, dict[str, str]]:
 
 @cache
 def environment() -> "Environment":
-    """The templates. They are loaded for the first page, because few servers show one."""
+    """The templates. They are compiled for the first page, because few servers show one.
+
+    All are, and in a thread: one of them takes up to twenty milliseconds, too long for the event loop.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     class FieldsFirst(Environment):
@@ -89,6 +94,8 @@ def environment() -> "Environment":
     }
     made.globals |= {"static": static_address, "fresh_key": lambda: token_hex(16), "only_part": False}
     made.globals["parts"] = made.get_template("parts.html").module
+    for name in made.list_templates(extensions=["html"]):
+        made.get_template(name)
     return made
 
 
