@@ -118,9 +118,9 @@ def visited(path: str) -> Callable[[AttackedServer, str], Coroutine[Any, Any, No
                 f"{server.address}/ui/login", data=form, headers={"Origin": server.address}
             ) as page:
                 page.raise_for_status()
-            await asyncio.gather(*(load(session, server) for _ in range(_CONNECTIONS)))
+            await asyncio.gather(*(visit(session, server) for _ in range(_CONNECTIONS)))
 
-    async def load(session: aiohttp.ClientSession, server: AttackedServer) -> None:
+    async def visit(session: aiohttp.ClientSession, server: AttackedServer) -> None:
         while not server.over:
             with suppress(aiohttp.ClientError, TimeoutError):
                 left = aiohttp.ClientTimeout(total=max(0.1, server.until - monotonic()))
