@@ -74,6 +74,11 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "cancel_execution": ("/v1/executions/{execution}/cancel", None, ["cancel execution {execution}"]),
     "submit_task": ("/v1/tasks", {"function": "f"}, ["deploy workflow {task}", "trigger workflow {task}"]),
     "replay_dead_letters": ("/v1/dead-letters/replay-all", None, [f"replay {_JOB}", f"replay {_JOB}"]),
+    "resolve_dead_letters": (
+        "/v1/dead-letters/resolve-all?job=report",
+        None,
+        ["resolve dead_letter {letter}", "resolve dead_letter {other_letter}"],
+    ),
     "replay_dead_letter": ("/v1/dead-letters/{letter}/replay", None, [f"replay {_JOB}"]),
     "resolve_dead_letter": ("/v1/dead-letters/{letter}", {"resolved": True}, ["resolve dead_letter {letter}"]),
     "retry_announcement": (
@@ -121,15 +126,19 @@ async def known(api_setup: ApiFixture, admin: ApiCaller) -> dict[str, str]:
     execution, failed = await admin.triggered(), await admin.triggered()
     asked = await api_setup.ask_for_approval(await admin.triggered(), self_approval=True)
     await api_setup.finish_execution(failed, Result.FAILED, error="disk full")
+    held = await api_setup.hold_back_output(await admin.triggered())
+    announcement = await api_setup.given_up_announcement()
+    letters = (await admin.get("/v1/dead-letters")).json()["items"]
     return {
         "execution": execution,
         "booking": await _booked(api_setup, admin),
         "approval": asked.approval_id,
-        "held": await api_setup.hold_back_output(await admin.triggered()),
+        "held": held,
         "digest": asked.digest,
         "commands": commands["approval_id"],
-        "announcement": await api_setup.given_up_announcement(),
-        "letter": (await admin.get("/v1/dead-letters")).json()["items"][0]["dead_letter_id"],
+        "announcement": announcement,
+        "letter": letters[0]["dead_letter_id"],
+        "other_letter": letters[1]["dead_letter_id"],
         "backfill": (await admin.post("/v1/jobs/report/backfill", _STRETCH)).json()["backfill_id"],
     }
 

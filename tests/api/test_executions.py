@@ -88,6 +88,132 @@ async def test_all_dead_letters_are_replayed_at_once(admin: ApiCaller, history: 
     assert (done["became"], done["refused"]) == ("started", None)
 
 
+@pytest.fixture
+async def letters(api_setup: ApiFixture, admin: ApiCaller) -> list[str]:
+    """The dead letters of three executions, of which the first and the last left the same first line."""
+    await admin.registered(overlap="allow")
+    for error in ("disk full\nat 1", "no route", "disk full\nat 2"):
+        await api_setup.finish_execution(await admin.triggered(), Result.FAILED, error=error)
+        api_setup.clock.advance(60_000)
+    items = (await admin.get("/v1/dead-letters")).json()["items"]
+    return [one["dead_letter_id"] for one in reversed(items)]
+
+
+@pytest.mark.req("H-09")
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("error=disk", [2, 0]),
+        ("error_line=disk%20full", [2, 0]),
+        ("error_line=disk", []),
+        ("step=main&reason=attempts_exhausted&limit=1000", [2, 1, 0]),
+        ("step=other", []),
+        ("since=2026-03-02T12:01:00Z&until=2026-03-02T12:02:00Z", [1]),
+    ],
+)
+async def test_dead_letters_are_listed_by_what_they_have_in_common(
+    admin: ApiCaller, letters: list[str], asked: str, found: list[int]
+) -> None:
+    listed = (await admin.get(f"/v1/dead-letters?{asked}")).json()
+
+    assert [letters.index(one["dead_letter_id"]) for one in listed["items"]] == found
+    assert listed["next"] is None
+
+
+@pytest.mark.req("H-09")
+async def test_dead_letters_are_counted_by_their_first_line(admin: ApiCaller, letters: list[str]) -> None:
+    assert len(letters) == 3
+    counted = (await admin.get("/v1/dead-letters/groups")).json()
+
+    assert counted == {
+        "items": [
+            {
+                "job": "report",
+                "step": "main",
+                "error_line": "disk full",
+                "count": 2,
+                "oldest_at": "2026-03-02T12:00:00Z",
+                "newest_at": "2026-03-02T12:02:00Z",
+            },
+            {
+                "job": "report",
+                "step": "main",
+                "error_line": "no route",
+                "count": 1,
+                "oldest_at": "2026-03-02T12:01:00Z",
+                "newest_at": "2026-03-02T12:01:00Z",
+            },
+        ],
+        "next": None,
+    }
+
+
+@pytest.mark.req("H-09", "H-12")
+@pytest.mark.guarantee("S14")
+async def test_a_group_is_replayed_page_by_page_and_by_a_doubled_click_only_once(
+    api_setup: ApiFixture, admin: ApiCaller, letters: list[str]
+) -> None:
+    async def clicked() -> list[dict[str, Any]]:
+        path, done = "/v1/dead-letters/replay-all?error_line=disk%20full&limit=1", list[dict[str, Any]]()
+        while path:
+            page = (await admin.post(path, **{"Idempotency-Key": "click-1"})).json()
+            done += page["items"]
+            path = page["next"]
+        return done
+
+    first = await clicked()
+    for one in first:
+        await api_setup.finish_execution(one["execution_id"], Result.FAILED, error="disk full")
+    second = await clicked()
+
+    assert [(one["dead_letter_id"], one["became"]) for one in first] == [
+        (letters[0], "started"),
+        (letters[2], "started"),
+    ]
+    assert [(one["execution_id"], one["became"]) for one in second] == [
+        (one["execution_id"], "already") for one in first
+    ]
+    assert len((await admin.get("/v1/executions")).json()["items"]) == 5
+
+
+@pytest.mark.req("H-09", "H-12")
+async def test_named_dead_letters_are_replayed_and_resolved(admin: ApiCaller, letters: list[str]) -> None:
+    replayed = (await admin.post("/v1/dead-letters/replay-all", {"ids": letters[:1]})).json()["items"]
+    resolved = (await admin.post("/v1/dead-letters/resolve-all", {"ids": letters[1:2]})).json()["items"]
+    rest = (await admin.post("/v1/dead-letters/resolve-all?error=disk")).json()["items"]
+
+    assert [one["dead_letter_id"] for one in replayed] == letters[:1]
+    assert resolved == [{"dead_letter_id": letters[1], "job": "report"}]
+    assert [one["dead_letter_id"] for one in rest] == [letters[0], letters[2]]
+    assert (await admin.get("/v1/dead-letters")).json()["items"] == []
+
+
+@pytest.mark.parametrize("action", ["replay-all", "resolve-all"])
+@pytest.mark.parametrize(
+    ("query", "body", "status"),
+    [
+        ("", {"ids": []}, 422),
+        ("", {"ids": ["x"] * 501}, 422),
+        ("", {"ids": [5]}, 422),
+        ("", {"names": []}, 422),
+        ("?job=report", {"ids": ["dl_1"]}, 422),
+        ("", {"ids": ["dl_none"]}, 404),
+        ("?eror=x", None, 422),
+        ("?since=soon", None, 422),
+    ],
+)
+async def test_a_selection_that_cannot_be_meant_changes_no_dead_letter(
+    admin: ApiCaller, letters: list[str], action: str, query: str, body: object, status: int
+) -> None:
+    refused = await admin.post(f"/v1/dead-letters/{action}{query}", body)
+
+    assert refused.status_code == status
+    listed = (await admin.get("/v1/dead-letters")).json()["items"]
+    assert [(one["dead_letter_id"], one["replayed_by"]) for one in listed] == [
+        (name, None) for name in reversed(letters)
+    ]
+
+
 @pytest.mark.req("H-09", "H-12")
 async def test_a_dead_letter_is_put_away(admin: ApiCaller, history: dict[str, str]) -> None:
     del history

@@ -16,7 +16,8 @@ EVERYBODY = {"show_health", "show_readiness", "show_liveness"}
 VIEWER = {
     "list_jobs", "show_job", "explain_job", "list_planned_fires", "list_ticks", "list_executions", "show_execution",
     "show_agent_usage", "list_sessions", "show_session",
-    "list_log_entries", "list_dead_letters", "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
+    "list_log_entries", "list_dead_letters", "list_dead_letter_groups",
+    "show_dead_letter", "show_schedule", "list_workflows", "show_workflow",
     "list_events", "show_event", "list_workers", "follow_changes", "list_items", "plan_jobs", "preview_backfill",
     "list_backfills", "show_backfill", "show_security", "list_announcements", "show_announcement",
     "list_breakers", "show_breaker",
@@ -27,7 +28,7 @@ VIEWER = {
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",
-    "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter",
+    "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter", "resolve_dead_letters",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
     "reset_breaker",
     "ask_for_approval", "approve", "reject", "override_approval",

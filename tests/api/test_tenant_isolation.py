@@ -27,12 +27,13 @@ OF_THE_OPERATOR = {"show_policy", "list_policy_versions", "list_budgets", "diff_
 #: Routes that create an object of the caller's own tenant.
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
-    "start_run", "replay_dead_letters", "revoke_tokens", "simulate_jobs",
+    "start_run", "replay_dead_letters", "resolve_dead_letters", "revoke_tokens", "simulate_jobs",
 }  # fmt: skip
 #: Routes that name an object in the body of the request, and the field that does.
 NAMED_IN_BODY = {"pause_schedule": "schedule_id", "ask_for_approval": "job"}
 LISTS = {
-    "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters", "list_events",
+    "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters",
+    "list_dead_letter_groups", "list_events",
     "list_workflows", "list_backfills", "list_audit_entries", "list_tokens", "list_announcements",
     "show_calendar", "list_sessions", "list_breakers", "list_approvals", "list_held_outputs",
 }  # fmt: skip

@@ -703,8 +703,24 @@ def test_replaying_all_when_there_are_none_is_well(prompt: CliPrompt) -> None:
     assert prompt.lines("dead-letters", "replay", "--all") == ["no dead letters to replay"]
 
 
+@pytest.mark.req("H-09", "H-19")
+def test_dead_letters_are_counted_by_error_and_those_that_match_are_resolved(prompt: CliPrompt) -> None:
+    letters = [prompt.failed() for _ in range(2)]
+    [group] = prompt.data("dead-letters", "groups")
+    shown = prompt.data("dead-letters", "show", letters[0])
+
+    none = prompt.lines("dead-letters", "resolve", "--all", "--error", "no such error")
+    done = prompt.data("dead-letters", "resolve", "--all", "--job", "report", "--error", shown["last_error"][:4])
+
+    assert (group["job"], group["count"]) == ("report", 2)
+    assert group["error_line"] == shown["last_error"].partition("\n")[0][:200]
+    assert none == ["no dead letters to resolve"]
+    assert [one["dead_letter_id"] for one in done] == letters
+    assert prompt.lines("dead-letters", "groups") == ["no dead letters"]
+
+
 @pytest.mark.parametrize(
-    "arguments", [(), ("dl_x", "--all"), ("dl_x", "--job", "report"), ("--all", "--key", "k")], ids=" ".join
+    "arguments", [(), ("dl_x", "--all"), ("dl_x", "--job", "report"), ("dl_x", "--error", "e")], ids=" ".join
 )
 def test_a_replay_is_of_one_or_of_all(prompt: CliPrompt, arguments: tuple[str, ...]) -> None:
     done = prompt.run("dead-letters", "replay", *arguments)
@@ -754,7 +770,7 @@ def test_no_workers_are_said_to_be_none(prompt: CliPrompt) -> None:
     [
         ("jobs", "validate apply list show trigger pause resume delete next schema"),
         ("executions", "list show cancel logs"),
-        ("dead-letters", "list show replay resolve"),
+        ("dead-letters", "list groups show replay resolve"),
     ],
 )
 def test_help_names_every_command_of_a_group(empty: CliPrompt, group: str, commands: str) -> None:

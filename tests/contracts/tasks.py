@@ -1,7 +1,7 @@
 """The contract of stores for tasks, attempts, runs and jobs: one suite, inherited by the tests of each adapter."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.core.runs.workflow import RetryPolicy, Workflow
 from gnomon.core.triggers import At, OnDemand
 from gnomon.ports.ledger import Terms
-from gnomon.ports.runs import LogQuery, RunQuery
+from gnomon.ports.runs import LetterQuery, LogQuery, RunQuery
 from gnomon.ports.schedules import JobChangeset, ScheduleEdit
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import WorkerInfo
@@ -1005,6 +1005,78 @@ class TaskContract:
         found = {letter.dead_letter_id: letter for letter in await store.dead_letters.page("default")}
         assert (found[first].resolved_at, found[first].resolved_by) == (NOON + HOUR, f"ada, in favour of {second}")
         assert (found[second].resolved_at, found[second].replayed_by) == (None, "run_more")
+
+    async def lettered(self, store: Store, schedule: Schedule, errors: Sequence[str | None]) -> list[str]:
+        """The dead letters of runs that failed minute after minute with these errors."""
+        for number in range(len(errors)):
+            await self.launched(store, schedule, f"r{number}", force=True)
+        found = []
+        for minute, (run, error) in enumerate(zip(await runs_of(store, schedule), errors, strict=True)):
+            taken = await take_task(store, "w1", run, now=NOON + MINUTE)
+            definition = workflow(dead_letter=True)
+            failed = completion_of(taken, Result.FAILED, now=NOON + minute * MINUTE, definition=definition, error=error)
+            assert await store.attempts.report([failed])
+            [letter] = [one for one in await store.dead_letters.page("default") if one.run_id == run.run_id]
+            found.append(letter.dead_letter_id)
+        return found
+
+    @pytest.mark.req("H-09")
+    async def test_dead_letters_are_found_by_step_reason_error_and_time(self, store: Store, schedule: Schedule) -> None:
+        errors = ["disk full", "disk full\nat line 3", "disk fuller", None, "x" * 300]
+        names = await self.lettered(store, schedule, errors)
+
+        async def found(**filters: Any) -> list[int]:  # noqa: ANN401 - fields of the query
+            page = await store.dead_letters.search(LetterQuery(oldest_first=True, **filters))
+            return [names.index(one.dead_letter_id) for one in page.letters]
+
+        assert await found() == [0, 1, 2, 3, 4]
+        assert await found(error="disk full") == [0, 1, 2]
+        assert await found(error="Disk") == []
+        assert await found(error="disk full\n") == [1]
+        assert await found(error_line="disk full") == [0, 1]
+        assert await found(error_line="") == [3]
+        assert await found(error_line="x" * 200) == [4]
+        assert await found(step="main", reason="attempts_exhausted") == [0, 1, 2, 3, 4]
+        assert await found(step="other") == await found(reason="lost") == await found(tenant="other") == []
+        assert await found(since=NOON + MINUTE, until=NOON + 3 * MINUTE) == [1, 2]
+
+    @pytest.mark.req("H-09")
+    @pytest.mark.parametrize("oldest_first", [True, False])
+    async def test_a_search_for_rare_dead_letters_looks_at_a_limited_number_for_a_page(
+        self, store: Store, schedule: Schedule, *, oldest_first: bool
+    ) -> None:
+        names = await self.lettered(store, schedule, ["rare", "a", "b", "c", "rare"])
+        query = LetterQuery(error="rare", oldest_first=oldest_first, scan=2, limit=5)
+
+        pages = [await store.dead_letters.search(query)]
+        while (after := pages[-1].after) is not None:
+            pages.append(await store.dead_letters.search(replace(query, after=after)))
+
+        expected = [names[0], names[4]] if oldest_first else [names[4], names[0]]
+        assert [one.dead_letter_id for page in pages for one in page.letters] == expected
+        assert len(pages) == 3
+
+    @pytest.mark.req("H-09")
+    async def test_dead_letters_are_grouped_by_job_step_and_first_line_of_the_error(
+        self, store: Store, schedule: Schedule
+    ) -> None:
+        names = await self.lettered(store, schedule, ["disk full\nat 1", "no route", "disk full\nat 2", None])
+        await store.dead_letters.resolve("default", names[1:2], by="ada", actor="ada", now=NOON + HOUR)
+
+        found = await store.dead_letters.groups(LetterQuery(unresolved=True))
+
+        assert found.after is None
+        assert [(one.job, one.step, one.error_line, one.count) for one in found.groups] == [
+            ("report", "main", "", 1),
+            ("report", "main", "disk full", 2),
+        ]
+        assert (found.groups[1].oldest_at, found.groups[1].newest_at) == (NOON, NOON + 2 * MINUTE)
+        parts = [await store.dead_letters.groups(LetterQuery(scan=2))]
+        parts.append(await store.dead_letters.groups(LetterQuery(scan=2, after=parts[0].after)))
+        assert [[(one.error_line, one.count) for one in part.groups] for part in parts] == [
+            [("", 1), ("disk full", 1)],
+            [("no route", 1), ("disk full", 1)],
+        ]
 
     async def test_dead_letters_are_paged(self, store: Store, schedule: Schedule) -> None:
         for minute in (1, 2, 3):

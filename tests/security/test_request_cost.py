@@ -285,7 +285,12 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "reject": [("POST", "/v1/approvals/none/reject", {"digest": "0" * 64, "reason": "x" * 500})],
         "revoke_approval": [("POST", "/v1/approvals/none/revoke", None)],
         "override_approval": [("POST", "/v1/approvals/none/override", {"digest": "0" * 64, "reason": "x" * 500})],
+        "list_dead_letter_groups": [("GET", f"/v1/dead-letters/groups?error={'x' * 1000}", None)],
         "replay_dead_letters": [("POST", "/v1/dead-letters/replay-all?limit=1000", None)],
+        "resolve_dead_letters": [
+            ("POST", "/v1/dead-letters/resolve-all?limit=1000&error=none", None),
+            ("POST", "/v1/dead-letters/resolve-all", {"ids": [f"{n}{'x' * 190}" for n in range(500)]}),
+        ],
         "replay_dead_letter": [("POST", "/v1/dead-letters/none/replay", None)],
         "resolve_dead_letter": [("PATCH", "/v1/dead-letters/none", {"resolved": True})],
         "upsert_schedule": [

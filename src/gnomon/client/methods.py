@@ -153,7 +153,9 @@ class ClientMethods:
     dead_letters_by_prefix = PagedMethod(requests.dead_letters_by_prefix)
     dead_letter = SingleMethod(requests.dead_letter)
     replay = SingleMethod(requests.replay)
+    dead_letter_groups = ListMethod(requests.dead_letter_groups)
     replay_all = ListMethod(requests.replay_all)
+    resolve_all = ListMethod(requests.resolve_all)
     resolve = SingleMethod(requests.resolve)
 
     emit = SingleMethod(requests.emit)

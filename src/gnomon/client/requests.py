@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 from gnomon.client.transport import LONG_TIMEOUT_SECONDS, ApiRequest, api_path
 from gnomon.core.responses.agents import AgentUsageReport, SessionCleared, SessionListed, SessionTurnShown
 from gnomon.core.responses.announcements import AnnouncementSummary
@@ -17,7 +19,13 @@ from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.breakers import BreakerDetail
 from gnomon.core.responses.calendar import Calendar
-from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.responses.dead_letters import (
+    DeadLetterDetail,
+    DeadLetterGroup,
+    DeadLetterResolved,
+    DeadLetterSummary,
+    Replay,
+)
 from gnomon.core.responses.events import EventDetail
 from gnomon.core.responses.executions import (
     Ended,
@@ -82,12 +90,15 @@ def _post(
 
 
 def _post_many(
-    path: str, answer: type[T], body: Mapping[str, Any] | None = None, *, query: Mapping[str, object] | None = None
+    path: str,
+    answer: type[T],
+    body: Mapping[str, Any] | None = None,
+    *,
+    query: Mapping[str, object] | None = None,
+    key: str | None = None,
 ) -> ApiRequest[T]:
     """A request about many objects, for which the server may take long."""
-    return ApiRequest(
-        method="POST", path=path, answer=answer, query=query or {}, body=body, timeout=LONG_TIMEOUT_SECONDS
-    )
+    return msgspec.structs.replace(_post(path, answer, body, query=query, key=key), timeout=LONG_TIMEOUT_SECONDS)
 
 
 def _if_match(etag: str | None) -> Mapping[str, str]:
@@ -526,12 +537,21 @@ def discard_held_output(task_id: str, *, reason: str | None = None) -> ApiReques
 # ---- dead letters --------------------------------------------------------------------------------
 
 
-def dead_letters(
-    *, job: str | None = None, resolved: bool = False, page: int = 100
-) -> ApiRequest[Page[DeadLetterSummary]]:
-    """Unresolved dead letters; with `resolved`, all of them."""
-    query = {"job": job, "resolved": resolved, "limit": page}
+def dead_letters(*, resolved: bool = False, page: int = 100, **filters: object) -> ApiRequest[Page[DeadLetterSummary]]:
+    """Unresolved dead letters; with `resolved`, all of them.
+
+    Filters are job, step, reason, error (its beginning), error_line (its first line), since and until.
+    """
+    query = {"resolved": resolved, "limit": page, **filters}
     return _get(api_path("dead-letters"), Page[DeadLetterSummary], query)
+
+
+def dead_letter_groups(**filters: object) -> ApiRequest[Page[DeadLetterGroup]]:
+    """Groups of unresolved dead letters by job, step and first line of the error; filters as for the list.
+
+    If there are thousands of dead letters, a group may come several times, with a part of them each time.
+    """
+    return _get(api_path("dead-letters", "groups"), Page[DeadLetterGroup], filters)
 
 
 def dead_letters_by_prefix(prefix: str, *, page: int = 100) -> ApiRequest[Page[DeadLetterSummary]]:
@@ -549,9 +569,21 @@ def replay(dead_letter_id: str, *, key: str | None = None) -> ApiRequest[Started
     return _post(api_path("dead-letters", dead_letter_id, "replay"), Started, key=key)
 
 
-def replay_all(*, job: str | None = None) -> ApiRequest[Page[Replay]]:
-    """Replay every unresolved dead letter; the response has the result of each."""
-    return _post_many(api_path("dead-letters", "replay-all"), Page[Replay], query={"job": job})
+def replay_all(
+    *, ids: Sequence[str] | None = None, key: str | None = None, **filters: object
+) -> ApiRequest[Page[Replay]]:
+    """Replay every unresolved dead letter that matches the filters of the list, or these; with the result of each.
+
+    A repeated request with the same `key` does not replay the replays of the first one that have failed meanwhile.
+    """
+    body = None if ids is None else {"ids": list(ids)}
+    return _post_many(api_path("dead-letters", "replay-all"), Page[Replay], body, query=filters, key=key)
+
+
+def resolve_all(*, ids: Sequence[str] | None = None, **filters: object) -> ApiRequest[Page[DeadLetterResolved]]:
+    """Mark every unresolved dead letter that matches the filters of the list, or these, as resolved."""
+    body = None if ids is None else {"ids": list(ids)}
+    return _post_many(api_path("dead-letters", "resolve-all"), Page[DeadLetterResolved], body, query=filters)
 
 
 def resolve(dead_letter_id: str) -> ApiRequest[DeadLetterDetail]:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.executions import ExecutionDetail
@@ -110,10 +111,8 @@ def decode_response(request: ApiRequest[T], status: int, content: bytes) -> T:
 
 
 def next_page_request(page: Page[Any], request: ApiRequest[Page[T]]) -> ApiRequest[Page[T]] | None:
-    """The request for the next page; None after the last."""
-    if page.next is None:
-        return None
-    return ApiRequest(method=request.method, path=page.next, answer=request.answer, timeout=request.timeout)
+    """The request for the next page, with the same body and headers; None after the last."""
+    return None if page.next is None else replace(request, path=page.next, query={})
 
 
 async def iterate_items(

@@ -393,6 +393,10 @@ class LogLine(Struct, frozen=True, gc=False):
     text: str
 
 
+#: The number of characters of the first line of an error by which dead letters are grouped.
+LONGEST_ERROR_LINE = 200
+
+
 class DeadLetter(Struct, frozen=True, kw_only=True):
     """A task that failed after all its attempts, kept until it is resolved."""
 
@@ -416,6 +420,11 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     resolved_by: str | None = None
     #: The newest run that replays it.
     replayed_by: RunId | None = None
+
+    @property
+    def error_line(self) -> str:
+        """The first line of the error, cut to a limited length; empty without an error."""
+        return (self.last_error or "").partition("\n")[0][:LONGEST_ERROR_LINE]
 
 
 class Tick(Struct, frozen=True, kw_only=True, gc=False):

@@ -240,6 +240,71 @@ class Backfills(Protocol):
 LetterPosition = tuple[int, str]
 
 
+#: The dead letters among which one search looks for matches.
+LETTER_SCAN = 5000
+
+
+class LetterQuery(Struct, frozen=True, kw_only=True):
+    """A selection of dead letters: all of a tenant, narrowed by the fields that are set."""
+
+    tenant: str = "default"
+    job: str | None = None
+    unresolved: bool = False
+    #: Created at or after `since`, and before `until`.
+    since: int | None = None
+    until: int | None = None
+    reason: str | None = None
+    step: str | None = None
+    #: The beginning of the error; and its whole first line, as DeadLetter.error_line has it.
+    error: str | None = None
+    error_line: str | None = None
+    oldest_first: bool = False
+    after: LetterPosition | None = None
+    limit: int = 100
+    #: How many letters are looked at, those that do not match included.
+    scan: int = LETTER_SCAN
+
+    @property
+    def searches(self) -> bool:
+        """Whether letters have to be looked at that may not match: no index leads to those that do."""
+        return any(one is not None for one in (self.reason, self.step, self.error, self.error_line))
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Whether the letter has the reason, the step and the error."""
+        return (
+            self.reason in (None, letter.reason)
+            and self.step in (None, letter.step)
+            and (self.error is None or (letter.last_error or "").startswith(self.error))
+            and self.error_line in (None, letter.error_line)
+        )
+
+
+class LetterPage(Struct, frozen=True):
+    """Dead letters, and the position of the next page; None after the last. It may have fewer than its limit."""
+
+    letters: Sequence[DeadLetter]
+    after: LetterPosition | None
+
+
+class LetterGroup(Struct, frozen=True, kw_only=True):
+    """The dead letters of a step with the same first line of their errors."""
+
+    job: str
+    step: str
+    error_line: str
+    count: int
+    #: When the first and the last of them was created.
+    oldest_at: int
+    newest_at: int
+
+
+class LetterGroups(Struct, frozen=True):
+    """The groups among the dead letters that were looked at, and the position of the next ones; None after the last."""
+
+    groups: Sequence[LetterGroup]
+    after: LetterPosition | None
+
+
 class DeadLetters(Protocol):
     """Reading and resolving dead letters. Completions write them; a replay is a launch with `replay_of`.
 
@@ -262,6 +327,14 @@ class DeadLetters(Protocol):
         limit: int = 100,
     ) -> Sequence[DeadLetter]:
         """Dead letters after a position, newest first unless `oldest_first`: by creation time, then by id."""
+        ...
+
+    async def search(self, query: LetterQuery) -> LetterPage:
+        """The dead letters that match, in the order of `page`."""
+        ...
+
+    async def groups(self, query: LetterQuery) -> LetterGroups:
+        """The groups of the dead letters that match, that with the newest one first; `limit` has no effect."""
         ...
 
     async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[DeadLetter]:

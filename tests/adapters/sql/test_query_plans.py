@@ -50,7 +50,7 @@ from gnomon.core.triggers import OnEvent
 from gnomon.ports.approvals import ApprovalFilter
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.maintenance import FIRST_OPEN_RUN, HISTORY_START, RetentionBatch, RetentionKind
-from gnomon.ports.runs import RunQuery
+from gnomon.ports.runs import LetterQuery, RunQuery
 from gnomon.ports.schedules import JobChangeset, ScheduleOrder
 from gnomon.ports.tasks import TakeFilter
 from support.postgres_server import postgres
@@ -336,14 +336,11 @@ QUERIES: dict[str, Asked] = {
     "payload": lambda conn: runs.payload(conn, "run_ready", "input"),
     "log": lambda conn: runs.log_lines(conn, task_of(conn, FAILED).task_id, 0, 10),
     "find dead letter": lambda conn: dead_letters.find(conn, "default", "dl_1"),
-    "dead letters": lambda conn: dead_letters.page(
-        conn, dead_letters.LetterQuery("default", None, False, False, None, 10)
-    ),
-    "dead letters of a job": lambda conn: dead_letters.page(
-        conn, dead_letters.LetterQuery("default", "report", False, False, (NOON, "dl"), 10)
-    ),
-    "unresolved dead letters": lambda conn: dead_letters.page(
-        conn, dead_letters.LetterQuery("default", None, True, True, None, 10)
+    "dead letters": lambda conn: dead_letters.page(conn, LetterQuery(limit=10)),
+    "dead letters of a job": lambda conn: dead_letters.page(conn, LetterQuery(job="report", after=(NOON, "dl"))),
+    "unresolved dead letters": lambda conn: dead_letters.page(conn, LetterQuery(unresolved=True, oldest_first=True)),
+    "dead letters of a step": lambda conn: dead_letters.search(
+        conn, LetterQuery(unresolved=True, since=NOON, step="main", error="it", error_line="it broke", scan=1)
     ),
     "dead letters of an execution": lambda conn: dead_letters.of_execution(conn, "default", ["dl_1"]),
     "resolve": lambda conn: dead_letters.resolve(conn, "default", ["dl_1", "dl_2"], "ada", NOON),

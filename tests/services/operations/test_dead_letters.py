@@ -13,6 +13,7 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import DeadLetter, Result, Run, RunId, RunStatus
 from gnomon.core.runs.launch import LaunchOutcome, LaunchRequest
 from gnomon.errors import FieldError, NotFound, Overlapping
+from gnomon.ports.runs import LetterQuery
 from gnomon.services.operations.dead_letters import DeadLetterService, ReplayResult
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
@@ -50,10 +51,10 @@ class DeadLetterFixture:
         ending = completion_of(taken, result, now=self.clock.now(), definition=lettered, error=error)
         await self.store.attempts.report([ending])
 
-    async def failed(self, job: str = "report", **request: Any) -> DeadLetter:  # noqa: ANN401 - what a trigger takes
+    async def failed(self, job: str = "report", *, error: str = "disk full", **request: Any) -> DeadLetter:  # noqa: ANN401 - what a trigger takes
         """The letter of a run that has just failed."""
         done = await self.launcher.trigger(job, actor="ada", force=True, **request)
-        await self.end(done.run_id, Result.FAILED, "disk full")
+        await self.end(done.run_id, Result.FAILED, error)
         [letter] = [one for one in await self.service.page(job=job) if one.run_id == done.run_id]
         return letter
 
@@ -206,7 +207,7 @@ async def test_replaying_all_says_what_became_of_each(setup: DeadLetterFixture) 
     dealt_with = await setup.failed()
     await setup.service.resolve(dealt_with.dead_letter_id, actor="ada")
 
-    done = {one.dead_letter_id: one for one in (await setup.service.replay_all(actor="ada")).items}
+    done = {one.dead_letter_id: one for one in (await setup.service.replay_all(LetterQuery(), actor="ada")).items}
 
     first, second = (done[letter.dead_letter_id] for letter in letters)
     assert (first.became, first.refused) == (LaunchOutcome.STARTED, None)
@@ -223,8 +224,8 @@ async def test_all_letters_of_a_job_are_replayed_one_after_the_other(setup: Dead
     await setup.register(overlap=overlap, queue_limit=1)
     letters = [await setup.failed(input={"day": day}) for day in range(6)]
 
-    replays = (await setup.service.replay_all(actor="ada")).items
-    again = (await setup.service.replay_all(actor="ada")).items
+    replays = (await setup.service.replay_all(LetterQuery(), actor="ada")).items
+    again = (await setup.service.replay_all(LetterQuery(), actor="ada")).items
 
     assert [one.dead_letter_id for one in replays] == [letter.dead_letter_id for letter in letters]
     assert [one.run_id for one in again] == [one.run_id for one in replays]
@@ -248,7 +249,7 @@ async def test_the_letters_of_one_execution_have_one_replay(setup: DeadLetterFix
     item = letter_of_another_item(letter)
     setup.store.state.dead_letters[item.dead_letter_id] = item
 
-    replays = (await setup.service.replay_all(actor="ada")).items
+    replays = (await setup.service.replay_all(LetterQuery(), actor="ada")).items
     single = await setup.service.replay(item.dead_letter_id, actor="ada")
 
     [run_id] = {one.run_id for one in replays} | {single.run_id}
@@ -274,7 +275,7 @@ async def test_replaying_all_of_a_job_leaves_others_alone(setup: DeadLetterFixtu
     await setup.failed("other")
     mine = await setup.failed()
 
-    done = (await setup.service.replay_all(actor="ada", job="report")).items
+    done = (await setup.service.replay_all(LetterQuery(job="report"), actor="ada")).items
 
     assert [one.dead_letter_id for one in done] == [mine.dead_letter_id]
 
@@ -293,7 +294,7 @@ async def test_replaying_all_leaves_alone_what_fails_again(
 
     monkeypatch.setattr(setup.store.runs, "launch", launched_and_failed)
 
-    [done] = (await setup.service.replay_all(actor="ada")).items
+    [done] = (await setup.service.replay_all(LetterQuery(), actor="ada")).items
     assert done.dead_letter_id == letter.dead_letter_id
 
 
@@ -306,7 +307,7 @@ async def test_many_are_replayed_page_by_page_and_what_fails_again_meanwhile_is_
 
     replayed, after = set[str](), None
     while True:
-        page = await setup.service.replay_all(actor="ada", after=after, limit=2)
+        page = await setup.service.replay_all(LetterQuery(limit=2), actor="ada", after=after)
         replayed |= {one.dead_letter_id for one in page.items}
         for one in page.items:
             assert one.run_id is not None
@@ -341,3 +342,93 @@ async def test_a_letter_that_is_not_there_is_not_found(setup: DeadLetterFixture,
 async def test_a_page_has_a_size(setup: DeadLetterFixture, limit: int) -> None:
     with pytest.raises(FieldError, match="limit"):
         await setup.service.page(limit=limit)
+
+
+# ---- many of them --------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-09")
+async def test_only_the_dead_letters_that_match_are_replayed(setup: DeadLetterFixture) -> None:
+    await setup.register(overlap="allow")
+    full, other = await setup.failed(error="disk full\nat /srv"), await setup.failed(error="no route")
+
+    done = (await setup.service.replay_all(LetterQuery(error_line="disk full"), actor="ada")).items
+
+    assert [one.dead_letter_id for one in done] == [full.dead_letter_id]
+    assert (await setup.service.get(other.dead_letter_id)).letter.replayed_by is None
+
+
+@pytest.mark.req("H-09")
+@pytest.mark.guarantee("S14")
+async def test_a_doubled_request_does_not_replay_the_replay_that_has_failed_meanwhile(
+    setup: DeadLetterFixture,
+) -> None:
+    await setup.register(overlap="allow")
+    letter = await setup.failed()
+
+    async def replayed(key: str | None) -> list[ReplayResult]:
+        return list((await setup.service.replay_all(LetterQuery(), actor="ada", key=key)).items)
+
+    [first] = await replayed("click-1")
+    assert first.run_id is not None
+    await setup.end(first.run_id, Result.FAILED, "disk full")
+    again, [_, anew] = await replayed("click-1"), await replayed("click-2")
+
+    assert [(one.dead_letter_id, one.run_id, one.became) for one in again] == [
+        (letter.dead_letter_id, first.run_id, LaunchOutcome.ALREADY)
+    ]
+    assert (anew.became, anew.run_id != first.run_id) == (LaunchOutcome.STARTED, True)
+
+
+@pytest.mark.req("H-09")
+async def test_requests_with_and_without_a_key_share_the_only_replay(setup: DeadLetterFixture) -> None:
+    letter = await setup.failed()
+
+    single = await setup.service.replay(letter.dead_letter_id, actor="ada")
+    [many] = (await setup.service.replay_all(LetterQuery(), actor="ada", key="click")).items
+
+    assert (many.run_id, many.became) == (single.run_id, LaunchOutcome.ALREADY)
+
+
+@pytest.mark.req("H-09")
+async def test_named_dead_letters_are_replayed_and_an_unknown_name_replays_none(setup: DeadLetterFixture) -> None:
+    await setup.register(overlap="allow")
+    first, second = await setup.failed(), await setup.failed()
+
+    with pytest.raises(NotFound):
+        await setup.service.replay_these([first.dead_letter_id, "dl_none"], actor="ada")
+    before = (await setup.service.get(first.dead_letter_id)).letter
+    done = (await setup.service.replay_these([first.dead_letter_id], actor="ada")).items
+
+    assert before.replayed_by is None
+    assert [one.dead_letter_id for one in done] == [first.dead_letter_id]
+    assert (await setup.service.get(second.dead_letter_id)).letter.replayed_by is None
+
+
+@pytest.mark.req("H-09")
+async def test_dead_letters_that_match_are_resolved_page_by_page_and_none_that_came_since(
+    setup: DeadLetterFixture,
+) -> None:
+    letters = [await setup.failed() for _ in range(3)]
+    kept = await setup.failed(error="no route")
+    query = LetterQuery(error="disk", limit=2)
+
+    first = await setup.service.resolve_all(query, actor="ada")
+    newer = await setup.failed()
+    second = await setup.service.resolve_all(query, actor="ada", after=first.after)
+    last = await setup.service.resolve_all(query, actor="ada", after=second.after)
+
+    assert [one.dead_letter_id for one in (*first.items, *second.items)] == [one.dead_letter_id for one in letters]
+    assert (last.items, last.after) == ((), None)
+    unresolved = await setup.service.page(unresolved=True)
+    assert {one.dead_letter_id for one in unresolved} == {kept.dead_letter_id, newer.dead_letter_id}
+
+
+async def test_a_dead_letter_that_was_resolved_before_is_not_resolved_again(setup: DeadLetterFixture) -> None:
+    first, second = await setup.failed(), await setup.failed()
+    await setup.service.resolve(first.dead_letter_id, actor="eve")
+
+    done = await setup.service.resolve_these([first.dead_letter_id, second.dead_letter_id], actor="ada")
+
+    assert [one.dead_letter_id for one in done.items] == [second.dead_letter_id]
+    assert (await setup.service.get(first.dead_letter_id)).letter.resolved_by == "eve"

@@ -10,7 +10,17 @@ from gnomon.core.model import ENGINE, Attempt, DeadLetter, LogLine, Overlap, Run
 from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.rollback import RollbackOutcome, RollbackStatus
 from gnomon.core.runs.states import ASSIGNED, TaskState, WaitReason
-from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
+from gnomon.ports.runs import (
+    ItemQuery,
+    LetterGroup,
+    LetterGroups,
+    LetterPage,
+    LetterPosition,
+    LetterQuery,
+    LogQuery,
+    RunQuery,
+    StepLogLine,
+)
 
 
 class MemoryRuns:
@@ -212,6 +222,10 @@ def _is_wanted(query: LogQuery, number: int, line: LogLine) -> bool:
     )
 
 
+def _place(letter: DeadLetter) -> LetterPosition:
+    return letter.created_at, letter.dead_letter_id
+
+
 class MemoryDeadLetters:
     """Implements DeadLetters."""
 
@@ -235,16 +249,51 @@ class MemoryDeadLetters:
         limit: int = 100,
     ) -> Sequence[DeadLetter]:
         """See DeadLetters.page."""
-        places = {(letter.created_at, name): letter for name, letter in self._state.dead_letters.items()}
+        query = LetterQuery(
+            tenant=tenant, job=job, unresolved=unresolved, oldest_first=oldest_first, after=after, limit=limit
+        )
+        return (await self.search(query)).letters
+
+    async def search(self, query: LetterQuery) -> LetterPage:
+        """See DeadLetters.search."""
+        listed = self._listed(query)
+        looked, end = self._scanned(listed, query) if query.searches else (listed, None)
+        found = [letter for letter in looked if query.matches(letter)][: query.limit]
+        return LetterPage(found, _place(found[-1]) if len(found) == query.limit else end)
+
+    async def groups(self, query: LetterQuery) -> LetterGroups:
+        """See DeadLetters.groups."""
+        looked, end = self._scanned(self._listed(query), query)
+        times: dict[tuple[str, str, str], list[int]] = {}
+        for letter in looked:
+            if query.matches(letter):
+                times.setdefault((letter.job, letter.step, letter.error_line), []).append(letter.created_at)
         found = [
-            letter
-            for place, letter in sorted(places.items(), reverse=not oldest_first)
-            if letter.tenant == tenant
-            and job in (None, letter.job)
-            and not (unresolved and letter.resolved_at is not None)
-            and (after is None or (place > after if oldest_first else place < after))
+            LetterGroup(
+                job=job, step=step, error_line=line, count=len(created), oldest_at=min(created), newest_at=max(created)
+            )
+            for (job, step, line), created in sorted(times.items())
         ]
-        return found[:limit]
+        return LetterGroups(sorted(found, key=lambda one: one.newest_at, reverse=True), end)
+
+    def _listed(self, query: LetterQuery) -> list[DeadLetter]:
+        places = {(letter.created_at, name): letter for name, letter in self._state.dead_letters.items()}
+        after = query.after
+        return [
+            letter
+            for place, letter in sorted(places.items(), reverse=not query.oldest_first)
+            if letter.tenant == query.tenant
+            and query.job in (None, letter.job)
+            and not (query.unresolved and letter.resolved_at is not None)
+            and (query.since is None or letter.created_at >= query.since)
+            and (query.until is None or letter.created_at < query.until)
+            and (after is None or (place > after if query.oldest_first else place < after))
+        ]
+
+    def _scanned(self, listed: list[DeadLetter], query: LetterQuery) -> tuple[list[DeadLetter], LetterPosition | None]:
+        """The letters that one search looks at, and the position of the last of them if it may not be the last one."""
+        looked = listed[: query.scan]
+        return looked, _place(looked[-1]) if len(looked) == query.scan else None
 
     async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[DeadLetter]:
         """See DeadLetters.find_by_prefix."""

@@ -1,7 +1,7 @@
 """Dead letters: tasks that have failed for good."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -20,11 +20,11 @@ from gnomon.adapters.sql.rows import (
     dead_letter_row,
     load_workflow,
 )
-from gnomon.core.model import Attempt, DeadLetter, TaskId
+from gnomon.core.model import LONGEST_ERROR_LINE, Attempt, DeadLetter, TaskId
 from gnomon.core.runs.admission import ReadyTask, stored_run_input
 from gnomon.core.runs.outcomes import dead_letter
 from gnomon.core.runs.workflow import COMPENSATION
-from gnomon.ports.runs import LetterPosition
+from gnomon.ports.runs import LetterGroup, LetterGroups, LetterPage, LetterPosition, LetterQuery
 
 _letter = schema.dead_letter.c
 _TASKS = bulk.statement(
@@ -60,17 +60,6 @@ _OF_EXECUTION = bulk.statement(
     " AND other.dead_letter_id < 'dl_' || substr(one.run_id, 5) || '~'"
     " AND other.run_id = one.run_id WHERE one.dead_letter_id IN KEYS AND one.tenant = ?"
 )
-
-
-class LetterQuery(NamedTuple):
-    """The arguments of DeadLetters.page."""
-
-    tenant: str
-    job: str | None
-    unresolved: bool
-    oldest_first: bool
-    after: LetterPosition | None
-    limit: int
 
 
 _OF_COMPENSATIONS = bulk.statement(
@@ -124,16 +113,94 @@ def find(conn: sa.Connection, tenant: str, dead_letter_id: str) -> DeadLetter | 
 
 def page(conn: sa.Connection, query: LetterQuery) -> Sequence[DeadLetter]:
     """See DeadLetters.page."""
-    place, after = sa.tuple_(*_PLACE), query.after
-    found = _OF_TENANT.order_by(*(column.asc() if query.oldest_first else column.desc() for column in _PLACE))
+    return search(conn, query).letters
+
+
+def search(conn: sa.Connection, query: LetterQuery) -> LetterPage:
+    """See DeadLetters.search."""
+    end = _scan_end(conn, query) if query.searches else None
+    wanted = _in_order(_matching(conn, _within(_OF_TENANT, query, end), query), query)
+    rows = conn.execute(wanted.limit(query.limit), {"owner": query.tenant})
+    found = [unsealed_letter(conn, dead_letter_of(row)) for row in rows]
+    if len(found) == query.limit:
+        return LetterPage(found, (found[-1].created_at, found[-1].dead_letter_id))
+    return LetterPage(found, end)
+
+
+def groups(conn: sa.Connection, query: LetterQuery) -> LetterGroups:
+    """See DeadLetters.groups."""
+    end = _scan_end(conn, query)
+    line = _error_line(conn).label("error_line")
+    columns = sa.select(_letter.job, _letter.step, line, _letter.created_at).where(
+        _letter.tenant == sa.bindparam("owner")
+    )
+    letters = _matching(conn, _within(columns, query, end), query).subquery()
+    newest = sa.func.max(letters.c.created_at)
+    key = (letters.c.job, letters.c.step, letters.c.error_line)
+    found = sa.select(*key, sa.func.count(), sa.func.min(letters.c.created_at), newest).group_by(*key)
+    rows = conn.execute(found.order_by(newest.desc(), *key), {"owner": query.tenant})
+    return LetterGroups(
+        [
+            LetterGroup(job=job, step=step, error_line=text, count=count, oldest_at=oldest_at, newest_at=newest_at)
+            for job, step, text, count, oldest_at, newest_at in rows
+        ],
+        end,
+    )
+
+
+def _scan_end(conn: sa.Connection, query: LetterQuery) -> LetterPosition | None:
+    """The position of the last letter that one search looks at; None if the listing ends before."""
+    listing = sa.select(*_PLACE).where(_letter.tenant == sa.bindparam("owner"))
+    last = _in_order(_within(listing, query, None), query).offset(query.scan - 1).limit(1)
+    row = conn.execute(last, {"owner": query.tenant}).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+def _in_order(listing: sa.Select[Any], query: LetterQuery) -> sa.Select[Any]:
+    return listing.order_by(*(column.asc() if query.oldest_first else column.desc() for column in _PLACE))
+
+
+def _within(listing: sa.Select[Any], query: LetterQuery, end: LetterPosition | None) -> sa.Select[Any]:
+    """The letters in the part of an index that the query and the end of its search select."""
+    place = sa.tuple_(*_PLACE)
     if query.job is not None:
-        found = found.where(_letter.job == query.job)
+        listing = listing.where(_letter.job == query.job)
     if query.unresolved:
-        found = found.where(_letter.resolved_at.is_(None))
-    if after is not None:
-        found = found.where(place > sa.tuple_(*after) if query.oldest_first else place < sa.tuple_(*after))
-    rows = conn.execute(found.limit(query.limit), {"owner": query.tenant})
-    return [unsealed_letter(conn, dead_letter_of(row)) for row in rows]
+        listing = listing.where(_letter.resolved_at.is_(None))
+    if query.since is not None:
+        listing = listing.where(_letter.created_at >= query.since)
+    if query.until is not None:
+        listing = listing.where(_letter.created_at < query.until)
+    if query.after is not None:
+        after = sa.tuple_(*query.after)
+        listing = listing.where(place > after if query.oldest_first else place < after)
+    if end is not None:
+        listing = listing.where(place <= sa.tuple_(*end) if query.oldest_first else place >= sa.tuple_(*end))
+    return listing
+
+
+def _matching(conn: sa.Connection, listing: sa.Select[Any], query: LetterQuery) -> sa.Select[Any]:
+    """Those of the letters that LetterQuery.matches."""
+    if query.reason is not None:
+        listing = listing.where(_letter.reason == query.reason)
+    if query.step is not None:
+        listing = listing.where(_letter.step == query.step)
+    if query.error is not None:
+        error = sa.func.coalesce(_letter.last_error, "")
+        listing = listing.where(sa.func.substr(error, 1, len(query.error)) == query.error)
+    if query.error_line is not None:
+        listing = listing.where(_error_line(conn) == query.error_line)
+    return listing
+
+
+def _error_line(conn: sa.Connection) -> sa.ColumnElement[str]:
+    """DeadLetter.error_line of a row."""
+    error = sa.func.coalesce(_letter.last_error, "")
+    if conn.dialect.name == "sqlite":
+        line = sa.func.substr(error, 1, sa.func.instr(error.concat("\n"), "\n") - 1)
+    else:
+        line = sa.func.split_part(error, "\n", 1)
+    return sa.func.substr(line, 1, LONGEST_ERROR_LINE)
 
 
 def find_by_prefix(conn: sa.Connection, tenant: str, prefix: str, limit: int) -> Sequence[DeadLetter]:

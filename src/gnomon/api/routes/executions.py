@@ -1,4 +1,4 @@
-"""Executions, single tasks and dead letters."""
+"""Executions and single tasks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gnomon.api.examples import DEAD_LETTER, EXECUTION, ITEM, LINE, STARTED, TASK
+from gnomon.api.examples import EXECUTION, ITEM, LINE, STARTED, TASK
 from gnomon.api.requests import (
     CursorName,
     CursorNumber,
     body_fields,
-    make_full_page,
     make_page,
     parse_instant,
     read_cursor,
@@ -36,7 +35,6 @@ from gnomon.api.routes.jobs import JOB_SCHEMA, tick_query, ticks_page
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import ExecutionStatus, RunSource, RunStatus, TickStatus
 from gnomon.core.responses.base import Page
-from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
 from gnomon.core.responses.executions import (
     Ended,
     Execution,
@@ -47,10 +45,8 @@ from gnomon.core.responses.executions import (
     Started,
 )
 from gnomon.core.runs.states import TaskState, WaitReason
-from gnomon.errors import FieldError
 from gnomon.ports.runs import RunQuery
 from gnomon.services.operations.executions import ListedRun
-from gnomon.services.operations.presenters.dead_letters import dead_letter_detail, dead_letter_summary, replay_response
 from gnomon.services.operations.presenters.executions import (
     execution_detail,
     item_detail,
@@ -61,13 +57,6 @@ from gnomon.services.operations.presenters.executions import (
     with_usage,
 )
 from gnomon.services.operations.tasks import TASK_FIELDS
-
-RESOLVE_SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["resolved"],
-    "properties": {"resolved": {"const": True, "description": "Marks the dead letter as resolved."}},
-}
 
 
 class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,27 +102,6 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     find: Annotated[str, Meta(min_length=1, max_length=200, description="Only lines with this text.")] | None = None
     limit: Limit = 1000
-    cursor: Cursor | None = None
-
-
-class DeadLettersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of the list of dead letters."""
-
-    job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
-    resolved: Annotated[bool, Meta(description="Include resolved dead letters.")] = False
-    prefix: Annotated[
-        Prefix | None,
-        Meta(description="Only dead letters whose ids begin so, by id, resolved or not; not with another filter."),
-    ] = None
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
-class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The query of a replay of many dead letters."""
-
-    job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
-    limit: Limit = 500
     cursor: Cursor | None = None
 
 
@@ -237,72 +205,11 @@ async def submit(call: ApiCall) -> Reply:
     return Reply(body=launch_response(done), status=202)
 
 
-async def list_letters(call: ApiCall) -> Reply:
-    """List unresolved dead letters, newest first; with `resolved`, all of them."""
-    query: DeadLettersQuery = call.query
-    if query.prefix is not None:
-        refuse_other_filters(call)
-        some = await call.services.dead_letters.by_prefix(query.prefix, limit=query.limit, tenant=call.tenant)
-        return Reply(body=await make_page(call, dead_letter_summary, some, None))
-    found = await call.services.dead_letters.page(
-        job=query.job,
-        unresolved=not query.resolved,
-        after=await read_cursor(call, tuple[CursorNumber, CursorName]),
-        limit=query.limit,
-        tenant=call.tenant,
-    )
-    page = await make_full_page(call, dead_letter_summary, found, lambda one: (one.created_at, one.dead_letter_id))
-    return Reply(body=page)
-
-
-async def show_letter(call: ApiCall) -> Reply:
-    """Show a dead letter and its attempts."""
-    view = await call.services.dead_letters.get(call.path["id"], tenant=call.tenant)
-    return Reply(body=dead_letter_detail(view))
-
-
-async def replay(call: ApiCall) -> Reply:
-    """Run the failed task of a dead letter again as a new execution: once per idempotency key, and once without one."""
-    done = await call.services.dead_letters.replay(
-        call.path["id"], actor=call.actor, groups=call.caller.groups, key=call.key, tenant=call.tenant
-    )
-    call.services.changed()
-    return Reply(body=launch_response(done), status=202)
-
-
-async def replay_all(call: ApiCall) -> Reply:
-    """Replay the executions of unresolved dead letters: each once, and after each other where they may not overlap.
-
-    The result of each letter is returned; requesting `next` replays more.
-    """
-    query: ReplayQuery = call.query
-    done = await call.services.dead_letters.replay_all(
-        actor=call.actor,
-        groups=call.caller.groups,
-        job=query.job,
-        after=await read_cursor(call, tuple[CursorNumber, CursorName, CursorNumber]),
-        limit=query.limit,
-        tenant=call.tenant,
-    )
-    call.services.changed()
-    return Reply(body=await make_page(call, replay_response, done.items, done.after))
-
-
-async def resolve(call: ApiCall) -> Reply:
-    """Mark a dead letter as resolved."""
-    fields = body_fields(call.body, "resolved")
-    if fields.required("resolved") is not True:
-        raise FieldError("resolved", fields["resolved"], "must be true: a resolved dead letter cannot be reopened")
-    await call.services.dead_letters.resolve(call.path["id"], actor=call.actor, tenant=call.tenant)
-    return await show_letter(call)
-
-
 def _task_schema() -> dict[str, object]:
     fields = {name: about for name, about in JOB_SCHEMA["properties"].items() if name in TASK_FIELDS}
     return {"type": "object", "additionalProperties": False, "required": ["function"], "properties": fields}
 
 
-_REPLAYED = {"dead_letter_id": "dl_1", "job": "report", **STARTED, "refused": None}
 _NO_MORE: dict[str, object] = {
     "input": {}, "parent_task": None, "cancel_requested_at": None, "rollback": None, "rollback_cause": None,
     "steps": [], "announcements": [],
@@ -387,58 +294,5 @@ ROUTES = (
         headers=(IDEMPOTENCY_KEY,),
         error_statuses=(404, 409),
         example=STARTED,
-    ),
-    ApiRoute(
-        path="/v1/dead-letters",
-        name="list_dead_letters",
-        handle=list_letters,
-        query=DeadLettersQuery,
-        answer=Page[DeadLetterSummary],
-        example={"items": [DEAD_LETTER], "next": None},
-        **LIST_DEFAULTS,
-    ),
-    ApiRoute(
-        path="/v1/dead-letters/{id}",
-        name="show_dead_letter",
-        handle=show_letter,
-        error_statuses=(404,),
-        answer=DeadLetterDetail,
-        example={**DEAD_LETTER, "attempt_history": [], "kept": True},
-        **READ_DEFAULTS,
-    ),
-    ApiRoute(
-        method="POST",
-        path="/v1/dead-letters/replay-all",
-        name="replay_dead_letters",
-        permission=Permission.OPERATE,
-        handle=replay_all,
-        answer=Page[Replay],
-        success={200: "The result of each replay."},
-        query=ReplayQuery,
-        example={"items": [_REPLAYED], "next": None},
-    ),
-    ApiRoute(
-        method="POST",
-        path="/v1/dead-letters/{id}/replay",
-        name="replay_dead_letter",
-        permission=Permission.OPERATE,
-        handle=replay,
-        answer=Started,
-        success={202: "The new execution has started."},
-        headers=(IDEMPOTENCY_KEY,),
-        error_statuses=(404, 409),
-        example=STARTED,
-    ),
-    ApiRoute(
-        method="PATCH",
-        path="/v1/dead-letters/{id}",
-        name="resolve_dead_letter",
-        permission=Permission.OPERATE,
-        handle=resolve,
-        answer=DeadLetterDetail,
-        success={200: "The dead letter is resolved."},
-        body=RequestBody(schema=RESOLVE_SCHEMA, example={"resolved": True}),
-        error_statuses=(404,),
-        example={**DEAD_LETTER, "attempt_history": [], "kept": True},
     ),
 )

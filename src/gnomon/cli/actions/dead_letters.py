@@ -1,6 +1,10 @@
 """`gnomon dead-letters`: list, replay and resolve tasks that failed for good."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
+from msgspec.structs import replace
 
 from gnomon.app.gateway import Gateway
 from gnomon.cli.actions.executions import accepted_text, attempt_took, became_text
@@ -17,16 +21,26 @@ from gnomon.cli.output import (
 )
 from gnomon.cli.target import Target, echo, list_all, page_size, with_gateway, zone_of_job
 from gnomon.client import requests
-from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.explain.phrases import pluralized
+from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterGroup, DeadLetterSummary, Replay
 from gnomon.errors import UsageError
 
 
-def list_letters(job: str | None, limit: int, target: Target, form: Format, *, unresolved: bool) -> None:
+class LetterOptions(NamedTuple):
+    """The filters of dead letters."""
+
+    job: str | None = None
+    step: str | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+def list_letters(options: LetterOptions, limit: int, target: Target, form: Format, *, unresolved: bool) -> None:
     """Print dead letters."""
 
     async def work(gateway: Gateway) -> tuple[list[DeadLetterSummary], str | None]:
-        wanted = requests.dead_letters(job=job, resolved=not unresolved, page=page_size(limit))
-        return await list_all(gateway, wanted, limit), await zone_of_job(gateway, job)
+        wanted = requests.dead_letters(**options._asdict(), resolved=not unresolved, page=page_size(limit))
+        return await list_all(gateway, wanted, limit), await zone_of_job(gateway, options.job)
 
     found, zone = with_gateway(target, work)
     columns = ["dead letter", "job", "state", "why", "attempts", "last attempt", "last error"]
@@ -74,14 +88,42 @@ def show(dead_letter_id: str, target: Target, form: Format) -> None:
     print_table(["attempt", "worker", "started", "took", "ended", "error"], rows)
 
 
-def selected_letter(dead_letter_id: str | None, job: str | None, key: str | None, *, everything: bool) -> str | None:
-    """The ID of the dead letter to replay; None for all of them. UsageError if the arguments contradict each other."""
+def list_groups(options: LetterOptions, target: Target, form: Format) -> None:
+    """Print the groups of unresolved dead letters."""
+
+    async def work(gateway: Gateway) -> tuple[list[DeadLetterGroup], str | None]:
+        parts = await list_all(gateway, requests.dead_letter_groups(**options._asdict()))
+        return _whole_groups(parts), await zone_of_job(gateway, options.job)
+
+    found, zone = with_gateway(target, work)
+    columns = ["job", "step", "count", "oldest", "newest", "error"]
+    print_list(found, form, columns, lambda group: _group_row(group, zone), none="no dead letters")
+
+
+def _whole_groups(parts: Sequence[DeadLetterGroup]) -> list[DeadLetterGroup]:
+    """The groups, of which each page may have had a part."""
+    found: dict[tuple[str, str, str], DeadLetterGroup] = {}
+    for part in parts:
+        key = part.job, part.step, part.error_line
+        known = found.get(key)
+        if known is not None:
+            oldest, newest = min(known.oldest_at, part.oldest_at), max(known.newest_at, part.newest_at)
+            part = replace(known, count=known.count + part.count, oldest_at=oldest, newest_at=newest)  # noqa: PLW2901
+        found[key] = part
+    return list(found.values())
+
+
+def _group_row(group: DeadLetterGroup, zone: str | None) -> list[str]:
+    oldest, newest = format_instant(group.oldest_at, zone), format_instant(group.newest_at, zone)
+    return [group.job, group.step, str(group.count), oldest, newest, first_line(group.error_line)]
+
+
+def selected_letter(dead_letter_id: str | None, options: LetterOptions, *, everything: bool) -> str | None:
+    """The ID of the dead letter; None for all that match. UsageError if the arguments contradict each other."""
     if dead_letter_id is None and not everything:
         raise UsageError("name a dead letter, or use --all")
-    if dead_letter_id is not None and (everything or job is not None):
-        raise UsageError("name a dead letter or use --all, not both; --job goes with --all")
-    if everything and key is not None:
-        raise UsageError("--key is for the replay of one dead letter")
+    if dead_letter_id is not None and (everything or any(options)):
+        raise UsageError("name a dead letter or use --all, not both; --job and other filters go with --all")
     return dead_letter_id
 
 
@@ -95,10 +137,11 @@ def replay(dead_letter_id: str, key: str | None, target: Target, form: Format) -
     with_gateway(target, work)
 
 
-def replay_all(job: str | None, target: Target, form: Format) -> bool:
-    """Replay all unresolved dead letters; return whether none was refused."""
+def replay_all(options: LetterOptions, key: str | None, target: Target, form: Format) -> bool:
+    """Replay all unresolved dead letters that match; return whether none was refused."""
+    request = requests.replay_all(key=key, **options._asdict())
     with progress_spinner("replaying"):
-        done = with_gateway(target, lambda gateway: list_all(gateway, requests.replay_all(job=job)))
+        done = with_gateway(target, lambda gateway: list_all(gateway, request))
     if form is not Format.TABLE:
         print_data(done, form)
     elif done:
@@ -111,6 +154,20 @@ def replay_all(job: str | None, target: Target, form: Format) -> bool:
 
 def _became(one: Replay) -> str:
     return one.refused or became_text(one.became or "")
+
+
+def resolve_all(options: LetterOptions, target: Target, form: Format) -> None:
+    """Mark all unresolved dead letters that match as resolved."""
+    request = requests.resolve_all(**options._asdict())
+    with progress_spinner("resolving"):
+        done = with_gateway(target, lambda gateway: list_all(gateway, request))
+    if form is not Format.TABLE:
+        print_data(done, form)
+    elif done:
+        print_table(["dead letter", "job"], [[one.dead_letter_id, one.job] for one in done])
+        echo(f"{pluralized(len(done), 'dead letter')} resolved")
+    else:
+        echo("no dead letters to resolve")
 
 
 def resolve(dead_letter_id: str, target: Target, form: Format) -> None:

@@ -34,6 +34,11 @@ LastJob = Annotated[
     str | None, typer.Option("--job", metavar="NAME", help="With --last, instead of an ID.", autocompletion=job_names)
 ]
 LastExecution = Annotated[bool, typer.Option("--last", help="The last execution of the job.")]
+OfStep = Annotated[str | None, typer.Option("--step", metavar="STEP", help="Only dead letters of this step.")]
+WithReason = Annotated[str | None, typer.Option("--reason", metavar="REASON", help="Only those with this reason.")]
+WithError = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error begins with this text.")
+]
 LetterId = Annotated[
     str, typer.Argument(metavar="ID", help="ID of a dead letter, or as much of its beginning as only one has.")
 ]
@@ -208,16 +213,38 @@ def list_dead_letters(
     *,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only unresolved dead letters.")] = False,
     job: OfJob = None,
+    step: OfStep = None,
+    reason: WithReason = None,
+    error: WithError = None,
     limit: MaxEntries = 100,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List dead letters, newest first."""
-    from gnomon.cli.actions.dead_letters import list_letters
+    from gnomon.cli.actions.dead_letters import LetterOptions, list_letters
     from gnomon.cli.target import Target
 
-    list_letters(job, limit, Target(database, config), output, unresolved=unresolved)
+    options = LetterOptions(job, step, reason, error)
+    list_letters(options, limit, Target(database, config), output, unresolved=unresolved)
+
+
+@dead_letters.command("groups")
+def list_dead_letter_groups(
+    *,
+    job: OfJob = None,
+    step: OfStep = None,
+    reason: WithReason = None,
+    error: WithError = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Count unresolved dead letters by job, step and the first line of the error."""
+    from gnomon.cli.actions.dead_letters import LetterOptions, list_groups
+    from gnomon.cli.target import Target
+
+    list_groups(LetterOptions(job, step, reason, error), Target(database, config), output)
 
 
 @dead_letters.command("show")
@@ -235,30 +262,52 @@ def show_dead_letter(
 def replay_dead_letters(
     letter: Annotated[str | None, typer.Argument(metavar="ID", help="ID of a dead letter.")] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Replay every unresolved dead letter.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Replay every unresolved dead letter that matches.")
+    ] = False,
     job: OfJob = None,
+    step: OfStep = None,
+    reason: WithReason = None,
+    error: WithError = None,
     key: Key = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run the failed task of a dead letter again, as a new execution."""
-    from gnomon.cli.actions.dead_letters import replay, replay_all, selected_letter
+    from gnomon.cli.actions.dead_letters import LetterOptions, replay, replay_all, selected_letter
     from gnomon.cli.target import Target
 
-    one = selected_letter(letter, job, key, everything=everything)
+    options = LetterOptions(job, step, reason, error)
+    one = selected_letter(letter, options, everything=everything)
     if one is not None:
         replay(one, key, Target(database, config), output)
-    elif not replay_all(job, Target(database, config), output):
+    elif not replay_all(options, key, Target(database, config), output):
         raise typer.Exit(1)
 
 
 @dead_letters.command("resolve")
-def resolve_dead_letter(
-    letter: LetterId, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+def resolve_dead_letters(
+    letter: Annotated[str | None, typer.Argument(metavar="ID", help="ID of a dead letter.")] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Resolve every unresolved dead letter that matches.")
+    ] = False,
+    job: OfJob = None,
+    step: OfStep = None,
+    reason: WithReason = None,
+    error: WithError = None,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Mark a dead letter as resolved."""
-    from gnomon.cli.actions.dead_letters import resolve
+    """Mark a dead letter as resolved, or all that match."""
+    from gnomon.cli.actions.dead_letters import LetterOptions, resolve, resolve_all, selected_letter
     from gnomon.cli.target import Target
 
-    resolve(letter, Target(database, config), output)
+    options = LetterOptions(job, step, reason, error)
+    one = selected_letter(letter, options, everything=everything)
+    if one is not None:
+        resolve(one, Target(database, config), output)
+    else:
+        resolve_all(options, Target(database, config), output)

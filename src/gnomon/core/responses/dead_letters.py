@@ -35,6 +35,26 @@ class DeadLetterDetail(DeadLetterSummary, frozen=True, kw_only=True):
     kept: bool
 
 
+class DeadLetterGroup(Response, frozen=True, kw_only=True):
+    """The unresolved dead letters of a step with the same first line of their errors."""
+
+    job: str
+    step: str
+    #: The first line of their errors, cut to 200 characters; empty if they have none.
+    error_line: str
+    count: int
+    #: When the first and the last of them was created.
+    oldest_at: datetime
+    newest_at: datetime
+
+
+class DeadLetterResolved(Response, frozen=True, kw_only=True):
+    """One of several dead letters that a request has resolved."""
+
+    dead_letter_id: str
+    job: str
+
+
 class Replay(Response, frozen=True, kw_only=True):
     """The result of one of several replays."""
 

@@ -128,10 +128,12 @@ class Launcher:
         actor: str,
         groups: Collection[str] = (),
         key: str | None = None,
+        noted_key: str | None = None,
         waits: bool = False,
     ) -> LaunchResult:
         """Start a run of the job's newest version with the input of a dead letter; once per key.
 
+        Without a key, `noted_key` is that of a request for many replays: the run tells that it comes from there.
         `waits` queues it where the overlap policy would refuse it.
         """
         schedule = await self._job(replayed.tenant, job)
@@ -144,7 +146,7 @@ class Launcher:
             now=now,
             actor=printable("actor", actor),
             groups=groups,
-            key=key,
+            key=key if noted_key is None else noted_key,
             user_id=owner_of(actor),
         )
         run = replace(run, workflow_version=workflow.version, replay_of=replayed.letter)
@@ -159,6 +161,7 @@ class Launcher:
         actor: str,
         groups: Collection[str] = (),
         key: str | None = None,
+        noted_key: str | None = None,
     ) -> LaunchResult:
         """Like `replay`, for a dead letter of a run without a job."""
         workflow = await self._workflow(replayed.tenant, workflow_id)
@@ -166,7 +169,8 @@ class Launcher:
         run = _unscheduled_run(
             run_id, workflow, actor=printable("actor", actor), user_id=owner_of(actor), planned_at=now, now=now
         )
-        run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=key)
+        noted = key if noted_key is None else noted_key
+        run = replace(run, source=RunSource.MANUAL, replay_of=replayed.letter, idempotency_key=noted)
         run = replace(run, actor_groups=tuple(sorted(groups)))
         launch = _launch_request(run, workflow, replayed.input)
         return await self._launch(launch, None, now)

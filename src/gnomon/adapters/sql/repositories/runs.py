@@ -54,7 +54,16 @@ from gnomon.core.runs.launch import CancelOutcome, LaunchOutcome, LaunchRequest
 from gnomon.core.runs.rollback import RollbackOutcome
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.announcements import AnnouncementClaim, AnnouncementQuery, AnnouncementUpdate
-from gnomon.ports.runs import ItemQuery, LetterPosition, LogQuery, RunQuery, StepLogLine
+from gnomon.ports.runs import (
+    ItemQuery,
+    LetterGroups,
+    LetterPage,
+    LetterPosition,
+    LetterQuery,
+    LogQuery,
+    RunQuery,
+    StepLogLine,
+)
 
 
 class SqlRuns:
@@ -248,8 +257,18 @@ class SqlDeadLetters:
         limit: int = 100,
     ) -> Sequence[DeadLetter]:
         """See DeadLetters.page."""
-        query = dead_letters.LetterQuery(tenant, job, unresolved, oldest_first, after, limit)
+        query = LetterQuery(
+            tenant=tenant, job=job, unresolved=unresolved, oldest_first=oldest_first, after=after, limit=limit
+        )
         return await self._transactions.read(lambda conn: dead_letters.page(conn, query))
+
+    async def search(self, query: LetterQuery) -> LetterPage:
+        """See DeadLetters.search."""
+        return await self._transactions.read(lambda conn: dead_letters.search(conn, query))
+
+    async def groups(self, query: LetterQuery) -> LetterGroups:
+        """See DeadLetters.groups."""
+        return await self._transactions.read(lambda conn: dead_letters.groups(conn, query))
 
     async def find_by_prefix(self, tenant: str, prefix: str, *, limit: int) -> Sequence[DeadLetter]:
         """See DeadLetters.find_by_prefix."""

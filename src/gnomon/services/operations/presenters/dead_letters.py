@@ -4,8 +4,15 @@ from msgspec.structs import asdict
 
 from gnomon.core.instants import instant_of
 from gnomon.core.model import DeadLetter
-from gnomon.core.responses.dead_letters import DeadLetterDetail, DeadLetterSummary, Replay
+from gnomon.core.responses.dead_letters import (
+    DeadLetterDetail,
+    DeadLetterGroup,
+    DeadLetterResolved,
+    DeadLetterSummary,
+    Replay,
+)
 from gnomon.core.runs.secret_text import shown_data
+from gnomon.ports.runs import LetterGroup
 from gnomon.services.operations.dead_letters import DeadLetterView, ReplayResult
 from gnomon.services.operations.presenters.common import decoded, optional_instant
 from gnomon.services.operations.presenters.executions import attempt_details
@@ -38,6 +45,23 @@ def dead_letter_detail(view: DeadLetterView) -> DeadLetterDetail:
     return DeadLetterDetail(
         **asdict(dead_letter_summary(view.letter)), attempt_history=attempt_details(view.attempts), kept=kept
     )
+
+
+def dead_letter_group(group: LetterGroup) -> DeadLetterGroup:
+    """A group in a list."""
+    return DeadLetterGroup(
+        job=group.job,
+        step=group.step,
+        error_line=group.error_line,
+        count=group.count,
+        oldest_at=instant_of(group.oldest_at),
+        newest_at=instant_of(group.newest_at),
+    )
+
+
+def dead_letter_resolved(letter: DeadLetter) -> DeadLetterResolved:
+    """One of several dead letters that were resolved."""
+    return DeadLetterResolved(dead_letter_id=letter.dead_letter_id, job=letter.job)
 
 
 def replay_response(one: ReplayResult) -> Replay:
