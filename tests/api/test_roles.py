@@ -24,7 +24,7 @@ VIEWER = {
     "show_policy", "list_policy_versions", "list_budgets", "diff_policy", "list_decisions", "answer_model",
     "simulate_jobs", "explain_schedule",
     "explain_policy", "replay_policy", "show_policy_shadow",
-    "list_approvals", "show_approval", "show_caller", "show_overview", "show_calendar",
+    "list_approvals", "show_approval", "show_caller", "show_overview", "list_revisions", "show_calendar",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",

@@ -101,6 +101,8 @@ LOOKS = [
     ("jobs", "show", "none"),
     ("jobs", "next", "report", "-n", "3"),
     ("jobs", "next", "greet"),
+    ("jobs", "revisions", "report"),
+    ("jobs", "revisions", "none"),
     ("jobs", "plan", "-f", "nowhere.yaml"),
     ("jobs", "backfills"),
     ("jobs", "backfill", "report", "--from", "2020-01-01", "--to", "2020-02-01", "--dry-run"),

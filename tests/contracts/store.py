@@ -99,6 +99,31 @@ class StoreContract:
         assert await store.ledger.decide([verdict], now=now, terms=terms) == {schedule.uid}
         return verdict
 
+    # ---- revisions -----------------------------------------------------------------------------
+
+    async def test_revisions_are_read_from_the_newest_backwards(self, store: Store) -> None:
+        schedule = minutely()
+        await self.registered(store, schedule)
+        for grace in (1, 2, 3, 4):
+            now = NOON + grace
+            verdict = verdict_before_edit(await self.current(store, schedule), now=now)
+            spec = replace(schedule.spec, misfire_grace_ms=grace)
+            changed = edited_schedule(verdict, spec, now=now)
+            assert await store.schedules.change(verdict, changed, now=now, actor="grace", tzdata="2026a")
+
+        async def numbers(before: int | None, newest: int | None) -> list[int]:
+            found = await store.history.revisions(schedule.uid, before=before, newest=newest)
+            assert [one.schedule.spec.misfire_grace_ms for one in found if one.revision > 1] == [
+                one.revision - 1 for one in found if one.revision > 1
+            ]
+            return [one.revision for one in found]
+
+        assert await numbers(None, None) == [1, 2, 3, 4, 5]
+        assert await numbers(None, 2) == [4, 5]
+        assert await numbers(4, 2) == [2, 3]
+        assert await numbers(2, 9) == [1]
+        assert await numbers(1, 9) == []
+
     # ---- time ----------------------------------------------------------------------------------
 
     @pytest.mark.guarantee("C10", "S16")

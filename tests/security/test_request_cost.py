@@ -268,6 +268,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
             ("GET", "/v1/calendar?limit=100&by=day&from=1772400000000&to=1780000000000", None),
             ("GET", "/v1/calendar?limit=100&by=hour&tz=Australia/Lord_Howe&job=second", None),
         ],
+        "list_revisions": [("GET", f"/v1/jobs/{name}/revisions?limit=1000", None) for name in ("wide", "second")],
         "show_caller": [("GET", "/v1/whoami", None)],
         "list_announcements": [("GET", "/v1/announcements?limit=1000", None)],
         "show_announcement": [("GET", "/v1/announcements/none", None)],

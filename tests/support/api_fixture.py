@@ -51,6 +51,7 @@ from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.job_revisions import JobRevisionService
 from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
@@ -132,6 +133,7 @@ class ApiFixture:
                 calendar=CalendarService(
                     store.schedules, store.history, store.calendar, store.jobs, clock, compute=compute
                 ),
+                revisions=JobRevisionService(store.schedules, store.history, store.jobs, compute=compute),
                 workflows=workflows,
                 events=EventService(store.events, clock, ids, compute),
                 dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

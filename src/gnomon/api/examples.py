@@ -129,6 +129,12 @@ CALENDAR: dict[str, Any] = {
         },
     ],
 }  # fmt: skip
+REVISION: dict[str, Any] = {
+    "revision": 2, "version": 1, "from_at": "2026-03-02T12:00:00Z", "actor": "ada@example.com", "origin": "api",
+    "tzdata": "2026a",
+    "definition": {"name": "report", "schedule": "0 10 * * *", "timezone": "UTC", "function": "reports.make"},
+    "changes": [{"field": "schedule", "before": "0 9 * * *", "after": "0 10 * * *"}],
+}  # fmt: skip
 SECURITY = {"read_only": False, "actions_per_hour": 20, "actions_spent": 3, "actions_left": 17}
 STARTED = {"execution_id": "run_1", "became": "started"}
 EXECUTION: dict[str, Any] = {

@@ -34,6 +34,7 @@ from gnomon.services.operations.events import EventService
 from gnomon.services.operations.executions import ExecutionService, SearchService
 from gnomon.services.operations.explain import Explainer
 from gnomon.services.operations.job_plan import Planner
+from gnomon.services.operations.job_revisions import JobRevisionService
 from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.jobs import JobService
 from gnomon.services.operations.launcher import Launcher
@@ -67,6 +68,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     overview: OverviewService
     job_search: JobSearchService
     calendar: CalendarService
+    revisions: JobRevisionService
     workflows: WorkflowService
     events: EventService
     dead_letters: DeadLetterService

@@ -27,6 +27,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
+from gnomon.services.operations.job_revisions import JobRevisionService
 from gnomon.services.operations.job_search import JobSearchService
 from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.overview import OverviewService
@@ -83,6 +84,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         calendar=CalendarService(
             store.schedules, store.history, store.calendar, store.jobs, clock, compute=operations.compute
         ),
+        revisions=JobRevisionService(store.schedules, store.history, store.jobs, compute=operations.compute),
         workflows=operations.workflows,
         events=operations.events,
         dead_letters=DeadLetterService(store.dead_letters, store.executions, launcher, clock),

@@ -106,6 +106,7 @@ class ClientMethods:
     unskip = SingleMethod(requests.unskip)
     planned = PagedMethod(requests.planned)
     ticks = PagedMethod(requests.ticks)
+    revisions = PagedMethod(requests.revisions)
     why = SingleMethod(requests.why)
     explain = SingleMethod(requests.explain)
 

@@ -59,6 +59,7 @@ from gnomon.core.responses.policy import (
 from gnomon.core.responses.policy_replay import PolicyReplayed
 from gnomon.core.responses.policy_shadow import PolicyShadowDetail, PolicyShadowReport
 from gnomon.core.responses.quarantine import HeldOutputDetail, HeldOutputSummary
+from gnomon.core.responses.revisions import JobRevision
 from gnomon.core.responses.schedules import (
     ScheduleDetail,
     ScheduleExplained,
@@ -280,6 +281,11 @@ def ticks(
     bounds = {"since": since, "until": until, "limit": page}
     query = {"job": job, "kind": kind, "reason": reason, "status": status, **bounds}
     return _get(api_path("ticks"), Page[LedgerTick], query)
+
+
+def revisions(name: str, *, page: int = 20) -> ApiRequest[Page[JobRevision]]:
+    """The revisions of a job, newest first, each with its definition and how it differs from the one before."""
+    return _get(api_path("jobs", name, "revisions"), Page[JobRevision], {"limit": page})
 
 
 def why(name: str, *, at: str | None = None, last: int | None = None) -> ApiRequest[WhyAnswer]:

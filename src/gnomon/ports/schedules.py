@@ -143,8 +143,10 @@ class ScheduleHistory(Protocol):
         """The tasks of these runs."""
         ...
 
-    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
-        """The revisions of the schedule, oldest first."""
+    async def revisions(
+        self, uid: ScheduleUid, *, before: int | None = None, newest: int | None = None
+    ) -> Sequence[Revision]:
+        """The revisions of the schedule, oldest first: those before a number, and no more than the newest of these."""
         ...
 
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:

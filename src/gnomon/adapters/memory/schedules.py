@@ -276,9 +276,12 @@ class MemoryScheduleHistory:
         wanted = {made.run_id for made in runs}
         return sorted((t for t in self._state.tasks.values() if t.run_id in wanted), key=lambda t: (t.run_id, t.step))
 
-    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
+    async def revisions(
+        self, uid: ScheduleUid, *, before: int | None = None, newest: int | None = None
+    ) -> Sequence[Revision]:
         """See ScheduleHistory.revisions."""
-        return tuple(self._state.revisions.get(uid, ()))
+        found = [one for one in self._state.revisions.get(uid, ()) if before is None or one.revision < before]
+        return tuple(found if newest is None else found[max(0, len(found) - newest) :])
 
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See ScheduleHistory.pauses."""

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import Reason, Run, ScheduleUid, Task, Tick, TickKind, TickStatus
 from gnomon.ports.schedules import DeletedSchedule, Pause, Revision, TickMark
 
@@ -29,11 +30,11 @@ _RUNS = (
 )
 _TASKS = sa.select(*TASK).where(_task.run_id.in_(sa.bindparam("runs", expanding=True)))
 _SCHEDULE = sa.select(*SCHEDULE).where(schema.schedule.c.uid == _UID)
-_REVISIONS = (
-    sa.select(schema.schedule_revision)
-    .where(schema.schedule_revision.c.uid == _UID)
-    .order_by(schema.schedule_revision.c.revision)
+_SOME_REVISIONS = sa.select(schema.schedule_revision).where(
+    schema.schedule_revision.c.uid == _UID, schema.schedule_revision.c.revision < _BEFORE
 )
+_REVISIONS = _SOME_REVISIONS.order_by(schema.schedule_revision.c.revision)
+_NEWEST_REVISIONS = _SOME_REVISIONS.order_by(schema.schedule_revision.c.revision.desc()).limit(_LIMIT)
 _PAUSES = sa.select(schema.pause).where(schema.pause.c.uid == _UID).order_by(schema.pause.c.number)
 _schedule, _revision = schema.schedule.c, schema.schedule_revision.c
 _GONE = (
@@ -118,13 +119,20 @@ def tasks(conn: sa.Connection, runs: Sequence[Run]) -> Sequence[Task]:
     return sorted(found, key=lambda task: (task.run_id, task.step, task.task_id))
 
 
-def revisions(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Revision]:
+def revisions(
+    conn: sa.Connection, uid: ScheduleUid, *, before: int | None = None, newest: int | None = None
+) -> Sequence[Revision]:
     """See ScheduleHistory.revisions."""
     row = conn.execute(_SCHEDULE, {"uid": uid}).one_or_none()
     if row is None:
         return ()
     schedule = schedule_of(row)
-    return tuple(revision_of(schedule, kept) for kept in conn.execute(_REVISIONS, {"uid": uid}))
+    given = {"uid": uid, "before": FOREVER if before is None else before}
+    if newest is None:
+        kept = conn.execute(_REVISIONS, given).all()
+    else:
+        kept = conn.execute(_NEWEST_REVISIONS, {**given, "limit": newest}).all()[::-1]
+    return tuple(revision_of(schedule, one) for one in kept)
 
 
 def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:

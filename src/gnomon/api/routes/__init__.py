@@ -20,6 +20,7 @@ from gnomon.api.routes import (
     policy,
     policy_shadow,
     quarantine,
+    revisions,
     schedules,
     system,
     tick_exceptions,
@@ -29,6 +30,7 @@ from gnomon.api.routes import (
 
 ROUTES: tuple[ApiRoute, ...] = (
     *jobs.ROUTES,
+    *revisions.ROUTES,
     *tick_exceptions.ROUTES,
     *bulk_jobs.ROUTES,
     *backfills.ROUTES,

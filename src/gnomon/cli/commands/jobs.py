@@ -169,6 +169,22 @@ def next_runs(
     coming(name, count, Target(database, config), output)
 
 
+@jobs.command("revisions")
+def list_revisions(
+    name: JobName,
+    *,
+    count: Annotated[int, typer.Option("-n", min=1, max=1000, help="Number of revisions to show.")] = 20,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the newest definitions that a job had, and which fields changed."""
+    from gnomon.cli.actions.revisions import list_revisions as run
+    from gnomon.cli.target import Target
+
+    run(name, count, Target(database, config), output)
+
+
 @jobs.command("trigger")
 def trigger_job(
     name: JobName,

@@ -220,9 +220,11 @@ class SqlScheduleHistory:
         """See ScheduleHistory.tasks."""
         return await self._transactions.read(lambda conn: history.tasks(conn, runs))
 
-    async def revisions(self, uid: ScheduleUid) -> Sequence[Revision]:
+    async def revisions(
+        self, uid: ScheduleUid, *, before: int | None = None, newest: int | None = None
+    ) -> Sequence[Revision]:
         """See ScheduleHistory.revisions."""
-        return await self._transactions.read(lambda conn: history.revisions(conn, uid))
+        return await self._transactions.read(lambda conn: history.revisions(conn, uid, before=before, newest=newest))
 
     async def pauses(self, uid: ScheduleUid) -> Sequence[Pause]:
         """See ScheduleHistory.pauses."""

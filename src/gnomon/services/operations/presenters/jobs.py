@@ -111,7 +111,7 @@ def job_detail(view: JobView, agents: JobAgentUsage | None = None, *, now: int |
         revision=view.schedule.revision,
         etag=job_etag(view.schedule),
         next_runs=[instant_of(one) for one in view.next_runs],
-        definition=_job_definition(view.schedule, view.workflow),
+        definition=job_definition(view.schedule, view.workflow),
         last_ticks=ledger_ticks(view.last_ticks),
         executions=[run.run_id for run in view.under_way],
         exceptions=[
@@ -154,7 +154,8 @@ def pending_exceptions(schedule: Schedule) -> list[TickException]:
     return [one for one in schedule.spec.exceptions if max(one.planned_at, one.moved_to or 0) > mark]
 
 
-def _job_definition(schedule: Schedule, workflow: Workflow | None) -> dict[str, Any] | None:
+def job_definition(schedule: Schedule, workflow: Workflow | None) -> dict[str, Any] | None:
+    """The fields that define a job, as they are shown; None without its workflow."""
     if workflow is None:
         return None
     shown, enabled = _with_redacted_ping(workflow), schedule.paused_at is None
