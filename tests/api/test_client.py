@@ -56,7 +56,7 @@ def test_an_execution_is_started_and_followed_to_its_end(api_setup: ApiFixture, 
     started = client.trigger("report", {"day": 1}, key="monday")
     asyncio.run(api_setup.finish_execution(started.execution_id, output=b'{"rows":3}'))
 
-    ended = client.finished(started.execution_id, timeout=10)
+    ended = client.finished(started.execution_id, timeout=60)
 
     assert (ended.status, ended.input, ended.steps[0].output) == ("completed", {"day": 1}, {"rows": 3})
     assert [one.execution_id for one in client.executions(job="report", status="completed")] == [started.execution_id]

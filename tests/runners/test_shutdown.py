@@ -179,23 +179,23 @@ async def test_a_thread_that_lets_itself_be_ended_is_interrupted(functions: Func
 
 @pytest.mark.guarantee("S26")
 async def test_an_attempt_that_cannot_be_stopped_is_reported_all_the_same(functions: Functions) -> None:
-    both, enough = threading.Barrier(3, timeout=10), threading.Event()
+    both, enough = threading.Barrier(3, timeout=60), threading.Event()
 
     @functions.function
     async def blocks() -> None:
         both.wait()
-        enough.wait(30)
+        enough.wait(110)
 
     @functions.function
     def thread() -> None:
         both.wait()
-        enough.wait(30)
+        enough.wait(110)
 
     async with open_runner(functions) as harness:
         batch = [assignment("blocks"), assignment("thread")]
         harness.runner.start(batch)
         await asyncio.to_thread(both.wait)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await harness.runner.close(drain_ms=50, grace_ms=50)
 
         assert [(await harness.outcome(each)).result for each in batch] == [Result.INTERRUPTED, Result.INTERRUPTED]

@@ -34,7 +34,7 @@ async def test_a_plain_function_runs_off_the_loop(functions: Functions) -> None:
 
 
 async def test_so_many_run_at_once_and_no_more(functions: Functions) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     running: list[int] = []
     most: list[int] = []
 

@@ -177,7 +177,7 @@ async def test_a_worker_gets_neither_grant_nor_lease_of_a_task_that_another_hold
     run, task = await running_task(fleet)
     wanted = msgspec.json.encode(StartRequest(worker=INTRUDER, held=((task, 1),)))
 
-    granted = await intruder.request(grant_subject(INTRUDER), wanted, timeout=5)
+    granted = await intruder.request(grant_subject(INTRUDER), wanted, timeout=60)
 
     assert msgspec.json.decode(granted.data) == {"held": []}
     await assert_the_honest_worker_ends_it(fleet, run)

@@ -77,7 +77,7 @@ async def test_messages_from_before_a_lost_connection_are_doubtful(
     monkeypatch.setattr(consumer, "_DOUBT_MS", 0.0)
     puller = PullConsumer(client, "S", "C")
     await sent(client, 2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert not (await puller.pull(limit=1, wait_ms=5_000))[0].doubtful
         await puller._request(1)  # noqa: SLF001 - as a pull with more room does
         while not puller._received:  # noqa: ASYNC110, SLF001 - it comes by itself

@@ -207,7 +207,7 @@ async def test_a_connection_that_others_have_in_use_is_not_waited_for_for_ever(u
     resting = asyncio.create_task(store.transactions.read(rests))
     await begun.wait()
     with pytest.raises(StoreUnavailable, match="limit"):
-        await asyncio.wait_for(store.schedules.find("default", "report"), timeout=10)
+        await asyncio.wait_for(store.schedules.find("default", "report"), timeout=60)
     go.set()
     await resting
     assert await store.schedules.find("default", "report") is None
