@@ -119,7 +119,8 @@ class AllowedHosts:
             return
         kind = internal_kind(address)
         if kind is not None:
-            raise AddressRefused(f"it leads to a {kind} address, which {self._field} does not list")
+            article = "an" if kind[0] in "aeiou" else "a"
+            raise AddressRefused(f"it leads to {article} {kind} address, which {self._field} does not list")
         if port in _OTHER_PROTOCOLS:
             raise AddressRefused(f"port {port} is not one of HTTP, and {self._field} does not list the host")
 

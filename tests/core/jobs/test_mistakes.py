@@ -31,6 +31,13 @@ def test_a_definition_that_is_right_has_none() -> None:
             {"name": "a", "function": "f", "retry": {"max_attempts": 0, "jitter": 2}},
             {"retry.max_attempts", "retry.jitter"},
         ),
+        ({"name": "a", "agent": "Look around."}, {"agent"}),
+        (
+            {"name": "a", "agent": {"tools": ["http_get"], "network": ["*"], "budget": {"cost": 0}}},
+            {"agent.prompt", "agent.network[0]", "agent.budget.cost"},
+        ),
+        ({"name": "a", "http": "https://example.com/"}, {"http"}),
+        ({"name": "a", "http": {"url": "ftp://example.com/", "method": "TRACE"}}, {"http.url", "http.method"}),
         (
             {"name": "a", "dag": [{"step": "x", "function": ""}, {"step": "y", "function": "f", "timeout": "no"}]},
             {"dag[0].function", "dag[1].timeout"},

@@ -16,7 +16,7 @@ def list_announcements(job: str | None, state: str | None, limit: int, target: T
         return await list_all(gateway, wanted, limit), await zone_of_job(gateway, job)
 
     found, zone = with_gateway(target, work)
-    columns = ["announcement", "job", "moment", "channel", "state", "planned", "tries", "note"]
+    columns = ["announcement", "job", "moment", "channel", "state", "planned", "failed tries", "note"]
     print_list(found, form, columns, lambda one: _row(one, zone), none="no announcements")
 
 
@@ -84,7 +84,7 @@ def _fields(one: AnnouncementSummary, zone: str | None) -> list[tuple[str, str]]
         ("to", one.to or "the recipient of the channel"),
         ("state", one.state.replace("_", " ")),
         ("parts sent", str(one.parts_sent)),
-        ("tries", str(one.tries)),
+        ("failed tries", str(one.tries)),
         ("next try", format_instant(one.next_try_at, zone)),
         ("created", format_instant(one.created_at, zone)),
         ("ended", format_instant(one.ended_at, zone)),
