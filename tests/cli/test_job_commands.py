@@ -106,7 +106,7 @@ def test_a_folder_outside_of_the_workspace_is_refused_before_it_is_needed(empty:
     refused = [empty.run("jobs", command, "-f", "outside.yaml") for command in ("validate", "apply")]
 
     assert [one.code for one in refused] == [2, 2]
-    assert all("workdir: '/etc' is outside of the workspace, " in "".join(one.err) for one in refused)
+    assert all("workdir: '/etc' is outside of the workspace (" in "".join(one.err) for one in refused)
     assert empty.run("jobs", "show", "list").code == 2
     assert empty.lines("jobs", "validate", "-f", "inside.yaml") == ["inside.yaml: 1 job, nothing wrong"]
     assert empty.run("jobs", "apply", "-f", "inside.yaml").code == 0

@@ -123,8 +123,8 @@ class CommandRules:
                 # Of other paths, the job was read only if they do not lead out.
                 continue
             if not any(is_inside(normal_path(folder), workspace) for workspace in self._workspaces):
-                reason = f"is outside of the workspace, {next(iter(self._workspaces))} (shell.workspace)"
-                raise FieldError(f"{path}workdir", folder, reason)
+                # The path of the workspace is not for every caller.
+                raise FieldError(f"{path}workdir", folder, "is outside of the workspace (shell.workspace)")
 
 
 def _commands_of(workflow: Workflow, list_field: str) -> Iterator[tuple[str, Step]]:
