@@ -15,9 +15,10 @@ from support.folder_files import FolderFiles
 GIT = shutil.which("git") or "git"
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 HOOKS = "pre-commit post-commit post-checkout pre-push commit-msg reference-transaction post-index-change".split()
+RECEIVING_HOOKS = "pre-receive update post-receive post-update proc-receive reference-transaction".split()
 SETTINGS = (
     "core.fsmonitor core.pager core.sshCommand core.editor core.askPass core.gitProxy gpg.program sequence.editor"
-    " interactive.diffFilter alias.log alias.evil".split()
+    " core.alternateRefsCommand interactive.diffFilter alias.log alias.evil".split()
 )
 #: Texts that start programs of the repository if a plain shell runs them; those of the second list are refused.
 ALLOWED = [
@@ -37,6 +38,13 @@ ALLOWED = [
     "git branch --edit-description",
     "git fetch ssh://127.0.0.1:1/x",
     "git fetch git://127.0.0.1:1/x",
+    "git push ./mirror HEAD:refs/heads/new",
+    "git push mirror HEAD:refs/heads/new",
+    "git push . HEAD:refs/heads/new",
+    "git fetch ./mirror",
+    "git pull ./mirror main",
+    "git clone ./mirror copy",
+    "git ls-remote ./mirror",
     "git -C embedded status",
     "git -C embedded diff --no-index /dev/null HEAD",
 ]
@@ -87,7 +95,19 @@ def repository(tmp_path: Path) -> Path:
         git("config", name, f"!{tool}" if name.startswith("alias") else str(tool))
     for name in HOOKS:
         shutil.copy(tool, folder / ".git/hooks" / name)
+    add_mirror(folder, tool)
     return folder
+
+
+def add_mirror(folder: Path, tool: Path) -> None:
+    """Add a bare repository whose programs git starts without the variables of the command that fetches or pushes."""
+    subprocess.run([GIT, "clone", "-q", "--bare", ".git", "mirror"], cwd=folder, check=True, capture_output=True)
+    (folder / "mirror/objects/info/alternates").write_text(f"{folder}/.git/objects\n")
+    with (folder / "mirror/config").open("a") as config:
+        config.write(f"[core]\n\talternateRefsCommand = {tool}\n[uploadpack]\n\tpackObjectsHook = {tool}\n")
+    for name in RECEIVING_HOOKS:
+        shutil.copy(tool, folder / "mirror/hooks" / name)
+        shutil.copy(tool, folder / ".git/hooks" / name)
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -215,6 +215,7 @@ _GIT_RULE = _ArgumentRule(long=_GIT_OPTIONS)
 #: `ext::COMMAND` and its like: the address of a repository that names the program to reach it.
 _GIT_TRANSPORT = re.compile(r"(?:^|=)[A-Za-z0-9][A-Za-z0-9+.-]*::|://-")
 _GIT_SETTINGS = {
+    "core.alternateRefsCommand": "true",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "gpg.program": "gpg",
@@ -225,7 +226,9 @@ _GIT_SETTINGS = {
 }
 _FIXED_VARIABLES: Mapping[str, Mapping[str, str]] = {
     "git": {
-        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+        # Not file: git pushes to a repository on this machine, and fetches from one, without these variables, so that
+        # its hooks and its configuration would start programs.
+        "GIT_ALLOW_PROTOCOL": "git:http:https:ssh",
         "GIT_ASKPASS": "",
         "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
         **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT_SETTINGS)},
