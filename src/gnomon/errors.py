@@ -25,6 +25,7 @@ GnomonError
 │   ├── AlreadyOver       it has ended already
 │   ├── NameTaken         the name belongs to something else
 │   ├── Stale             it has changed since the caller read it
+│   │   └── PlanChanged   jobs have changed since they were planned
 │   ├── Forbidden         the caller lacks the permission
 │   ├── AddressRefused    an outgoing request leads to an address that it may not reach
 │   ├── CommandRefused    the policy does not let a command run
@@ -413,6 +414,22 @@ class Stale(Refused):
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {truncate(repr(name), 80)} has changed in the meantime: look at it again")
         self.kind, self.name = kind, name
+
+
+class PlanChanged(Stale):
+    """What was planned has changed since, so that applying it would do something else. Nothing was done."""
+
+    code = "plan_changed"
+    _SHOWN = 5
+
+    def __init__(self, changed: Iterable[str], *, gone: int = 0) -> None:
+        self.changed, self.gone = tuple(changed), gone
+        named = ", ".join(truncate(name, 80) for name in self.changed[: self._SHOWN])
+        more = len(self.changed) - self._SHOWN
+        said = [f"{named} and {more} more" if more > 0 else named] if named else []
+        said += [f"{gone} of its jobs exist no longer"] if gone else []
+        what = "; ".join(said) or "the jobs or options of the request are others"
+        Refused.__init__(self, f"the plan does not hold any more: {what}: plan again")
 
 
 class Forbidden(Refused):

@@ -73,6 +73,83 @@ async def test_a_plan_shows_the_changes_of_jobs_and_makes_none(admin: ApiCaller)
     assert (await admin.get("/v1/jobs/cleanup")).status_code == 404
 
 
+async def planned(admin: ApiCaller, *jobs: dict[str, Any], **options: Any) -> str:  # noqa: ANN401 - fields of a plan
+    """The digest of the plan of these jobs."""
+    return str((await admin.post("/v1/plan", {"jobs": list(jobs), **options})).json()["digest"])
+
+
+@pytest.mark.req("H-12")
+async def test_a_plan_that_still_holds_is_carried_out(api_setup: ApiFixture, admin: ApiCaller) -> None:
+    await admin.registered()
+    await admin.registered(name="cleanup")
+    later = {**JOB, "schedule": "every 10 minutes"}
+    digest = await planned(admin, later, prune=True, days=3)
+    # Neither time nor decisions on ticks change a plan.
+    api_setup.clock.advance(2 * DAY_MS)
+
+    done = await admin.post("/v1/apply", {"jobs": [later], "prune": True, "plan": digest})
+
+    assert [(one["job"], one["change"]) for one in done.json()["items"]] == [
+        ("report", "changed"),
+        ("cleanup", "removed"),
+    ]
+
+
+@pytest.mark.req("H-12")
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (("PUT", "/v1/jobs/report", {**JOB, "timeout": "7m"}), "report"),
+        (("POST", "/v1/jobs/report/pause", None), "report"),
+        (("DELETE", "/v1/jobs/report", None), "report"),
+        (("POST", "/v1/jobs", {**OTHER, "name": "new"}), "new"),
+        (("DELETE", "/v1/jobs/pruned", None), "1 of its jobs exist no longer"),
+        (("POST", "/v1/jobs", OTHER), "cleanup"),
+    ],
+    ids=["changed", "paused", "deleted", "added", "gone", "created"],
+)
+async def test_a_plan_is_refused_with_the_jobs_that_have_changed_since(
+    admin: ApiCaller, change: tuple[str, str, object], named: str
+) -> None:
+    await admin.registered()
+    await admin.registered(name="pruned")
+    later = {**JOB, "schedule": "0 10 * * *"}
+    digest = await planned(admin, later, OTHER, prune=True)
+    await admin.ask(*change)
+    before = (await admin.get("/v1/jobs")).json()
+
+    refused = await admin.post("/v1/apply", {"jobs": [later, OTHER], "prune": True, "plan": digest})
+
+    assert (refused.status_code, refused.json()["type"]) == (412, "urn:gnomon:problem:plan_changed")
+    assert refused.json()["detail"] == f"the plan does not hold any more: {named}: plan again"
+    assert (await admin.get("/v1/jobs")).json() == before
+
+
+@pytest.mark.parametrize(
+    ("jobs", "options"),
+    [([{**JOB, "schedule": "0 11 * * *"}], {}), ([JOB], {"prune_tag": "x"}), ([JOB], {"prune": True})],
+    ids=["jobs", "tag", "prune"],
+)
+async def test_a_plan_of_another_request_is_refused(
+    admin: ApiCaller, jobs: list[dict[str, Any]], options: dict[str, Any]
+) -> None:
+    await admin.registered(schedule="0 8 * * *")
+    digest = await planned(admin, JOB)
+
+    refused = await admin.post("/v1/apply", {"jobs": jobs, **options, "plan": digest})
+
+    assert refused.status_code == 412
+    assert (await admin.get("/v1/jobs/report")).json()["definition"]["schedule"] == "0 8 * * *"
+
+
+@pytest.mark.parametrize("digest", ["", "today", "0" * 64, "0" * 64 + ".xyz", 5])
+async def test_an_apply_with_something_else_than_a_digest_is_refused(admin: ApiCaller, digest: object) -> None:
+    refused = await admin.post("/v1/apply", {"jobs": [JOB], "plan": digest})
+
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "plan")
+    assert (await admin.get("/v1/jobs")).json()["items"] == []
+
+
 # ---- single ticks --------------------------------------------------------------------------------
 
 

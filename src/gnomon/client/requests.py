@@ -161,10 +161,17 @@ def update(name: str, job: Mapping[str, Any], *, etag: str | None = None) -> Api
 
 
 def apply(
-    jobs: Sequence[Mapping[str, Any]], *, prune: bool = False, prune_tag: str | None = None
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    prune: bool = False,
+    prune_tag: str | None = None,
+    plan: str | None = None,
 ) -> ApiRequest[Page[JobApplied]]:
-    """Create or update jobs, atomically; `prune` deletes all other jobs, `prune_tag` all others with that tag."""
-    body = {"jobs": list(jobs), **_set_fields(prune=prune, prune_tag=prune_tag)}
+    """Create or update jobs, atomically; `prune` deletes all other jobs, `prune_tag` all others with that tag.
+
+    With `plan`, the digest of a plan of the same jobs and options, fail if any of these jobs has changed since.
+    """
+    body = {"jobs": list(jobs), **_set_fields(prune=prune, prune_tag=prune_tag, plan=plan)}
     return _post_many(api_path("apply"), Page[JobApplied], body)
 
 

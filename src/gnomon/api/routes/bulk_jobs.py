@@ -1,5 +1,6 @@
 """Many jobs at once: apply them together, or plan what applying them would change."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gnomon.api.examples import APPLIED, DEFINITION
-from gnomon.api.requests import body_fields
+from gnomon.api.requests import LONGEST_VALUE, body_fields
 from gnomon.api.route import ApiCall, ApiRoute, Permission, Reply, RequestBody
 from gnomon.api.routes.jobs import JOB_SCHEMA, read_sent_job
 from gnomon.core.cron import known_zone
@@ -21,7 +22,9 @@ from gnomon.core.responses.jobs import JobApplied
 from gnomon.core.responses.plans import JobsPlanned, SimulationResult
 from gnomon.errors import CronError, FieldError
 from gnomon.services.loop import compute_limit
-from gnomon.services.operations.job_changes import Prune
+from gnomon.services.operations.job_changes import JobChangePlan, Prune
+from gnomon.services.operations.job_plan import JobsPlan
+from gnomon.services.operations.plan_digest import PLANNED_FIELDS, check_plan_digest, plan_digest
 from gnomon.services.operations.presenters.jobs import job_applied
 from gnomon.services.operations.presenters.plans import jobs_planned
 from gnomon.services.operations.presenters.policy import job_policy
@@ -48,7 +51,14 @@ APPLY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["jobs"],
-    "properties": _JOBS,
+    "properties": {
+        **_JOBS,
+        "plan": {
+            "type": ["string", "null"],
+            "maxLength": LONGEST_VALUE,
+            "description": "The digest of the plan of this request; if anything has changed since, nothing is applied.",
+        },
+    },
 }
 PLAN_SCHEMA: dict[str, Any] = {
     **APPLY_SCHEMA,
@@ -67,12 +77,22 @@ PLAN_SCHEMA: dict[str, Any] = {
 
 async def apply(call: ApiCall) -> Reply:
     """Create or update jobs, atomically. Idempotent."""
-    fields = body_fields(call.body, "jobs", "prune", "prune_tag")
-    prune = _prune(fields)
+    fields = body_fields(call.body, *PLANNED_FIELDS, "plan")
+    prune, digest = _prune(fields), call.body.get("plan")
+    if digest is not None and not isinstance(digest, str):
+        raise FieldError("plan", digest, "must be a text")
+
+    async def as_planned(plans: Sequence[JobChangePlan]) -> None:
+        if digest is not None:
+            # In a thread, as the plan was made.
+            await call.services.compute.run_in_thread(partial(check_plan_digest, digest, call.body, plans))
+
     # Only reading is limited: nothing may fail once the jobs are written.
     with _limited(call):
         jobs = await _read(call, fields)
-    done = await call.services.jobs.apply(jobs, actor=call.actor, tenant=call.tenant, prune=prune)
+    done = await call.services.jobs.apply(
+        jobs, actor=call.actor, tenant=call.tenant, prune=prune, only_if_all=as_planned
+    )
     call.services.changed()
     return Reply(body=Page(items=await call.services.compute.map(job_applied, done)))
 
@@ -87,7 +107,11 @@ async def plan(call: ApiCall) -> Reply:
         jobs = await _read(call, fields)
         planned = await call.services.planner.plan(jobs, ahead_ms=days * DAY_MS, prune=prune, tenant=call.tenant)
         # In a thread: a large plan takes too long to build on the event loop, which the ticker shares.
-        return Reply(body=await call.services.compute.run_in_thread(partial(jobs_planned, planned, limit=limit)))
+        return Reply(body=await call.services.compute.run_in_thread(partial(_presented, call.body, planned, limit)))
+
+
+def _presented(request: dict[str, Any], planned: JobsPlan, limit: int) -> JobsPlanned:
+    return jobs_planned(planned, limit=limit, digest=plan_digest(request, planned.changes))
 
 
 def _limited(call: ApiCall) -> AbstractContextManager[None]:
@@ -172,6 +196,7 @@ _PLANNED: dict[str, Any] = {
     "jobs": {"created": 1, "changed": 0, "unchanged": 0, "removed": 0},
     "fires": {"added": 10, "removed": 0, "moved": 0, "same": 0},
     "plan": [],
+    "digest": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae.fcde2b2e",
 }
 _SIMULATED: dict[str, Any] = {
     "from": "2026-03-02T14:00:00Z",
@@ -202,7 +227,7 @@ ROUTES = (
         handle=apply,
         answer=Page[JobApplied],
         success={200: "All jobs are created or updated."},
-        error_statuses=(409,),
+        error_statuses=(409, 412),
         body=RequestBody(schema=APPLY_SCHEMA, example=_BULK_EXAMPLE, many=True),
         example={"items": [APPLIED], "next": None},
     ),

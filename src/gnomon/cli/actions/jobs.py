@@ -125,13 +125,15 @@ def _meant(name: str | None) -> str:
     return f"; did you mean {name}?" if name else ""
 
 
-def apply(files: list[Path], target: Target, form: Format, *, prune: Prune | None = None) -> None:
-    """Create or update the jobs of the files."""
+def apply(
+    files: list[Path], target: Target, form: Format, *, prune: Prune | None = None, planned: str | None = None
+) -> None:
+    """Create or update the jobs of the files; `planned` is the digest of the plan that is to be carried out."""
     written = read_definitions(files, target, guarded=True)
     jobs, tag = [job for job, _ in written], prune.tag if prune else None
     place = target.place()
     request = requests.apply(
-        [definition for _, definition in written], prune=prune is not None and tag is None, prune_tag=tag
+        [definition for _, definition in written], prune=prune is not None and tag is None, prune_tag=tag, plan=planned
     )
     with progress_spinner(f"applying {pluralized(len(jobs), 'job')}"):
         done = send(target, request, make=True).items

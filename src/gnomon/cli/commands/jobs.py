@@ -110,6 +110,14 @@ def apply_jobs(
     *,
     prune: Annotated[bool, typer.Option("--prune", help="Delete every job that is in none of the files.")] = False,
     prune_tag: PruneTag = None,
+    planned: Annotated[
+        str | None,
+        typer.Option(
+            "--plan",
+            metavar="DIGEST",
+            help="The digest of a plan of these files (jobs plan -o json): fail if anything has changed since.",
+        ),
+    ] = None,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
@@ -118,7 +126,7 @@ def apply_jobs(
     from gnomon.cli.actions.jobs import apply, prune_selection
     from gnomon.cli.target import Target
 
-    apply(file, Target(database, config), output, prune=prune_selection(prune_tag, everything=prune))
+    apply(file, Target(database, config), output, prune=prune_selection(prune_tag, everything=prune), planned=planned)
 
 
 @jobs.command("list")

@@ -120,3 +120,5 @@ class JobsPlanned(Response, frozen=True, kw_only=True, rename={"from_at": "from"
     jobs: dict[str, int]
     fires: dict[str, int]
     plan: list[JobPlan]
+    #: Stands for this plan: `apply` takes it, and refuses if anything has changed since.
+    digest: str = ""

@@ -43,6 +43,8 @@ class JobsPlan(Struct, frozen=True, kw_only=True):
     from_at: int
     until_at: int
     jobs: tuple[PlannedJob, ...]
+    #: The plans of `JobService.apply`.
+    changes: tuple[JobChangePlan, ...] = ()
 
     def count(self, change: JobChange) -> int:
         """The number of jobs with this change."""
@@ -88,7 +90,8 @@ class Planner:
         planned = await self._compute.run_in_thread(partial(_planned_jobs, plans, stored, now=now, until=until))
         warnings = await self._job_service.warnings(plans)
         planned = tuple(replace(one, warnings=warnings.get(one.forecast.name, ())) for one in planned)
-        return JobsPlan(from_at=now, until_at=until, jobs=await self._with_outlook(planned, tenant, now))
+        expected = await self._with_outlook(planned, tenant, now)
+        return JobsPlan(from_at=now, until_at=until, jobs=expected, changes=tuple(plans))
 
     async def _with_outlook(self, planned: Sequence[PlannedJob], tenant: str, now: int) -> tuple[PlannedJob, ...]:
         """The same, with what the policy in force would decide about the next run of each."""

@@ -1,7 +1,17 @@
 """Applies, pauses, resumes, skips, deletes and lists jobs; reads their ticks and coming fires."""
 
 from bisect import bisect_right, insort
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -162,6 +172,8 @@ def _merge_fires(
 
 #: Inspects the plan for a job before it is applied, and raises an error to refuse it.
 PlanGuard = Callable[[JobChangePlan], None]
+#: Inspects all plans together in the same way. It may take a while for many jobs.
+PlansGuard = Callable[[Sequence[JobChangePlan]], Awaitable[None]]
 #: The number of tries against concurrent changes of the same jobs.
 _TRIES = 20
 _PAGE = 1000
@@ -242,11 +254,12 @@ class JobService:
         prune: Prune | None = None,
         declaration: Declaration | None = None,
         only_if: PlanGuard = lambda _: None,
+        only_if_all: PlansGuard | None = None,
     ) -> list[ApplyResult]:
         """Create or update the jobs, atomically. Idempotent.
 
         Pruned jobs are removed, and orphans are marked, in the same transaction, see `plan_changes`. `only_if` may
-        refuse a plan by raising an error; then nothing is written.
+        refuse a plan by raising an error, and `only_if_all` all of them; then nothing is written.
         """
         schedule_name("tenant", tenant)
         printable("actor", actor)
@@ -254,6 +267,8 @@ class JobService:
         for _ in range(_TRIES):
             now = self._clock.now()
             plans = await self.plan_changes(jobs, now=now, tenant=tenant, prune=prune, declaration=declaration)
+            if only_if_all is not None:
+                await only_if_all(plans)
             for plan in plans:
                 only_if(plan)
             overdue = [plan.schedule for plan in plans if plan.overdue is not None]

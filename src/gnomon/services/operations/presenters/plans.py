@@ -11,8 +11,8 @@ from gnomon.services.operations.presenters.common import optional_instant
 from gnomon.services.operations.presenters.policy import step_ruling
 
 
-def jobs_planned(planned: JobsPlan, *, limit: int) -> JobsPlanned:
-    """The plan of a change of jobs, with at most `limit` fires per job."""
+def jobs_planned(planned: JobsPlan, *, limit: int, digest: str) -> JobsPlanned:
+    """The plan of a change of jobs, with at most `limit` fires per job, and its digest."""
     fires = {fate.value: planned.fires(fate) for fate in FireChangeKind}
     return JobsPlanned(
         from_at=instant_of(planned.from_at),
@@ -20,6 +20,7 @@ def jobs_planned(planned: JobsPlan, *, limit: int) -> JobsPlanned:
         jobs={change.value: planned.count(change) for change in PLANNED_CHANGES},
         fires=fires | {"same": sum(one.forecast.fires.same for one in planned.jobs)},
         plan=[_job_plan(one, limit) for one in planned.jobs],
+        digest=digest,
     )
 
 
