@@ -48,7 +48,8 @@ async def places(dashboard: DashboardFixture) -> Mapping[str, str]:
         "/ui/events/{id}": event,
         "/ui/agents/sessions/{id}": "triage",
     }
-    return {page.path: re.sub(r"\{\w+\}", names.get(page.path, ""), page.path) for page in PAGES}
+    found = {page.path: re.sub(r"\{\w+\}", names.get(page.path, ""), page.path) for page in PAGES}
+    return found | {"/ui/calendar/cell": "/ui/calendar/cell?job=report&at=2026-03-03T09:00Z&until=2026-03-03T10:00Z"}
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])

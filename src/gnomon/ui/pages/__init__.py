@@ -7,6 +7,7 @@ from gnomon.ui.pages import (
     audit,
     backfills,
     breakers,
+    calendar,
     dead_letters,
     events,
     executions,
@@ -26,6 +27,7 @@ from gnomon.ui.pages.page import DashboardForm, DashboardPage
 
 PAGES: tuple[DashboardPage, ...] = (
     *overview.PAGES,
+    *calendar.PAGES,
     *schedule.PAGES,
     *jobs.PAGES,
     *job.PAGES,
