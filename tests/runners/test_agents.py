@@ -805,6 +805,18 @@ async def test_a_worker_that_cannot_reach_the_scheduler_refuses_an_agent_with_it
 
 
 @pytest.mark.req("Z-04")
+async def test_a_worker_that_runs_no_commands_refuses_an_agent_with_the_tool_for_them(tmp_path: Path) -> None:
+    async with agents(tmp_path, worker={"commands": False}) as tried:
+        refused = await tried.run(spec={"tools": ("list_files", "shell")})
+        tried.server.replies = [openai_calls(("list_files", {})), openai_text("Done.")]
+        done = await tried.run(spec={"tools": ("list_files",)})
+
+    assert (refused.result, refused.never_began) == (Result.GAVE_UP, True)
+    assert "agent.tools: 'shell' runs commands, which this worker does not (worker.commands)" in (refused.error or "")
+    assert output(done) == "Done."
+
+
+@pytest.mark.req("Z-04")
 async def test_registered_functions_are_tools_with_the_schema_of_their_signature(tmp_path: Path) -> None:
     calls = openai_calls(
         ("function_texts_repeat", {"text": "ab", "times": 2}),

@@ -138,6 +138,7 @@ class FunctionRunner:
             security,
             workspace=workspace or Workspace(Path(self._shell.workspace)),
             sandbox=CommandSandbox(self._shell, security, kernel),
+            runs_commands=settings.commands,
         )
         tools = FunctionTools(functions, self._environment, self._imports)
         self._reporter = None if progress is None else ProgressReporter(progress, self._table.unreported)

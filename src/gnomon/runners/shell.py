@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from gnomon.config.sections import SecuritySettings, ShellSettings
+from gnomon.core.agents.spec import ToolName
 from gnomon.core.commands.plan import CommandPlan, PlannedCommand
 from gnomon.core.commands.policy import (
     READ_ONLY_TEXT,
@@ -115,8 +116,11 @@ class ShellExecutor:
         *,
         workspace: Workspace,
         sandbox: CommandSandbox,
+        runs_commands: bool = True,
     ) -> None:
+        """Without `runs_commands` this worker refuses them, also those of models."""
         self._environment = environment
+        self._runs_commands = runs_commands
         self._tenants = frozenset(shell.tenants)
         self._restrictions = ShellRestrictions(shell)
         self.timeout_ms = shell.timeout_ms
@@ -169,11 +173,19 @@ class ShellExecutor:
             max_output_bytes=self._environment.max_output_bytes,
         )
 
+    def refuse_tool(self) -> None:
+        """Raise FieldError if an agent with the tool for commands cannot run here."""
+        if not self._runs_commands:
+            raise FieldError(
+                "agent.tools", ToolName.SHELL, "runs commands, which this worker does not (worker.commands)"
+            )
+
     def tool_invocation(self, attempt: RunningAttempt, command: str, *, network: bool) -> ShellInvocation:
         """A command of a model, which is guarded whatever the profile, and gets neither variables nor secrets.
 
         CommandRefused if the policy forbids it: no approval covers what a model makes up.
         """
+        self.refuse_tool()
         self._check_tenant(attempt)
         folder = self._workspace.folder("", owner=self._restrictions.owner)
         plan = self._plan(self._guarded_policy(), command, {}, folder, approved=False, by_model=True)

@@ -13,7 +13,15 @@ from gnomon.config.agents import AgentSettings, ToolServerSettings, agent_catalo
 from gnomon.core.agents.catalog import check_servers, price_refusal
 from gnomon.core.agents.frequency import frequency_warning
 from gnomon.core.agents.rules import AgentLimits, models_of, prefixed_prompt
-from gnomon.core.agents.spec import FUNCTION_PREFIX, ISOLATED, SERVER_PREFIX, VERB_PREFIX, AgentSpec, server_tool
+from gnomon.core.agents.spec import (
+    FUNCTION_PREFIX,
+    ISOLATED,
+    SERVER_PREFIX,
+    VERB_PREFIX,
+    AgentSpec,
+    ToolName,
+    server_tool,
+)
 from gnomon.core.policy.budgets import COST_MICROS
 from gnomon.core.runs.expressions import SECRET
 from gnomon.core.runs.secret_text import shown_data
@@ -155,6 +163,8 @@ class AgentRunner:
         """The tool as the model sees it; UsageError if this worker cannot offer it."""
         if tool.startswith(VERB_PREFIX) and self._verbs is None:
             raise FieldError("agent.tools", tool, NO_SCHEDULER)
+        if tool == ToolName.SHELL:
+            self._commands.refuse_tool()
         return self._functions.description(tool) if tool.startswith(FUNCTION_PREFIX) else tool_description(tool)
 
     def _servers_of(self, spec: AgentSpec) -> dict[str, ToolServerSettings]:
