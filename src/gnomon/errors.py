@@ -417,7 +417,7 @@ class Stale(Refused):
 
 
 class PlanChanged(Stale):
-    """What was planned has changed since, so that applying it would do something else. Nothing was done."""
+    """Jobs have changed since they were planned, so that their plan does not hold any more. Nothing was done."""
 
     code = "plan_changed"
     _SHOWN = 5
