@@ -22,10 +22,21 @@ from support.postgres_server import postgres
 Attack = Callable[[HostileTarget], None]
 #: In processor time of the target: a refusal that takes more was worked on.
 _LITTLE = 5.0
+_FORM = "application/x-www-form-urlencoded"
 _JOB = {"name": "victim", "function": "witness/coroutine"}
 
 
 # ---- helpers -------------------------------------------------------------------------------------
+
+
+def session_of(target: HostileTarget, caller: str = "viewer") -> dict[str, str]:
+    """The cookie of a session of the dashboard, as a header."""
+    sent = {"Origin": target.address, "Content-Type": _FORM}
+    signed_in = target.ask("POST", "/ui/login", raw=f"token={target.token(caller)}".encode(), caller="", headers=sent)
+    [(name, value)] = signed_in.cookies.items()
+    # The client keeps cookies as a browser does; other attacks come without a session.
+    target.client.cookies.clear()
+    return {"Cookie": f"{name}={value}"}
 
 
 def refuses_bodies(*bodies: bytes) -> Attack:
@@ -349,13 +360,16 @@ def odd_headers(target: HostileTarget) -> None:
 
 def foreign_hosts(target: HostileTarget) -> None:
     for host in ("evil.example", "127.0.0.1.evil.example"):
-        for path in ("/livez", "/v1/jobs"):
+        for path in ("/livez", "/v1/jobs", "/ui/", "/ui/login"):
             assert target.ask("GET", path, headers={"Host": host}).status_code == 421
 
 
 def security_headers(target: HostileTarget) -> None:
     for path, caller in (("/v1/jobs", "viewer"), ("/v1/jobs", ""), ("/livez", ""), ("/nothing", "viewer")):
         shown = target.ask("GET", path, caller=caller).headers
+        assert (shown["cache-control"], shown["x-content-type-options"]) == ("no-store", "nosniff"), path
+    for path, given in (("/ui/", session_of(target)), ("/ui/nothing", {}), ("/ui/", {}), ("/ui/login", {})):
+        shown = target.ask("GET", path, caller="", headers=given).headers
         assert (shown["cache-control"], shown["x-content-type-options"]) == ("no-store", "nosniff"), path
 
 
@@ -373,6 +387,20 @@ def inert_texts(target: HostileTarget) -> None:
         assert shown.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in shown.headers["content-security-policy"]
         assert not [byte for byte in shown.content if byte < ord(" ") and byte != ord("\n")]
+    given = session_of(target)
+    for path in (
+        "/ui/jobs/marked",
+        "/ui/jobs/marked?tab=definition",
+        f"/ui/jobs/{quote((_MARKUP + _TERMINAL).replace('/', ''))}",
+    ):
+        page = target.ask("GET", path, caller="", headers=given)
+        # A path that no page can have is refused before there is one.
+        assert page.headers["content-type"].partition(";")[0] in ("text/html", "application/problem+json")
+        assert page.status_code == 400 or page.headers["content-type"].startswith("text/html"), path
+        assert "'unsafe" not in page.headers["content-security-policy"]
+        for tag in (b"<img", b"<svg on", b"<b>", b"</script><", b'href="javascript:'):
+            assert tag not in page.content, (path, tag)
+        assert not [byte for byte in page.content if byte < ord(" ") and byte not in b"\n\t"]
     target.delete("marked")
 
 
@@ -385,6 +413,13 @@ def changes_by_pages(target: HostileTarget) -> None:
         headers = {"Origin": origin, "Content-Type": kind, "Cookie": f"token={target.token('admin')}"}
         sent = target.ask("POST", "/v1/jobs", raw=json.dumps(_JOB).encode(), caller="", headers=headers)
         assert sent.status_code in (401, 403, 415), (origin, kind)
+    session = {**session_of(target, "admin"), "Content-Type": _FORM}
+    # A page of another site knows neither the form token, nor can it name this server as its origin.
+    for origins in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {}, {"Origin": target.address}):
+        sent = target.ask(
+            "POST", "/ui/jobs/report/pause", raw=b"form_token=x", caller="", headers={**session, **origins}
+        )
+        assert sent.status_code == 403, origins
 
 
 def frames(target: HostileTarget) -> None:
@@ -392,10 +427,14 @@ def frames(target: HostileTarget) -> None:
         shown = target.ask("GET", path, caller=caller).headers
         assert shown["x-frame-options"] == "DENY", path
         assert "frame-ancestors 'none'" in shown["content-security-policy"], path
+    for path, given in (("/ui/", session_of(target)), ("/ui/login", {})):
+        shown = target.ask("GET", path, caller="", headers=given).headers
+        assert shown["x-frame-options"] == "DENY", path
+        assert "frame-ancestors 'none'" in shown["content-security-policy"], path
 
 
 def redirects(target: HostileTarget) -> None:
-    sent = {"Origin": target.address, "Content-Type": "application/x-www-form-urlencoded"}
+    sent = {"Origin": target.address, "Content-Type": _FORM}
     for where in ("//evil.example", "/\\evil.example", "javascript:alert(1)", "https://evil.example"):
         wanted = quote(where, safe="")
         for path in ("/", "/v1/jobs", "/livez", "/v1/jobs/", "/ui/", "/ui/jobs", "/ui/login"):
@@ -429,6 +468,18 @@ def cookies(target: HostileTarget) -> None:
             "set-cookie"
             not in target.ask("GET", path, caller=caller, headers={} if caller else {"Cookie": "session=fixed"}).headers
         )
+    session = session_of(target, "admin")
+    name = session["Cookie"].partition("=")[0]
+    # A session counts for pages only, and nobody chooses one for somebody else.
+    assert target.ask("GET", "/v1/jobs", caller="", headers=session).status_code == 401
+    assert target.ask("GET", "/ui/jobs", caller="", headers=session).status_code == 200
+    assert target.ask("GET", "/ui/jobs", caller="", headers={"Cookie": f"{name}=fixed"}).status_code == 303
+    sent = {"Origin": target.address, "Content-Type": _FORM, "Cookie": f"{name}=fixed"}
+    signed_in = target.ask("POST", "/ui/login", raw=f"token={target.token('viewer')}".encode(), caller="", headers=sent)
+    target.client.cookies.clear()
+    words = signed_in.headers["set-cookie"].lower().replace(" ", "").split(";")
+    assert {"httponly", "samesite=lax", "path=/ui/"} <= set(words)
+    assert "fixed" not in words[0]
 
 
 def endless_lists(target: HostileTarget) -> None:
@@ -438,6 +489,10 @@ def endless_lists(target: HostileTarget) -> None:
     for pattern in ("(a+)+$", "(.*)*" * 50, "%", "_"):
         shown = target.ask("GET", f"/v1/executions?tag={quote(pattern)}", caller="viewer")
         assert shown.status_code == 422 or shown.json()["items"] == []
+    session = session_of(target)
+    for query in ("limit=100000", "tag=(a%2B)%2B%24", "cursor=x"):
+        page = target.ask("GET", f"/ui/executions?{query}", caller="", headers=session)
+        assert page.status_code == 422 or len(page.content) < 1_000_000, query
     assert target.processor_seconds() - before < _LITTLE
 
 
@@ -579,6 +634,8 @@ def other_origins(target: HostileTarget) -> None:
         for method, path in (("GET", "/v1/jobs"), ("OPTIONS", "/v1/jobs"), ("GET", "/livez")):
             shown = target.ask(method, path, caller="viewer", headers={"Origin": origin})
             assert not [name for name in shown.headers if name.lower().startswith("access-control-allow")]
+        page = target.ask("GET", "/ui/", caller="", headers={**session_of(target), "Origin": origin})
+        assert not [name for name in page.headers if name.lower().startswith("access-control-allow")]
 
 
 def refusals_are_audited(target: HostileTarget) -> None:

@@ -47,7 +47,7 @@ _CHANNELS = "tests/adapters/channels/test_channels.py::"
 _TEXT = "tests/core/announcements/test_text.py::"
 _CRON = "tests/core/cron/test_syntax.py::"
 
-_DASHBOARD = "the dashboard"
+_EXPORTS = "tables to export"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -807,14 +807,13 @@ TOKENS = (
 )
 
 DASHBOARD = (
-    _live("D01", "markup in names, errors and output", "inert", api.inert_texts, later=_DASHBOARD),
+    _live("D01", "markup in names, errors and output", "inert", api.inert_texts),
     _live(
         "D02",
         "a change requested by a page of another site",
         "refused",
         api.changes_by_pages,
         _API + "test_roles.py::test_a_page_of_another_site_changes_nothing_where_no_token_is_needed",
-        later=_DASHBOARD,
     ),
     _shown(
         "D03",
@@ -822,9 +821,9 @@ DASHBOARD = (
         "ends with the token",
         "tests/security/test_stream_shares.py::test_a_stream_ends_when_its_token_expires",
         "tests/security/test_stream_shares.py::test_a_stream_ends_when_its_token_is_refused",
-        later=_DASHBOARD,
+        "tests/ui/test_live_parts.py::test_the_stream_ends_with_the_session",
     ),
-    _live("D04", "framing", "refused", api.frames, later=_DASHBOARD),
+    _live("D04", "framing", "refused", api.frames),
     _live(
         "D05",
         "redirects to other sites",
@@ -832,9 +831,9 @@ DASHBOARD = (
         api.redirects,
         "tests/ui/test_sessions.py::test_signing_in_leads_to_pages_of_this_server_only",
     ),
-    _later("D06", "formulas in exported tables", "quoted", _DASHBOARD),
-    _live("D07", "terminal sequences and endless lines in output", "escaped, cut", api.inert_texts, later=_DASHBOARD),
-    _live("D08", "requests of other origins", "no origin is allowed", api.other_origins, later=_DASHBOARD),
+    _later("D06", "formulas in exported tables", "quoted", _EXPORTS),
+    _live("D07", "terminal sequences and endless lines in output", "escaped, cut", api.inert_texts),
+    _live("D08", "requests of other origins", "no origin is allowed", api.other_origins),
     _live(
         "D09",
         "another Host header",
@@ -842,7 +841,6 @@ DASHBOARD = (
         api.foreign_hosts,
         _PARSING + "test_a_request_names_one_host_that_the_server_answers_for",
         _PARSING + "test_every_path_refuses_a_name_that_was_rebound",
-        later=_DASHBOARD,
         short=True,
     ),
     _live(
@@ -851,15 +849,13 @@ DASHBOARD = (
         "not stored",
         api.security_headers,
         _PARSING + "test_responses_with_data_have_the_security_headers_too",
-        later=_DASHBOARD,
     ),
-    _live("D11", "cookies", "none are set, and none counts", api.cookies, later=_DASHBOARD),
+    _live("D11", "cookies", "the API reads none; a session is HttpOnly, and none is fixed", api.cookies),
     _live(
         "D12",
         "100,000 executions, patterns of users",
         "paged by the server, no patterns",
         api.endless_lists,
-        later=_DASHBOARD,
     ),
 )
 
