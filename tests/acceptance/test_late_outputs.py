@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql import bulk
 from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
+from gnomon.app.kernel import KERNEL_BREAKER, OUTPUT_KERNEL_BREAKER
 from gnomon.app.node import Node
 from gnomon.app.operations import Operations
 from gnomon.app.settings import schedule_defaults
@@ -27,7 +28,7 @@ from gnomon.services.execution.late_output_checker import LateOutputChecker
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import all_runs, launch, wait_until, wait_until_all_over
 from support.fleet_topologies import Topology, running_topology
-from support.gnomon_processes import GnomonProcess, up
+from support.gnomon_processes import GnomonProcess, policy_server, up
 from support.output_policies import HOLD_ALL, KEY, policy_text
 from support.postgres_server import postgres
 from support.sqlite_files import new_sqlite_file
@@ -42,6 +43,7 @@ jobs:
   - name: leak
     overlap: allow
     command: "printf 'AKIA%s ' IOSFODNN7EXAMPLE; head -c 400 /dev/zero | tr '\\\\0' x"
+  - {name: plan, overlap: allow, command: "printf 'the plan of the harb%s' our"}
 """
 PAYLOADS = bulk.statement("SELECT owner_id, kind, body FROM payload")
 EVERYONE = HeldOutputQuery(tenant="default", status=None, after=None, limit=1000)
@@ -144,7 +146,7 @@ async def _payloads(store: object) -> list[tuple[str, str, bytes]]:
 class Shape:
     """How the processes of a fleet are started."""
 
-    def __init__(self, url: str, jobs: Path, stack: ExitStack, topology: Topology | None) -> None:
+    def __init__(self, url: str, jobs: Path, stack: ExitStack, topology: Topology | None, **more: str) -> None:
         self._url, self._jobs = url, jobs
         #: Whether a second scheduler would wait for the first one.
         self.alone = topology is None
@@ -152,6 +154,7 @@ class Shape:
             "GNOMON_OUTPUT_POLICY__ENABLED": "true",
             "GNOMON_OUTPUT_POLICY__INLINE_BYTES": str(INLINE),
             "GNOMON_EXECUTION__MAX_LOSSES": "100",
+            **more,
         }
         self._running = None
         if topology is not None:
@@ -171,20 +174,26 @@ class Shape:
 SHAPES = {"sqlite": None, "postgresql": Topology(), "postgresql nats": Topology(nats=True)}
 
 
-@pytest.fixture(params=SHAPES)
-async def shape(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Shape, SqlStore]]:
-    file = tmp_path / "jobs.yaml"
+@asynccontextmanager
+async def running_shape(name: str, folder: Path, **environment: str) -> AsyncIterator[tuple[Shape, SqlStore]]:
+    file = folder / "jobs.yaml"
     file.write_text(JOBS)
     async with AsyncExitStack() as stack:
-        if request.param == "sqlite":
-            new_sqlite_file(tmp_path / "gnomon.db")
-            url = f"sqlite:///{tmp_path / 'gnomon.db'}"
+        if name == "sqlite":
+            new_sqlite_file(folder / "gnomon.db")
+            url = f"sqlite:///{folder / 'gnomon.db'}"
         else:
             url = await stack.enter_async_context(postgres(18).database())
         store = await open_store(url)
         stack.push_async_callback(store.close)
         with ExitStack() as processes:
-            yield Shape(url, file, processes, SHAPES[request.param]), store
+            yield Shape(url, file, processes, SHAPES[name], **environment), store
+
+
+@pytest.fixture(params=SHAPES)
+async def shape(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Shape, SqlStore]]:
+    async with running_shape(request.param, tmp_path) as running:
+        yield running
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -223,6 +232,77 @@ async def test_a_scheduler_that_dies_or_freezes_among_checks_leaves_the_rest_to_
     assert [one for one in await _payloads(store) if KEY.encode() in one[2]] == []
 
 
+# ---- another service judges --------------------------------------------------------------------------
+
+SERVICE = """
+default_decision: allow
+output_rules:
+  - {id: plans, match: {keywords: [harbour]}, decision: quarantine, reason: a plan}
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[tuple[GnomonProcess, int]]:
+    file = tmp_path / "service.yaml"
+    file.write_text(SERVICE)
+    with policy_server(file, "grpc") as running:
+        yield running
+
+
+@pytest.mark.req("R-14")
+@pytest.mark.parametrize("name", SHAPES)
+async def test_a_scheduler_killed_while_the_service_hangs_leaves_its_question_to_the_next_one(
+    name: str, tmp_path: Path, service: tuple[GnomonProcess, int]
+) -> None:
+    kernel, port = service
+    said = {
+        "GNOMON_OUTPUT_POLICY__KERNEL": f"grpc://127.0.0.1:{port}",
+        "GNOMON_OUTPUT_POLICY__KERNEL_TIMEOUT": "2m",
+        "GNOMON_OUTPUT_POLICY__LATE_TIMEOUT": "5m",
+    }
+    async with running_shape(name, tmp_path, **said) as (fleet, store):
+        kernel.signal(signal.SIGSTOP)
+        with fleet.scheduler() as first:
+            await wait_until(partial(_is_registered, store, "plan"))
+            await launch(store, "plan", 3)
+            await wait_until_all_over(store)
+            assert len(await store.late_checks.oldest(10)) == 3
+            first.kill()
+        kernel.signal(signal.SIGCONT)
+        await _all_held(fleet, store)
+        tasks = await store.history.tasks(await all_runs(store))
+        held = await store.held_outputs.page(EVERYONE)
+
+    assert {one.state for one in tasks} == {TaskState.OUTPUT_QUARANTINED}
+    assert [(one.ruling.rule, one.ruling.phase) for one in held] == [("plans", OutputPhase.LATE)] * 3
+
+
+@pytest.mark.req("R-05", "R-12", "R-14")
+@pytest.mark.parametrize("name", SHAPES)
+async def test_a_killed_service_delays_no_execution_and_its_outputs_stay(
+    name: str, tmp_path: Path, service: tuple[GnomonProcess, int]
+) -> None:
+    kernel, port = service
+    said = {"GNOMON_OUTPUT_POLICY__KERNEL": f"grpc://127.0.0.1:{port}"}
+    async with running_shape(name, tmp_path, **said) as (fleet, store):
+        kernel.kill()
+        with fleet.scheduler() as running:
+            await wait_until(partial(_is_registered, store, "plan"))
+            await launch(store, "plan", 8)
+            await _wait_for_all(store)
+            opened = await store.breakers.find(OUTPUT_KERNEL_BREAKER)
+            other = await store.breakers.find(KERNEL_BREAKER)
+            assert running.terminate() == 0
+        tasks = await store.history.tasks(await all_runs(store))
+        outputs = await store.executions.payloads([one.task_id for one in tasks], "output")
+
+    assert {one.state for one in tasks} == {TaskState.SUCCEEDED}
+    assert len(outputs) == 8
+    assert opened is not None
+    assert opened.breaker.open_until is not None
+    assert other is None
+
+
 async def _all_held(fleet: Shape, store: SqlStore) -> None:
     with fleet.scheduler():
         await _wait_for_all(store)
@@ -233,8 +313,8 @@ async def _wait_for_all(store: SqlStore) -> None:
     await wait_until(partial(_none_left, store))
 
 
-async def _is_registered(store: SqlStore) -> bool:
-    return await store.schedules.find("default", "leak") is not None
+async def _is_registered(store: SqlStore, job: str = "leak") -> bool:
+    return await store.schedules.find("default", job) is not None
 
 
 async def _some_held(store: SqlStore) -> bool:

@@ -3,12 +3,16 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from gnomon.adapters.policy_file import parse_policy
+from gnomon.config.kernel_rules import kernel_address
 from gnomon.config.settings import load
 from gnomon.core.output_policy.compiled import CompiledOutputPolicy
+from gnomon.core.output_policy.kernel import judged_ruling
+from gnomon.core.output_policy.kernel_messages import OutputCheckResponse
 from gnomon.core.output_policy.reader import OUTPUT_MATCH_FIELDS, OUTPUT_RULE_FIELDS
 from gnomon.core.output_policy.ruling import OutputDecision
 from gnomon.core.output_policy.scanners import SCANNERS
@@ -16,12 +20,25 @@ from gnomon.core.policy.facts import StepFacts
 from support.output_policies import CARD, KEY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "output-policy.md").read_text()
-SETTINGS, FILE = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SETTINGS, FILE, SERVICE = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_setting_of_the_page_turns_it_on() -> None:
     assert load(file=yaml.safe_load(SETTINGS)).output_policy.enabled
     assert not load().output_policy.enabled
+
+
+@pytest.mark.req("R-20")
+def test_the_service_of_the_page_is_asked_with_tls_and_its_answer_is_one() -> None:
+    settings = load(file=yaml.safe_load(SERVICE))
+    [answer] = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    output = msgspec.json.encode({"text": "the plan of the harbour"})
+
+    ruling = judged_ruling(msgspec.json.decode(answer, type=OutputCheckResponse), output)
+
+    assert kernel_address(settings.output_policy.kernel, field="output_policy.kernel").tls
+    assert (ruling.decision, ruling.rule, ruling.reason) == (OutputDecision.QUARANTINE, "plans", "names a plan")
+    assert output[ruling.findings[0].offset : ruling.findings[0].end] == b"the plan of the har"
 
 
 @pytest.mark.parametrize(

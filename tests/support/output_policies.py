@@ -36,7 +36,14 @@ HOLD_ALL = [rule("all", scanners=["secret", "pii", "injection"])]
 class OutputPolicies:
     """A store in memory with a policy of outputs on it."""
 
-    def __init__(self, *, closed: bool = False, inline_bytes: int = 65_536, keys: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        closed: bool = False,
+        inline_bytes: int = 65_536,
+        keys: Sequence[str] = (),
+        judges_all: bool = False,
+    ) -> None:
         self.clock = VirtualClock(1_770_000_000_000)
         self.store = MemoryStore(self.clock.now)
         self.stored = build_stored_policy(load(), self.store, Recorder())
@@ -48,6 +55,7 @@ class OutputPolicies:
             inline_bytes=inline_bytes,
             holds_unchecked=closed,
             cipher=self.cipher,
+            judges_all=judges_all,
         )
 
     async def apply(self, *rules: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from gnomon.core.runs.outcomes import Assignment
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Gate
 from gnomon.ports.messaging import ReportInbox
+from gnomon.ports.output_policy import OutputJudge
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
 from gnomon.runners.registry import Functions
@@ -77,6 +78,8 @@ class NodeContext(Struct, frozen=True, kw_only=True):
     shadow: ShadowPolicy
     #: None: outputs are not checked.
     output_policy: "StoredOutputPolicy | None"
+    #: Rules on outputs that are stored; None: nothing does.
+    output_judge: OutputJudge | None
     coordination: Coordination
     wake_ups: WakeUps
 
@@ -149,7 +152,7 @@ class ExecutionServices:
 
     def _build_late_checker(self, context: NodeContext) -> "LateOutputChecker | None":
         """The checker of stored outputs; None if outputs are not checked."""
-        if context.output_policy is None:
+        if context.output_policy is None or context.output_judge is None:
             return None
         from gnomon.services.execution.late_output_checker import LateOutputChecker
 
@@ -159,7 +162,7 @@ class ExecutionServices:
             store.executions,
             self.workflow_cache,
             context.output_policy,
-            context.output_policy,
+            context.output_judge,
             context.clock,
             context.events,
             lease=context.coordination.singleton(component_names.LATE_OUTPUT_CHECKER),

@@ -17,6 +17,7 @@ from gnomon.core.jobs.origins import OriginKind
 from gnomon.core.policy.shadow import PolicyShadow
 from gnomon.core.policy.version import PolicyVersion
 from gnomon.ports.execution import Gate
+from gnomon.ports.output_policy import OutputJudge, OutputKernel
 from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.policy import PolicyKernel, TaskPolicy
 from gnomon.ports.runtime import Clock, Events
@@ -108,7 +109,33 @@ def build_output_policy(
         inline_bytes=own.inline_bytes,
         holds_unchecked=own.fail_mode == "closed",
         cipher=held_output_cipher(settings),
+        judges_all=bool(own.kernel),
     )
+
+
+def open_output_kernel(settings: Settings) -> OutputKernel | None:
+    """The service that judges outputs; its connections are opened when it is asked. None: the settings name none."""
+    if not settings.output_policy.kernel:
+        return None
+    from gnomon.app.kernel import connect_output_kernel
+
+    return connect_output_kernel(settings)
+
+
+def build_output_judge(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    events: Events,
+    own: "StoredOutputPolicy | None",
+    kernel: OutputKernel | None,
+) -> OutputJudge | None:
+    """The judge of stored outputs; None if outputs are not checked."""
+    if own is None or kernel is None:
+        return own
+    from gnomon.app import kernel as kernels
+
+    return kernels.build_output_judge(settings, store, clock, events, own, kernel)
 
 
 def held_output_cipher(settings: Settings) -> PayloadCipher | None:

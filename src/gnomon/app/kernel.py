@@ -1,20 +1,23 @@
-"""The policy kernel that a scheduler asks: its client, and the policy that rules on tasks by its answers."""
+"""The policy kernels that a scheduler asks: their clients, and what rules on tasks and outputs by their answers."""
 
 import ssl
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gnomon.adapters.files import read_text
 from gnomon.adapters.kernel.bearer_token import BearerToken
-from gnomon.adapters.kernel.grpc_client import GrpcKernel
-from gnomon.adapters.kernel.http_client import HttpKernel
+from gnomon.adapters.kernel.grpc_client import GrpcKernel, GrpcOutputKernel
+from gnomon.adapters.kernel.http_client import HttpKernel, HttpOutputKernel
 from gnomon.app.extras import check_extra
 from gnomon.config.kernel_rules import kernel_address
 from gnomon.config.sections import TaskPolicySettings
+from gnomon.config.settings import Settings
 from gnomon.core.breakers import BreakerLimits
 from gnomon.core.named_breakers import BreakerKey
 from gnomon.core.policy.document import FailMode
 from gnomon.errors import FileError
+from gnomon.ports.output_policy import OutputJudge, OutputKernel
 from gnomon.ports.policy import PolicyKernel
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import Store
@@ -22,6 +25,9 @@ from gnomon.services.execution.kernel_policy import KernelLimits, KernelPolicy
 from gnomon.services.execution.local_budgets import LocalBudgets
 from gnomon.services.execution.shared_breaker import SharedBreaker
 from gnomon.services.execution.stored_policy import StoredPolicy
+
+if TYPE_CHECKING:
+    from gnomon.services.execution.output_check import StoredOutputPolicy
 
 #: The breaker around the kernel, which all processes share. As the policy, it belongs to the operator's tenant; no job
 #: can name it, because names of jobs have no colon.
@@ -39,6 +45,34 @@ def connect_kernel(settings: TaskPolicySettings) -> PolicyKernel:
     return HttpKernel(
         address.target, timeout_ms=settings.kernel_timeout_ms, parallel=settings.kernel_parallel, ca=ca, token=token
     )
+
+
+#: The breaker around the service that judges outputs: the second one.
+OUTPUT_KERNEL_BREAKER = BreakerKey("default", "policy:output")
+
+
+def connect_output_kernel(settings: Settings) -> OutputKernel:
+    """The client of the service that judges outputs; UsageError without its package, certificates or token."""
+    own, policy = settings.output_policy, settings.policy
+    address = kernel_address(own.kernel, field="output_policy.kernel")
+    ca = None if not policy.kernel_tls_ca else _certificates(Path(policy.kernel_tls_ca))
+    token = BearerToken("output_policy.kernel_token", own.kernel_token) if own.kernel_token else None
+    if address.transport == "grpc":
+        check_extra("output_policy.kernel", "grpc", "grpc")
+        return GrpcOutputKernel(address.target, timeout_ms=own.kernel_timeout_ms, tls=address.tls, ca=ca, token=token)
+    return HttpOutputKernel(
+        address.target, timeout_ms=own.kernel_timeout_ms, parallel=policy.kernel_parallel, ca=ca, token=token
+    )
+
+
+def build_output_judge(
+    settings: Settings, store: Store, clock: Clock, events: Events, own: "StoredOutputPolicy", kernel: OutputKernel
+) -> OutputJudge:
+    """The judge that asks the service about outputs that the own rules let pass."""
+    from gnomon.services.execution.output_judge import RemoteOutputJudge
+
+    breaker = SharedBreaker(store.breakers, OUTPUT_KERNEL_BREAKER, _breaker_limits(settings.policy), clock, events)
+    return RemoteOutputJudge(own, kernel, breaker, parallel=settings.policy.kernel_parallel)
 
 
 def _certificates(file: Path) -> bytes:
@@ -64,15 +98,9 @@ def build_kernel_policy(
     The budgets of `stored` count beside it, and it says what happens while the kernel cannot be asked, unless the
     settings do.
     """
-    limits = BreakerLimits(
-        failures=settings.kernel_failures,
-        open_ms=settings.kernel_open_ms,
-        probes=settings.kernel_probes,
-        successes=settings.kernel_successes,
-    )
     return KernelPolicy(
         kernel,
-        SharedBreaker(store.breakers, KERNEL_BREAKER, limits, clock, events),
+        SharedBreaker(store.breakers, KERNEL_BREAKER, _breaker_limits(settings), clock, events),
         clock,
         events,
         KernelLimits(
@@ -83,6 +111,15 @@ def build_kernel_policy(
         ),
         fails_open=partial(_fails_open, settings.fail_mode, stored),
         budgets=LocalBudgets(stored, clock),
+    )
+
+
+def _breaker_limits(settings: TaskPolicySettings) -> BreakerLimits:
+    return BreakerLimits(
+        failures=settings.kernel_failures,
+        open_ms=settings.kernel_open_ms,
+        probes=settings.kernel_probes,
+        successes=settings.kernel_successes,
     )
 
 

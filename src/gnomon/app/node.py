@@ -14,11 +14,13 @@ from gnomon.app.coordination import ClockSynchronizer, Coordination
 from gnomon.app.execution import ExecutionServices, LocalExecution, NodeContext, RemoteDispatch, WakeUps
 from gnomon.app.gate import (
     build_gate,
+    build_output_judge,
     build_output_policy,
     build_shadow_policy,
     build_stored_policy,
     build_task_policy,
     open_kernel,
+    open_output_kernel,
 )
 from gnomon.app.maintenance import Maintenance, build_announcer, build_pinger
 from gnomon.app.observability import EventObservers, Observability, SchedulerParts
@@ -86,6 +88,8 @@ class Node:
         self._kernel = open_kernel(settings)
         task_policy = build_task_policy(settings, store, clock, self.events, policy, self._kernel)
         shadow = build_shadow_policy(store, clock, self.events)
+        output_policy = build_output_policy(settings, store, clock, policy)
+        self._output_kernel = open_output_kernel(settings)
         self._context = NodeContext(
             store=store,
             settings=settings,
@@ -94,7 +98,8 @@ class Node:
             gate=gate or build_gate(settings, store, clock, task_policy, shadow),
             policy=policy,
             shadow=shadow,
-            output_policy=build_output_policy(settings, store, clock, policy),
+            output_policy=output_policy,
+            output_judge=build_output_judge(settings, store, clock, self.events, output_policy, self._output_kernel),
             coordination=self.coordination,
             wake_ups=self._wake_ups,
         )
@@ -342,8 +347,9 @@ class Node:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._kernel is not None:
-            await self._kernel.close()
+        for kernel in (self._kernel, self._output_kernel):
+            if kernel is not None:
+                await kernel.close()
         await self.coordination.close()
         if self.local_execution is not None:
             self.local_execution.close()

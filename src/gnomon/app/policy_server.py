@@ -17,6 +17,9 @@ from gnomon.adapters.kernel.server_address import ServerAddress, ServerCertifica
 from gnomon.app.extras import check_extra
 from gnomon.app.policy import parse_policy_text
 from gnomon.core import component_names
+from gnomon.core.output_policy.compiled import DEFAULT_OUTPUT_RULES, CompiledOutputPolicy
+from gnomon.core.output_policy.kernel import answer_output
+from gnomon.core.output_policy.kernel_messages import OutputCheckRequest, OutputCheckResponse
 from gnomon.core.policy.compiled import CompiledPolicy
 from gnomon.core.policy.kernel import answer_check
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
@@ -61,6 +64,8 @@ class ServedPolicy:
     def _read(self) -> tuple[CompiledPolicy, str]:
         text = read_text(self._file)
         document = parse_policy_text(text, name=str(self._file))
+        rules = DEFAULT_OUTPUT_RULES if document.output_rules is None else document.output_rules
+        self._outputs = CompiledOutputPolicy(rules, 0)
         return CompiledPolicy(document, 0, throttle_ms=self._throttle_ms), sha256(text.encode()).hexdigest()
 
     @property
@@ -71,6 +76,10 @@ class ServedPolicy:
     def answer(self, check: PolicyCheckRequest) -> PolicyCheckResponse:
         """The answer to a question."""
         return answer_check(self._policy, self._snapshot, check, now=self._clock.now())
+
+    def answer_output(self, check: OutputCheckRequest) -> OutputCheckResponse:
+        """The answer to a question about an output."""
+        return answer_output(self._outputs, self._snapshot, check)
 
     async def step(self) -> float:
         """Look at the file; return how many seconds to wait until the next look."""
@@ -98,7 +107,7 @@ async def serve_policy(
     try:
         for transport, address in addresses.items():
             made = GrpcKernelServer if transport == "grpc" else HttpKernelServer
-            server = made(policy.answer, certificate, token)
+            server = made(policy.answer, certificate, token, answer_output=policy.answer_output)
             servers.append(server)
             ready(transport, await server.listen(address))
         await run_loop(component_names.POLICY, policy.step, stop=stop, events=events)

@@ -4,7 +4,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from gnomon.config.sections import ExecutionSettings, TaskPolicySettings
+from gnomon.config.sections import ExecutionSettings, OutputPolicySettings, TaskPolicySettings
 from gnomon.core.served_hosts import is_loopback
 from gnomon.errors import FieldError
 
@@ -21,48 +21,57 @@ class KernelAddress(Struct, frozen=True):
     target: str
 
 
-def check_kernel(policy: TaskPolicySettings, execution: ExecutionSettings) -> None:
+def check_kernel(policy: TaskPolicySettings, execution: ExecutionSettings, outputs: OutputPolicySettings) -> None:
     """Raise FieldError for an address that is none, or that must not be used without TLS."""
     if policy.kernel_tls_required and policy.kernel_insecure:
         raise FieldError("policy.kernel_insecure", policy.kernel_insecure, "contradicts policy.kernel_tls_required")
-    if not policy.kernel:
-        return
-    if policy.kernel_timeout_ms > execution.gate_timeout_ms:
+    if policy.kernel and policy.kernel_timeout_ms > execution.gate_timeout_ms:
         reason = f"must be at most execution.gate_timeout ({execution.gate_timeout_ms} ms)"
         raise FieldError("policy.kernel_timeout_ms", policy.kernel_timeout_ms, reason)
-    if kernel_address(policy.kernel).tls:
-        return
+    said = {"policy.kernel": policy.kernel, "output_policy.kernel": outputs.kernel}
+    tokens = {"policy.kernel": policy.kernel_token, "output_policy.kernel": outputs.kernel_token}
+    without = [field for field, url in said.items() if url and not kernel_address(url, field=field).tls]
+    for field in without:
+        _check_without_tls(field, said[field], tokens[field], policy)
+    if policy.kernel_tls_ca and without and not any(url and field not in without for field, url in said.items()):
+        reason = f"means nothing: {' and '.join(without)} has no TLS"
+        raise FieldError("policy.kernel_tls_ca", policy.kernel_tls_ca, reason)
+
+
+def _check_without_tls(field: str, url: str, token: str, policy: TaskPolicySettings) -> None:
     if policy.kernel_tls_required:
-        raise FieldError("policy.kernel", policy.kernel, "has no TLS, which policy.kernel_tls_required demands")
-    if policy.kernel_tls_ca:
-        raise FieldError("policy.kernel_tls_ca", policy.kernel_tls_ca, "means nothing: policy.kernel has no TLS")
-    if policy.kernel_token and not is_loopback(_split(policy.kernel).hostname or ""):
-        reason = "would be sent over the network without TLS: use grpcs:// or https:// in policy.kernel"
-        raise FieldError("policy.kernel_token", "[hidden]", reason)
-    if not policy.kernel_insecure and not is_loopback(_split(policy.kernel).hostname or ""):
-        reason = "would send inputs over the network without TLS: use grpcs:// or https://, or policy.kernel_insecure"
-        raise FieldError("policy.kernel", policy.kernel, reason)
+        raise FieldError(field, url, "has no TLS, which policy.kernel_tls_required demands")
+    if is_loopback(_split(url, field).hostname or ""):
+        return
+    if token:
+        reason = f"would be sent over the network without TLS: use grpcs:// or https:// in {field}"
+        raise FieldError(f"{field}_token", "[hidden]", reason)
+    if not policy.kernel_insecure:
+        data = "inputs" if field == "policy.kernel" else "outputs"
+        reason = f"would send {data} over the network without TLS: use grpcs:// or https://, or policy.kernel_insecure"
+        raise FieldError(field, url, reason)
 
 
-def kernel_address(url: str) -> KernelAddress:
+def kernel_address(url: str, *, field: str = "policy.kernel") -> KernelAddress:
     """The address in a URL; FieldError if it is none."""
-    parts = _split(url)
+    parts = _split(url, field)
     if not parts.hostname or parts.username is not None or parts.password is not None or parts.fragment:
-        raise FieldError("policy.kernel", url, _FORM)
+        raise FieldError(field, url, _FORM)
     if parts.scheme in ("grpc", "grpcs"):
         if not parts.port or parts.path not in ("", "/") or parts.query:
-            raise FieldError("policy.kernel", url, _FORM)
+            raise FieldError(field, url, _FORM)
         return KernelAddress("grpc", parts.scheme == "grpcs", parts.netloc)
     if parts.scheme in ("http", "https"):
-        target = url if parts.path not in ("", "/") else f"{url.rstrip('/')}/v1/check"
+        path = "/v1/check" if field == "policy.kernel" else "/v1/check-output"
+        target = url if parts.path not in ("", "/") else f"{url.rstrip('/')}{path}"
         return KernelAddress("http", parts.scheme == "https", target)
-    raise FieldError("policy.kernel", url, _FORM)
+    raise FieldError(field, url, _FORM)
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str, field: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises ValueError for a port that is none
     except ValueError:
-        raise FieldError("policy.kernel", url, _FORM) from None
+        raise FieldError(field, url, _FORM) from None
     return parts

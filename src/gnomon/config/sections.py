@@ -290,6 +290,12 @@ class OutputPolicySettings(RedactedSettings, frozen=True, kw_only=True, forbid_u
     late_timeout_ms: int = 30_000
     #: Whether an output is stored (open) or held back (closed) if nothing could check it in time.
     fail_mode: Literal["open", "closed"] = "open"
+    #: The service that judges stored outputs; empty: the own rules alone do. TLS is as for policy.kernel.
+    kernel: str = ""
+    #: How long it may take to answer.
+    kernel_timeout_ms: int = 2_000
+    #: The token that it wants, as it is or as `file:PATH`; empty: it wants none.
+    kernel_token: str = ""
     #: Keys for outputs that are held back, as in payload.keys; without one, those are used.
     keys: tuple[str, ...] = ()
 

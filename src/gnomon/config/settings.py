@@ -228,6 +228,7 @@ _BOUNDS = {
     "policy.kernel_successes": (1, 1000),
     "output_policy.inline_bytes": (0, 1 << 20),
     "output_policy.late_timeout_ms": (100, 10 * MINUTE_MS),
+    "output_policy.kernel_timeout_ms": (10, 10 * MINUTE_MS),
     "cleaner.poll_ms": (10, 7 * 24 * 60 * MINUTE_MS),
     "cleaner.batch": (1, 100_000),
     "cleaner.portion": (1, 10_000),
@@ -472,7 +473,7 @@ def _checked(merged: Mapping[str, Mapping[str, object]]) -> Settings:
     AllowedHosts(settings.security.allowed_hosts, field="security.allowed_hosts")
     check_security(settings.security)
     check_agents(settings.agents)
-    check_kernel(settings.policy, settings.execution)
+    check_kernel(settings.policy, settings.execution, settings.output_policy)
     _check_zones(settings.ticker.zones)
     read_secret_rules(settings.secrets.allow)
     _check_ping_url(settings.alive.ping_url)

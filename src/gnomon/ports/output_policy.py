@@ -1,7 +1,7 @@
 """The policy of outputs: the port that rules on them, and what is kept of those that are held back."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -11,6 +11,9 @@ from gnomon.core.output_policy.ruling import HeldDecision, HeldOutput, HeldStatu
 from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import Step, Workflow
 from gnomon.ports.execution import Finished
+
+if TYPE_CHECKING:
+    from gnomon.core.output_policy.kernel_messages import OutputCheckRequest, OutputCheckResponse
 
 
 class OutputPolicy(Protocol):
@@ -51,6 +54,18 @@ class OutputJudge(Protocol):
 
     async def judge(self, stored: StoredOutput) -> OutputRuling:
         """The ruling. Unavailable if nothing can rule on it now; the caller limits the time."""
+        ...
+
+
+class OutputKernel(Protocol):
+    """A service in another process that judges outputs."""
+
+    async def check_output(self, request: "OutputCheckRequest") -> "OutputCheckResponse":
+        """Its answer. KernelUnavailable if it does not answer in time, ValueError if it sends what is no answer."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
         ...
 
 

@@ -19,9 +19,13 @@ from gnomon.adapters.kernel.grpc_client import LARGEST_ANSWER
 from gnomon.adapters.kernel.wire_format import WireField, WireKind, WireMessage, decode, encode
 from gnomon.adapters.kernel.wire_messages import (
     CHECK_METHOD,
+    CHECK_OUTPUT_METHOD,
     CHECK_REQUEST,
     CHECK_RESPONSE,
     DECISION_NUMBERS,
+    OUTPUT_DECISION_NUMBERS,
+    OUTPUT_REQUEST,
+    OUTPUT_RESPONSE,
 )
 from gnomon.core.policy.kernel_messages import (
     DiffConstraints,
@@ -34,6 +38,7 @@ from support.counted_calls import counted_calls
 pytestmark = pytest.mark.req("R-14")
 
 DEFINITION = Path(str(kernel.__file__)).parent / "safety_kernel.proto"
+OUTPUTS = DEFINITION.with_name("output_policy.proto")
 _SCALARS = {
     WireKind.TEXT: FieldDescriptor.TYPE_STRING,
     WireKind.TEXTS: FieldDescriptor.TYPE_STRING,
@@ -43,12 +48,21 @@ _SCALARS = {
 }
 
 
+MESSAGES = [
+    (CHECK_REQUEST, "PolicyCheckRequest"),
+    (CHECK_RESPONSE, "PolicyCheckResponse"),
+    (OUTPUT_REQUEST, "OutputCheckRequest"),
+    (OUTPUT_RESPONSE, "OutputCheckResponse"),
+]
+
+
 @cache
 def compiled(folder: Path) -> descriptor_pool.DescriptorPool:
     """The definition, as the official compiler reads it."""
     made = folder / "set"
     include = f"-I{DEFINITION.parent}"
-    assert protoc.main(["protoc", include, f"--descriptor_set_out={made}", DEFINITION.name]) == 0
+    files = [DEFINITION.name, OUTPUTS.name]
+    assert protoc.main(["protoc", include, f"--descriptor_set_out={made}", *files]) == 0
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file:
         pool.Add(file)
@@ -61,7 +75,8 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> descriptor_pool.Descriptor
 
 
 def known(pool: descriptor_pool.DescriptorPool, name: str) -> Descriptor:
-    found: Descriptor = pool.FindMessageTypeByName(f"cordum.agent.v1.{name}")
+    package = "cordum.v1" if name.startswith("Output") else "cordum.agent.v1"
+    found: Descriptor = pool.FindMessageTypeByName(f"{package}.{name}")
     return found
 
 
@@ -86,9 +101,7 @@ def _same_kind(field: WireField, other: FieldDescriptor) -> bool:
     return bool(other.type == _SCALARS.get(field.kind, FieldDescriptor.TYPE_MESSAGE))
 
 
-@pytest.mark.parametrize(
-    ("ours", "name"), [(CHECK_REQUEST, "PolicyCheckRequest"), (CHECK_RESPONSE, "PolicyCheckResponse")]
-)
+@pytest.mark.parametrize(("ours", "name"), MESSAGES)
 def test_the_tables_say_the_same_as_the_published_definition(
     pool: descriptor_pool.DescriptorPool, ours: WireMessage, name: str
 ) -> None:
@@ -102,6 +115,11 @@ def test_the_service_and_its_decisions_have_the_published_names(pool: descriptor
     assert f"/{service.full_name}/{service.methods[0].name}" == CHECK_METHOD
     words = {value.number: value.name.removeprefix("DECISION_TYPE_").lower() for value in decisions.values}
     assert words == {0: "unspecified", **DECISION_NUMBERS, 3: "require_human"}
+    outputs = pool.FindServiceByName("cordum.v1.OutputPolicyService")
+    assert f"/{outputs.full_name}/{outputs.methods[0].name}" == CHECK_OUTPUT_METHOD
+    about_outputs = pool.FindEnumTypeByName("cordum.v1.OutputDecision")
+    words = {value.number: value.name.removeprefix("OUTPUT_DECISION_").lower() for value in about_outputs.values}
+    assert words == OUTPUT_DECISION_NUMBERS
 
 
 texts = st.text(max_size=20)
@@ -124,7 +142,8 @@ _VALUES: dict[WireKind, st.SearchStrategy[Any]] = {
 
 def _value(field: WireField) -> st.SearchStrategy[Any]:
     if field.kind is WireKind.WORD:
-        return st.sampled_from(["", *field.words.values()])
+        # Zero is not sent.
+        return st.sampled_from(["", *(word for number, word in field.words.items() if number)])
     if field.message is None:
         return _VALUES[field.kind]
     inner = values(field.message)
@@ -151,7 +170,7 @@ def library_value(message: WireMessage, read: Any) -> object:  # noqa: ANN401 - 
             case WireKind.TEXT_MAP:
                 value = dict(value)
             case WireKind.WORD:
-                value = field.words.get(value, "")
+                value = field.words.get(value, "") if value else ""
             case WireKind.MESSAGE:
                 assert field.message is not None
                 value = library_value(field.message, value)
@@ -164,9 +183,7 @@ def library_value(message: WireMessage, read: Any) -> object:  # noqa: ANN401 - 
     return found
 
 
-@pytest.mark.parametrize(
-    ("ours", "name"), [(CHECK_REQUEST, "PolicyCheckRequest"), (CHECK_RESPONSE, "PolicyCheckResponse")]
-)
+@pytest.mark.parametrize(("ours", "name"), MESSAGES)
 @given(data=st.data())
 def test_the_official_library_reads_the_bytes_that_are_written_and_writes_bytes_that_are_read(
     pool: descriptor_pool.DescriptorPool, ours: WireMessage, name: str, data: st.DataObject

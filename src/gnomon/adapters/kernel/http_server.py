@@ -1,13 +1,15 @@
-"""A policy kernel over HTTP: questions and answers in JSON at `/v1/check`, and its state at `/health`."""
+"""A policy kernel over HTTP: questions in JSON at `/v1/check` and `/v1/check-output`, and its state at `/health`."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from gnomon.adapters.kernel.bearer_token import BearerToken
 from gnomon.adapters.kernel.server_address import GRACE_SECONDS, ServerAddress, ServerCertificate
+from gnomon.core.output_policy.kernel_messages import OutputCheckRequest, OutputCheckResponse
 from gnomon.core.policy.kernel_messages import PolicyCheckRequest, PolicyCheckResponse
 from gnomon.errors import UsageError
 
@@ -15,23 +17,27 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 #: The largest question in bytes.
-LARGEST_QUESTION = 16 << 20
-CHECK_PATH, HEALTH_PATH = "/v1/check", "/health"
+LARGEST_QUESTION = 17 << 20
+CHECK_PATH, CHECK_OUTPUT_PATH, HEALTH_PATH = "/v1/check", "/v1/check-output", "/health"
+Question = TypeVar("Question")
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(PolicyCheckRequest)
+_DECODER, _OUTPUT_DECODER = msgspec.json.Decoder(PolicyCheckRequest), msgspec.json.Decoder(OutputCheckRequest)
 
 
 class HttpKernelServer:
-    """Serves the answers of one function."""
+    """Serves the answers of a function about tasks, and of one about outputs."""
 
     def __init__(
         self,
         answer: Callable[[PolicyCheckRequest], PolicyCheckResponse],
         certificate: ServerCertificate | None,
         token: BearerToken | None = None,
+        *,
+        answer_output: Callable[[OutputCheckRequest], OutputCheckResponse] | None = None,
     ) -> None:
-        """`token` is what callers must send; None: everybody may ask."""
+        """`token` is what callers must send; None: everybody may ask. Without `answer_output` it judges no outputs."""
         self._answer, self._certificate, self._token = answer, certificate, token
+        self._answer_output = answer_output
         self._runner: web.AppRunner | None = None
         self._serving = False
 
@@ -41,6 +47,8 @@ class HttpKernelServer:
 
         app = web.Application(client_max_size=LARGEST_QUESTION)
         app.router.add_post(CHECK_PATH, self._check)
+        if self._answer_output is not None:
+            app.router.add_post(CHECK_OUTPUT_PATH, self._check_output)
         app.router.add_get(HEALTH_PATH, self._health)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await self._runner.setup()
@@ -67,16 +75,33 @@ class HttpKernelServer:
             await self._runner.cleanup()
 
     async def _check(self, request: "web.Request") -> "web.Response":
+        return await self._answered(request, _DECODER, self._answer)
+
+    async def _check_output(self, request: "web.Request") -> "web.Response":
+        answer = self._answer_output
+        assert answer is not None  # noqa: S101 - it is served only then
+        return await self._answered(request, _OUTPUT_DECODER, answer, in_thread=True)
+
+    async def _answered(
+        self,
+        request: "web.Request",
+        decoder: "msgspec.json.Decoder[Question]",
+        answer: Callable[[Question], object],
+        *,
+        in_thread: bool = False,
+    ) -> "web.Response":
+        """The answer to a caller that may ask. `in_thread`: it may take long."""
         from aiohttp import web
 
         if self._token is not None and not self._token.admits(request.headers.get("Authorization", "")):
             body = {"error": "its token is not the one of this kernel"}
             return web.json_response(body, status=401, headers={"WWW-Authenticate": "Bearer"})
         try:
-            asked = _DECODER.decode(await request.read())
+            asked = decoder.decode(await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.Response(body=_ENCODER.encode(self._answer(asked)), content_type="application/json")
+        found = await asyncio.to_thread(answer, asked) if in_thread else answer(asked)
+        return web.Response(body=_ENCODER.encode(found), content_type="application/json")
 
     async def _health(self, request: "web.Request") -> "web.Response":
         from aiohttp import web

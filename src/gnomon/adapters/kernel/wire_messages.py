@@ -1,8 +1,10 @@
-"""The messages of `safety_kernel.proto`, with the numbers of their fields."""
+"""The messages of `safety_kernel.proto` and `output_policy.proto`, with the numbers of their fields."""
 
 from msgspec import Struct
 
 from gnomon.adapters.kernel.wire_format import WireField, WireKind, WireMessage
+from gnomon.core.output_policy.kernel_messages import JudgedFinding, OutputCheckRequest, OutputCheckResponse
+from gnomon.core.output_policy.ruling import OutputDecision
 from gnomon.core.policy.kernel_messages import (
     BudgetConstraints,
     DiffConstraints,
@@ -18,6 +20,7 @@ from gnomon.core.policy.ruling import PolicyDecision
 
 #: The methods, as gRPC names them.
 CHECK_METHOD = "/cordum.agent.v1.SafetyKernel/Check"
+CHECK_OUTPUT_METHOD = "/cordum.v1.OutputPolicyService/CheckOutput"
 HEALTH_METHOD = "/grpc.health.v1.Health/Check"
 #: The numbers of decisions.
 DECISION_NUMBERS = {
@@ -111,6 +114,52 @@ CHECK_RESPONSE = WireMessage(
     WireField(101, "code", _TEXT),
     WireField(102, "retry_after_ms", _INTEGER),
     WireField(103, "varies", _BOOLEAN),
+)
+
+
+#: The numbers of decisions about outputs.
+OUTPUT_DECISION_NUMBERS = {
+    0: OutputDecision.ALLOW.value,
+    1: OutputDecision.QUARANTINE.value,
+    2: OutputDecision.REDACT.value,
+}
+OUTPUT_REQUEST = WireMessage(
+    OutputCheckRequest,
+    WireField(1, "job_id", _TEXT),
+    WireField(2, "topic", _TEXT),
+    WireField(3, "tenant", _TEXT),
+    WireField(4, "labels", WireKind.TEXT_MAP),
+    WireField(11, "output_size_bytes", _INTEGER),
+    WireField(12, "content_hash", _TEXT),
+    WireField(13, "workflow_id", _TEXT),
+    WireField(14, "step_id", _TEXT),
+    WireField(15, "output_content", WireKind.RAW),
+    WireField(16, "capabilities", _TEXTS),
+    WireField(17, "risk_tags", _TEXTS),
+    WireField(18, "principal_id", _TEXT),
+    WireField(20, "content_type", _TEXT),
+    WireField(100, "job", _TEXT),
+    WireField(101, "run_id", _TEXT),
+    WireField(102, "function", _TEXT),
+    WireField(103, "kind", _TEXT),
+    WireField(104, "requires", _TEXTS),
+)
+_FINDING = WireMessage(
+    JudgedFinding,
+    WireField(1, "type", _TEXT),
+    WireField(2, "severity", _TEXT),
+    WireField(4, "offset", _INTEGER),
+    WireField(5, "length", _INTEGER),
+    WireField(6, "scanner", _TEXT),
+)
+OUTPUT_RESPONSE = WireMessage(
+    OutputCheckResponse,
+    WireField(1, "decision", WireKind.WORD, words=OUTPUT_DECISION_NUMBERS),
+    WireField(2, "reason", _TEXT),
+    WireField(3, "rule_id", _TEXT),
+    WireField(4, "policy_snapshot", _TEXT),
+    WireField(5, "findings", WireKind.MESSAGES, _FINDING),
+    WireField(100, "redacted_content", WireKind.RAW),
 )
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gnomon.core.named_breakers import RequestOutcome
 from gnomon.core.policy.facts import NeededFacts, RequestFacts, StepDigest, StepFacts, facts_of, input_json, step_facts
 from gnomon.core.policy.kernel_messages import (
     PolicyCheckRequest,
@@ -72,6 +71,9 @@ class _KnownRuling(NamedTuple):
 
     ruling: Ruling
     until: int
+
+
+_REFUSAL = "the policy kernel has failed too often and is not asked now (its circuit is open)"
 
 
 class KernelPolicy(TaskPolicy):
@@ -147,24 +149,7 @@ class KernelPolicy(TaskPolicy):
 
     async def _answer(self, check: PolicyCheckRequest) -> PolicyCheckResponse:
         async with self._free:
-            if await self._breaker.request(check.job_id) is not None:
-                raise KernelUnavailable(
-                    "the policy kernel has failed too often and is not asked now (its circuit is open)"
-                )
-            outcome = RequestOutcome.NEITHER
-            try:
-                answer = await self._kernel.check(check)
-                outcome = RequestOutcome.SUCCEEDED
-            except KernelUnavailable:
-                outcome = RequestOutcome.FAILED
-                raise
-            except ValueError:
-                # It is there, and answers, however wrong that is.
-                outcome = RequestOutcome.SUCCEEDED
-                raise
-            finally:
-                await self._breaker.record(check.job_id, outcome)
-            return answer
+            return await self._breaker.guarded(check.job_id, lambda: self._kernel.check(check), refusal=_REFUSAL)
 
     def _ruling_without_kernel(self, request: AdmissionRequest, step: _AskedStep, reason: str) -> Ruling:
         task, topic = request.waiting.task.task_id, step.facts.topic

@@ -96,7 +96,7 @@ class StoredOutputPolicy(OutputPolicy, OutputJudge):
             ruling, outcome = await asyncio.to_thread(_judged, rules, finished.outcome, self._inline_bytes)
         else:
             ruling, outcome = _judged(rules, finished.outcome, self._inline_bytes)
-        if ruling.decision is not OutputDecision.ALLOW and await self._is_exempt(held.run.tenant, ruling):
+        if ruling.decision is not OutputDecision.ALLOW and await self.is_exempt(held.run.tenant, ruling):
             ruling = replace(ruling, decision=OutputDecision.ALLOW, rule=RELEASED_RULE, redacted=None)
         return self._outcome(held, outcome, ruling, since)
 
@@ -130,7 +130,7 @@ class StoredOutputPolicy(OutputPolicy, OutputJudge):
         rules = self._rules(stored.run, stored.workflow, stored.step)
         size = len(stored.output)
         ruling = await asyncio.to_thread(rules.ruling, stored.output, has_error=False, largest=size)
-        if ruling.decision is not OutputDecision.ALLOW and await self._is_exempt(stored.run.tenant, ruling):
+        if ruling.decision is not OutputDecision.ALLOW and await self.is_exempt(stored.run.tenant, ruling):
             return replace(ruling, decision=OutputDecision.ALLOW, rule=RELEASED_RULE, redacted=None)
         return ruling
 
@@ -152,7 +152,18 @@ class StoredOutputPolicy(OutputPolicy, OutputJudge):
             reason=f"it could not be checked: {reason}",
         )
 
-    async def _is_exempt(self, tenant: str, ruling: OutputRuling) -> bool:
+    @property
+    def holds_unchecked(self) -> bool:
+        """Whether an output is held back that nothing could check."""
+        return self._holds_unchecked
+
+    @staticmethod
+    def digest_of(output: bytes) -> str:
+        """The digest by which a content is exempt."""
+        return digest_of(output)
+
+    async def is_exempt(self, tenant: str, ruling: OutputRuling) -> bool:
+        """Whether an operator has released the content before."""
         try:
             return await self._rulings.is_exempt(tenant, ruling.content_digest)
         except Unavailable:

@@ -19,7 +19,7 @@ from gnomon.core.named_breakers import (
     ask_permission,
     record_outcome,
 )
-from gnomon.errors import Unavailable
+from gnomon.errors import KernelUnavailable, Unavailable
 from gnomon.ports.breakers import Breakers
 from gnomon.ports.runtime import Clock, Events
 
@@ -93,6 +93,25 @@ class SharedBreaker:
         found = await self._ask(lambda: self._breakers.record(use, outcome, now=now))
         if found is not None:
             self._shared = found
+
+    async def guarded(self, request: str, ask: Callable[[], Awaitable[T]], *, refusal: str) -> T:
+        """The answer of the service, and its outcome counted; KernelUnavailable with `refusal` if it is not asked."""
+        if await self.request(request) is not None:
+            raise KernelUnavailable(refusal)
+        outcome = RequestOutcome.NEITHER
+        try:
+            answer = await ask()
+            outcome = RequestOutcome.SUCCEEDED
+        except KernelUnavailable:
+            outcome = RequestOutcome.FAILED
+            raise
+        except ValueError:
+            # It is there, and answers, however wrong that is.
+            outcome = RequestOutcome.SUCCEEDED
+            raise
+        finally:
+            await self.record(request, outcome)
+        return answer
 
     async def _refresh(self) -> None:
         """Read the shared state again, unless it is known well enough, or another request is reading it."""
