@@ -141,6 +141,24 @@ def test_git_starts_nothing_that_the_repository_names(text: str, repository: Pat
 
 
 @pytest.mark.req("Z-04")
+def test_npm_which_starts_git_gives_it_the_same_variables(repository: Path) -> None:
+    (repository.parent / "npm").write_text("#!/bin/false\n")
+    (repository.parent / "npm").chmod(0o755)
+    rules = replace(policy(), path=(str(repository.parent), *policy().path))
+    fixed = {}
+    for text in ("git status", "npm install --ignore-scripts"):
+        verdict = check_command(
+            rules, text, variables={}, files=FolderFiles(repository), workspace=str(repository), approved=False
+        )
+        assert verdict.plan is not None, verdict.reason
+        fixed[text.split()[0]] = verdict.plan.pipelines[0].commands[0].variables
+
+    inherited = {name: value for name, value in fixed["git"].items() if name != "GIT_CEILING_DIRECTORIES"}
+    assert inherited.items() <= fixed["npm"].items()
+    assert "file" not in inherited["GIT_ALLOW_PROTOCOL"]
+
+
+@pytest.mark.req("Z-04")
 @pytest.mark.parametrize("text", REFUSED)
 def test_git_is_not_asked_to_start_a_program(text: str, repository: Path) -> None:
     verdict = check_command(

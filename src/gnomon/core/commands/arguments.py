@@ -224,23 +224,26 @@ _GIT_SETTINGS = {
     "safe.bareRepository": "explicit",
     "submodule.recurse": "false",
 }
+_GIT_VARIABLES: Mapping[str, str] = {
+    # Not file: git pushes to a repository on this machine, and fetches from one, without these variables, so that
+    # its hooks and its configuration would start programs.
+    "GIT_ALLOW_PROTOCOL": "git:http:https:ssh",
+    "GIT_ASKPASS": "",
+    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
+    "GIT_EDITOR": "false",
+    "GIT_PAGER": "cat",
+    "GIT_PROXY_COMMAND": "",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_SSH_COMMAND": "ssh",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 _FIXED_VARIABLES: Mapping[str, Mapping[str, str]] = {
-    "git": {
-        # Not file: git pushes to a repository on this machine, and fetches from one, without these variables, so that
-        # its hooks and its configuration would start programs.
-        "GIT_ALLOW_PROTOCOL": "git:http:https:ssh",
-        "GIT_ASKPASS": "",
-        "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
-        **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT_SETTINGS)},
-        **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
-        "GIT_EDITOR": "false",
-        "GIT_PAGER": "cat",
-        "GIT_PROXY_COMMAND": "",
-        "GIT_SEQUENCE_EDITOR": "false",
-        "GIT_SSH_COMMAND": "ssh",
-        "GIT_TERMINAL_PROMPT": "0",
-    },
+    "git": _GIT_VARIABLES,
     "npm": {
+        # It starts git for a dependency that is in a repository.
+        **_GIT_VARIABLES,
         "npm_config_browser": "false",
         "npm_config_editor": "false",
         "npm_config_git": "git",
